@@ -2,10 +2,10 @@
 
 import sys
 
-from appliance import hangups
+from appliance import sighup
 
 if sys.argv[1:]:
-    hangups.expect(sys.argv[1])
+    sighup.expect(sys.argv[1])
 
 from appliance.cli import main
 

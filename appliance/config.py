@@ -381,7 +381,9 @@ def _override(raw: dict[str, Any], override: str) -> None:
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):
         raise ConfigError(f"--set {override}: must be section.key=value")
-    value = parse_yaml(text, f"--set {override}", ConfigError) if text.strip() else ""
+    # In YAML "[::1]:8880" would begin a list.
+    is_plain = not text.strip() or ADDRESS.fullmatch(text)
+    value = text.strip() if is_plain else parse_yaml(text, f"--set {override}", ConfigError)
     keys = raw.setdefault(section, {})
     if not isinstance(keys, dict):
         raise ConfigError(f"{section}: must be a mapping, not {type(keys).__name__}")

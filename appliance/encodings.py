@@ -17,9 +17,11 @@ class Encoding(enum.Enum):
     OGG_OPUS = "ogg_opus"
     MULAW = "mulaw"
     """8-bit G.711 μ-law, no header."""
+    ALAW = "alaw"
+    """8-bit G.711 A-law, no header."""
 
 
-EncodingName = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
+EncodingName = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw", "alaw"]
 SUFFIXES: Mapping[str, EncodingName] = {
     ".wav": "wav",
     ".flac": "flac",
@@ -27,6 +29,7 @@ SUFFIXES: Mapping[str, EncodingName] = {
     ".opus": "ogg_opus",
     ".ogg": "ogg_opus",
     ".ulaw": "mulaw",
+    ".alaw": "alaw",
     ".pcm": "pcm16",
 }
 """Encoding by a file's suffix."""

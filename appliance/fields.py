@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import itertools
 import os
 import reprlib
@@ -70,7 +71,7 @@ class Ranged:
     """
 
     def __post_init__(self) -> None:
-        for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
+        for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
             values = {name: getattr(self, name)}
             if typing.get_origin(hint) is dict:
                 hint = typing.get_args(hint)[1]
@@ -79,6 +80,12 @@ class Ranged:
                 for key, value in values.items():
                     if value is not None:
                         bound.check(key, value)
+
+
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """Annotations by field, with their ranges."""
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def from_mapping(
@@ -92,7 +99,7 @@ def from_mapping(
     if not isinstance(raw, Mapping):
         raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     unknown = [_key(key) for key in raw if key not in fields]
     if unknown and not ignore_unknown:
         raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import key_steps
-from appliance.encodings import Encoding
 
 FloatArray = NDArray[np.float32]
 
@@ -76,7 +75,7 @@ class Switch:
 
     after: int
     style: str | None
-    """ "" for the voice's own recording; None for the style of the request."""
+    """Name; "" for the voice's own recording, None for the style of the request."""
     voice: str = ""
     """ "" for the voice of the request."""
 
@@ -87,20 +86,20 @@ AT_FIRST = Switch(0, None)
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text as it is spoken."""
+    """Text for the model, after all rewriting."""
 
     text: str
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """In order; none before the first word."""
+    """Pauses in order, the first after the first word."""
     directions: tuple[Direction, ...] = ()
     switches: tuple[Switch, ...] = ()
-    """In order, one at a place."""
+    """Switches in order, at most one at a place."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Part of a text that is spoken by one voice in one style."""
+    """Part of a text that one voice speaks in one style."""
 
     begin: int
     text: str
@@ -112,7 +111,7 @@ class ReplyLevel:
     """Level of a reply, before its peaks are limited."""
 
     target_lufs: float | None = None
-    """None: what the model makes, which is upstream's."""
+    """None: the level of the model, as upstream's."""
     gain_db: float = 0.0
 
 
@@ -121,7 +120,7 @@ AS_MADE = ReplyLevel()
 
 @dataclass(frozen=True)
 class Request:
-    """Validated and with all defaults."""
+    """Inputs of a plan: all that determines the samples, and what is told of the text."""
 
     text: str
     voice: str
@@ -130,11 +129,8 @@ class Request:
     guidance: float
     segmentation: Segmentation
     speaking_rate: float = 1.0
-    encoding: Encoding = Encoding.WAV
-    sample_rate_hz: int = 24_000
-    stream: bool = False
     written: str = ""
-    """The text before it was made speakable."""
+    """Text before the front end rewrote it."""
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()
@@ -143,12 +139,10 @@ class Request:
     switches: tuple[Switch, ...] = ()
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
-    word_timings: bool = False
-    level: ReplyLevel = AS_MADE
 
     @property
     def runs(self) -> list[Run]:
-        """The text in order; runs beside each other differ in voice or style."""
+        """Runs in order; neighbours differ in voice or style."""
         runs: list[Run] = []
         begin, speaker = 0, self._speaker(AT_FIRST)
         for switch in (*self.switches, Switch(len(self.text), None)):
@@ -162,13 +156,13 @@ class Request:
 
     @property
     def speakers(self) -> list[Speaker]:
-        """Those that it names, each once."""
+        """Speakers of the text, each once."""
         return list(dict.fromkeys(map(self._speaker, (AT_FIRST, *self.switches))))
 
     @property
     def last(self) -> Switch:
         """Voice and style in which a text that follows goes on."""
-        return replace(self.switches[-1], after=0) if self.switches else AT_FIRST
+        return replace((AT_FIRST, *self.switches)[-1], after=0)
 
     def _speaker(self, switch: Switch) -> Speaker:
         return switch.voice or self.voice, self.style if switch.style is None else switch.style
@@ -180,9 +174,11 @@ class Terms:
 
     request_id: str
     client: str = ""
-    """Its connection."""
+    """Connection of the caller."""
     caller: str = ""
     """Key of its caller; see rpc/callers.py."""
+    reach: str = ""
+    """Caller whose requests alone it may replace; "" for all callers'."""
     channel: str = ""
     user: str = ""
     supersede: str = ""
@@ -193,16 +189,33 @@ class Terms:
     """Delay of the first audio beyond its target; None: any."""
 
     @property
+    def key(self) -> str:
+        """Request id among those of all callers."""
+        return f"{self.reach} {self.request_id}".strip()
+
+    def supersedes(self, other: Terms) -> bool:
+        """True if it takes the place of the other, which has its key."""
+        return self.supersede == other.supersede and self._reaches(other)
+
+    def merges(self, other: Terms) -> bool:
+        """True if the two may be spoken as one."""
+        return self.merge == other.merge and self._reaches(other)
+
+    def _reaches(self, other: Terms) -> bool:
+        is_beside = (self.channel or self.client) == (other.channel or other.client)
+        return is_beside and self.reach in ("", other.caller)
+
+    @property
     def line(self) -> str:
         """Key of an order; "" for none."""
         if self.playout is Playout.OVERLAP:
             return ""
-        # Connections over a Unix socket cannot be told apart.
+        # All connections over a Unix socket have the same name.
         return self.channel or ("" if self.client.startswith("unix") else self.client)
 
     @property
     def takes_turns(self) -> bool:
-        """True if it is played after what its channel was given before."""
+        """True if the reply plays after the earlier replies of its channel."""
         return bool(self.channel) and self.playout is Playout.SERIAL
 
     @property
@@ -214,16 +227,6 @@ class Terms:
     def unnamed(self) -> str:
         """Key of what its caller sends without a name: together it is one share."""
         return "" if self.channel or self.user else self.caller
-
-    @property
-    def supersede_scope(self) -> tuple[str, str]:
-        """Key of requests that may replace each other."""
-        return self.supersede, self.channel or self.client
-
-    @property
-    def merge_scope(self) -> tuple[str, str]:
-        """Key of requests that are spoken as one."""
-        return self.merge, self.channel or self.client
 
 
 MAX_REFERENCE_S = 12
@@ -273,14 +276,14 @@ class Segment:
     noise: FloatArray | None = None
     """(N, mels), or where steps renoise (NFE, N, mels) too; absent: drawn when it is needed."""
     upsample_index: NDArray[np.int32] | None = None
-    """(N,) token of each frame, where the bundle upsamples text; None: spread evenly."""
+    """(N,) token of each frame, if the bundle upsamples text; None: tokens are spread evenly."""
     words: tuple[tuple[float, float], ...] = ()
-    """Seconds (begin, end) after the reference of what stands between spaces, where tokens are placed."""
+    """Seconds (begin, end) of each word after the reference, if a table places the tokens."""
     gain: float = 1.0
     """Factor that restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Without the cross-fade into the next segment, with `pause_s`."""
+    """Length with `pause_s`, less the cross-fade into the next segment."""
     pause_s: float = 0.0
     """Silence after it, without a cross-fade."""
 
@@ -294,7 +297,7 @@ class Segment:
 
 
 WORTHWHILE = 0.05
-"""Least share of its own step that a lane saves by sharing a call."""
+"""Smallest worthwhile saving of a shared call, as a share of the lane's step alone."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +313,7 @@ class Cost:
         return self.open_s + self.left_s(0)
 
     def left_s(self, steps: int) -> float:
-        """Seconds left of an open lane that has done so many steps."""
+        """Seconds left of an open lane after this number of steps."""
         return sum(self.steps_s[steps:]) + self.finish_s
 
 

@@ -57,5 +57,5 @@ def spelled(text: str) -> str:
     for match in _NUMERIC.finditer(text):
         readings = english.signs if match[0] in "&%" else english.numbers
         if match.start() >= place and (span := readings.at(text, match.start())):
-            said, place = said + text[place : span.start] + span.said, span.end
+            said, place = said + text[place : span.start] + span.spoken, span.end
     return said + text[place:]

@@ -29,6 +29,8 @@ from appliance.voices.store import Upload, VoiceStore
 from tests.harness.daemons import ROOT, finished, reference_wav, store_in
 from tests.harness.killing import in_a_process_of_its_own, killed
 
+pytestmark = pytest.mark.slow
+
 IS_ROOT = os.geteuid() == 0
 OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())
 ROOTS = (0, 0) if IS_ROOT else OURS

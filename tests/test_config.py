@@ -40,6 +40,7 @@ def test_names_that_must_not_drift() -> None:
     defaults = load(None)
     assert (defaults.synthesis.nfe, USUAL_NFE) == (None, 7)
     assert defaults.server.listen == "127.0.0.1:50051"
+    assert load(None, ["server.listen=[::1]:50051"]).server.listen == "[::1]:50051"
     assert defaults.server.socket == "/run/f5-appliance/grpc.sock"
     assert defaults.server.metrics == "127.0.0.1:9464"
     assert defaults.gateway.listen == config.LOOPBACK_HTTP == "127.0.0.1:8880"

@@ -28,6 +28,8 @@ from tests.harness import daemons
 from tests.harness.daemons import ROOT, Running, running
 from tests.harness.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.harness.daemons import ROOT, finished
 from tests.harness.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 ANOTHER = re.compile(r"(python|pip|uv|pyenv|pydoc|idle|2to3)[\d.x]*$")
 """Names of programs that are, or lead to, an interpreter."""

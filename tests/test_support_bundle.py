@@ -23,7 +23,7 @@ from tests.fakes.jetson.board import TOOLS, Jetson
 from tests.harness.boxes import lay, process, quick, well
 from tests.harness.daemons import ROOT
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 NOBODY = Application("/nowhere/python", "/nowhere")
 

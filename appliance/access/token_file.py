@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 TOKEN = "token "
 """Before a token's name, in a caller's key."""
 PREFIX = "f5_"
+FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FORMAT = 1
 FILE_MODE = 0o644
@@ -86,8 +87,11 @@ class Tokens:
 
     def check_caller(self, key: str) -> None:
         """Raises Unauthenticated for the key of a token that there is no more."""
-        if key.startswith(TOKEN) and all(token.caller != key for token in self._current().values()):
+        if key.startswith(TOKEN) and self.of_caller(key) is None:
             raise Unauthenticated(f"{key} is unknown or revoked")
+
+    def of_caller(self, key: str) -> Token | None:
+        return next((token for token in self._current().values() if token.caller == key), None)
 
     def find(self, token: str) -> Token | None:
         return self._current().get(_hash(token))

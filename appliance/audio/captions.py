@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
-from appliance.audio.matching import Span, matched
-from appliance.audio.words import TimedWord, spans
+from appliance.audio.matching import Pair, Span, matched
+from appliance.audio.words import TimedWord
+
+TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
+"""A number, a word of a script with spaces, or a single character."""
 
 
-def written_spans(written: str, spoken: Sequence[TimedWord]) -> list[Span]:
-    """(begin, end) in characters of `written` for each word, both rising.
+Changes = Iterable[tuple[str, str]]
+"""Pairs of a written part and the words that replace it."""
 
-    Words that are equal but for case and punctuation are matched in order. What lies between two matches was
-    rewritten ("$5" as "five dollars"): all its words have the whole of it. A word with nothing of its own
-    between its neighbours' has an empty span after the one before.
+
+def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = ()) -> list[Span]:
+    """(begin, end) in characters of `written` for each word; two words share a span or follow one another.
+
+    All words of a rewritten part have the whole part ("$5" for "five dollars"). A word for which nothing is
+    written has an empty span after the word before.
     """
-    places = spans(written)
-    theirs = [_letters(written[begin:end]) for begin, end in places]
+    theirs = [*TOKEN.finditer(written)]
+    tokens = [(number, token) for number, word in enumerate(spoken) for token in TOKEN.findall(word.text)]
+    places: dict[int, Span] = {}
+    for (i, i_end), (j, j_end) in matched_tokens([t[0] for t in theirs], [t for _, t in tokens], changes):
+        span = theirs[i].start(), theirs[i_end - 1].end()
+        for number, _ in tokens[j:j_end]:
+            places[number] = places.get(number, span)[0], span[1]
     found: list[Span] = []
-    end = 0
-    for (i, i_end), (j, j_end) in matched(theirs, [_letters(word.text) for word in spoken]):
-        found += [(end, end)] * (j - len(found))
-        begin, end = places[i][0], places[i_end - 1][1]
-        found += [(begin, end)] * (j_end - j)
-    return [*found, *[(end, end)] * (len(spoken) - len(found))]
+    first = begin = end = 0
+    for number in range(len(spoken)):
+        span = places.get(number, (end, end))
+        if span[0] >= end:
+            first, begin = number, span[0]
+        end = max(span[1], end)
+        # Two words that share a token, as the comma after an emoji, get each other's tokens too.
+        found[first:] = [(begin, end)] * (number + 1 - first)
+    return found
 
 
-def _letters(word: str) -> str:
-    return "".join(filter(str.isalnum, word.casefold())) or word
+def matched_tokens(written: list[str], spoken: list[str], changes: Changes) -> list[Pair]:
+    """Pairs of spans of tokens, in any case, that stand for one another."""
+    known = [(_whole_tokens(before), _whole_tokens(after)) for before, after in dict.fromkeys(changes)]
+    return matched([*map(str.casefold, written)], [*map(str.casefold, spoken)], known)
+
+
+def _whole_tokens(text: str) -> list[str]:
+    """Tokens of one side of a change; the last token is left out if the side is shortened."""
+    found = TOKEN.findall(text.casefold())
+    return found[:-2] if text.endswith("…") else found

@@ -39,6 +39,7 @@ FORMATS: dict[Encoding, Format] = {
     ),
     Encoding.OGG_OPUS: Format("OGG", "OPUS", (8_000, 12_000, 16_000, 24_000, 48_000)),
     Encoding.MULAW: Format("RAW", "ULAW"),
+    Encoding.ALAW: Format("RAW", "ALAW"),
 }
 COMMENTED = (Encoding.FLAC, Encoding.OGG_OPUS)
 """Formats whose Vorbis comment libsndfile writes before the first sample."""
@@ -97,13 +98,6 @@ class Compressor:
         self._file.write(samples)
         self._file.close()
         return self._head + self._sink.getvalue()
-
-
-def alaw(samples: bytes) -> bytes:
-    """16-bit little-endian samples → G.711 A-law, no header."""
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.frombuffer(samples, "<i2"), 8_000, "ALAW", format="RAW")
-    return buffer.getvalue()
 
 
 class _Sink(io.BytesIO):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import soxr
 from numpy.typing import NDArray
@@ -84,6 +86,18 @@ def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int, mark:
         return compress.Compressor(encoding, rate_hz, mark).whole(_int16(samples))
     pcm = pcm16(samples)
     return wav_file(pcm, rate_hz, mark) if encoding is Encoding.WAV else pcm
+
+
+def as_file(stream: bytes, samples: int) -> bytes:
+    """Write the length of a streamed WAV or FLAC, in samples, into its header."""
+    if stream.startswith(b"fLaC"):
+        rate_and_samples = int.from_bytes(stream[18:26], "big") | samples
+        return stream[:18] + rate_and_samples.to_bytes(8, "big") + stream[26:]
+    begin = stream.index(b"data")
+    size = struct.pack("<I", len(stream) - 8)
+    pcm = stream[begin + 8 :]
+    # The mark follows the samples, as in every file.
+    return b"RIFF" + size + stream[8:36] + b"data" + struct.pack("<I", len(pcm)) + pcm + stream[36:begin]
 
 
 def pcm16(samples: NDArray[np.float32]) -> bytes:

@@ -52,18 +52,21 @@ class Phrases:
         gauge("f5_phrases_misses", missed, lambda: self.misses)
         gauge("f5_phrases_bytes", "Samples that it holds.", lambda: self.size_bytes)
 
-    def takes(self, *, seeded: bool) -> bool:
-        return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
+    def keys(self, ways: Sequence[Sequence[Segment]], made_by: str, *, seeded: bool) -> Sequence[Key | None]:
+        """Key of each way to make a reply; None if the reply is not to be kept."""
+        if self._limit_bytes > 0 and (seeded or self._drawn_seeds):
+            return [key_of(segments, made_by, seeded=seeded) for segments in ways]
+        return [None] * len(ways)
 
-    def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:
-        """Return (index, phrase) of the first key in the cache; counts one hit or miss."""
+    def find(self, keys: Sequence[Key | None]) -> tuple[int, Phrase] | None:
+        """(index, phrase) of the first key that is kept. Counts one hit or miss, unless a key is None."""
         with self._lock:
             for index, key in enumerate(keys):
-                if (phrase := self._kept.get(key)) is not None:
+                if key is not None and (phrase := self._kept.get(key)) is not None:
                     self._kept.move_to_end(key)
                     self.hits += 1
                     return index, phrase
-            self.misses += 1
+            self.misses += None not in keys
             return None
 
     def keep(self, key: Key, phrase: Phrase) -> None:

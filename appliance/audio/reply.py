@@ -19,7 +19,7 @@ from appliance.encodings import Encoding
 from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
 
 SHORT_SAMPLES = 1 << 16
-"""2.7 s, which take a millisecond on the event loop; four where every peak is limited."""
+"""2.7 s, which take a millisecond on the event loop; four milliseconds if every peak is limited."""
 THREADS = 2
 
 
@@ -55,21 +55,21 @@ class ReplyAudio:
 
     @property
     def is_costly(self) -> bool:
-        """True where encoding takes milliseconds per message."""
+        """True if encoding takes milliseconds per message."""
         return self._encoding in compress.FORMATS
 
     def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
         """(bytes, number of samples) for each message of at most `message_s`.
 
-        They are levelled, joined and resampled at once, and encoded as they are taken. Samples of which a
-        block encoder returns nothing yet count for the next message.
+        Level, joins and rate are done at once, the encoding as the caller takes each message. Samples that a
+        block encoder still holds count for the next message.
         """
         return self._encoded(self._join(made), last=made.last)
 
     def _encoded(self, samples: FloatArray, *, last: bool) -> Iterator[tuple[bytes, int]]:
-        pieces = np.array_split(samples, math.ceil(len(samples) / self._longest)) if len(samples) else []
-        if last and not pieces and self.samples:
-            pieces = [samples]
+        # The last message ends the encoding, with or without samples.
+        count = max(math.ceil(len(samples) / self._longest), last and self.samples > 0)
+        pieces = np.array_split(samples, count) if count else []
         for number, piece in enumerate(pieces, 1):
             ends = last and number == len(pieces)
             begun = time.perf_counter()
@@ -85,8 +85,7 @@ class ReplyAudio:
 
     def whole(self) -> bytes:
         """The whole reply, from `keep`."""
-        kept = self._kept or [np.zeros(0, np.float32)]
-        samples = kept[0] if len(kept) == 1 else np.concatenate(kept)
+        samples = np.concatenate([np.zeros(0, np.float32), *self._kept])
         self._kept = []
         begun = time.perf_counter()
         data = encode.encode(samples, self._encoding, self._rate_hz, self._mark)

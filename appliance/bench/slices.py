@@ -14,7 +14,7 @@ from appliance.bench import BenchError
 from appliance.bench.arguments import count
 from appliance.bench.output import aligned, write_json
 from appliance.box.show.streams import plain
-from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
+from appliance.serve.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
 SHOWN = 10
 """Requests in the table, longest waits first."""

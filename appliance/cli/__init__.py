@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from appliance.bench import BenchError
 from appliance.box.show.streams import open_streams
@@ -75,9 +75,19 @@ def _explained(error: CallFailed, address: str) -> str:
     return f"{address} takes connections, but no call: is it a daemon, with this TLS (--authority)? {error}"
 
 
+class Parser(argparse.ArgumentParser):
+    """Shows its own usage beside an option that it does not know; argparse would show `appliance`'s."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Parser that knows every command, and the arguments of the one that is given."""
-    parser = argparse.ArgumentParser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
+    parser = Parser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # Every argument before the command is an option: the first name of a command is its own.
     given = next((argument for argument in arguments if argument in COMMANDS), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from appliance.config import load
 from appliance.errors import ApplianceError
 
 MARKED, UNMARKED, UNREADABLE = 0, 1, 2
+STATEMENT = re.compile(
+    rb"(?:digitalSourceType=)?(?<![\"'>])%b(?:; software=[\w./+-]+)?" % re.escape(SOURCE_TYPE.encode())
+)
+"""The term in a text frame or comment; a quote or tag before it is XML of a picture in the file."""
 
 
 def add_marked(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +34,8 @@ def _marked(options: argparse.Namespace) -> int:
     try:
         folder = options.watermark or load(options.config).audio.watermark
         with options.file.open("rb") as stream, soundfile.SoundFile(stream) as file:
-            texts = file.copy_metadata().values()
-            found = [f"marked: {text}" for text in texts if SOURCE_TYPE in text][:1]
-            found += _watermarked(folder, file) if folder else []
+            found = _watermarked(folder, file) if folder else []
+        found = _stated(options.file.read_bytes()) + found
     except OSError as error:
         print_line(f"appliance marked: {options.file}: {error.strerror}", sys.stderr)
         return UNREADABLE
@@ -44,6 +48,15 @@ def _marked(options: argparse.Namespace) -> int:
     for line in found or ["not marked"]:
         print_line(line)
     return MARKED if found else UNMARKED
+
+
+def _stated(file: bytes) -> list[str]:
+    """A line if a text in the container says it, in ASCII or UTF-16."""
+    if file.startswith(b"OggS"):
+        # A comment goes on in the next page, after that page's header and table of lengths.
+        file = b"".join(page[23 + page[22] :] for page in file.split(b"OggS") if len(page) > 22)
+    said = STATEMENT.search(file) or STATEMENT.search(file.replace(b"\0", b""))
+    return [f"marked: {said[0].decode()}"] if said else []
 
 
 def _watermarked(folder: Path, file: soundfile.SoundFile) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from appliance import hangups
+from appliance import sighup
 from appliance.box import paths
 from appliance.cli.options import Failure, add_config, print_line
 
@@ -20,7 +20,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    hangups.expect("serve")
+    sighup.expect("serve")
     from appliance.serve import daemon
 
     return daemon.main(options.config, options.set, options.trace)
@@ -32,7 +32,7 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
 
 
 def _gateway(options: argparse.Namespace) -> int:
-    hangups.expect("gateway")
+    sighup.expect("gateway")
     from appliance.gateway import serving
 
     return serving.main(options.config, options.set)
@@ -44,7 +44,7 @@ def add_wyoming(parser: argparse.ArgumentParser) -> None:
 
 
 def _wyoming(options: argparse.Namespace) -> int:
-    hangups.expect("wyoming")
+    sighup.expect("wyoming")
     from appliance.gateway import wyoming
 
     return wyoming.main(options.config, options.set)
@@ -70,8 +70,7 @@ def _prepare(options: argparse.Namespace) -> int:
     loaded = config.load(options.config, options.set)
     folder = loaded.bundle.path
     if options.beside and folder.resolve().is_relative_to(paths.INSTALLATION):
-        library = Path(__file__).resolve().parents[2]
-        folder = library / folder.resolve().relative_to(paths.INSTALLATION)
+        folder = Path(__file__).resolve().parents[2] / folder.resolve().relative_to(paths.INSTALLATION)
     loaded = replace(loaded, bundle=replace(loaded.bundle, path=folder))
     all_ = resident.bundles_of(loaded)
     folders = [each.folder for each in all_]

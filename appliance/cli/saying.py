@@ -133,7 +133,10 @@ def _encoding(options: argparse.Namespace) -> EncodingName:
         if not options.play:
             raise Failure("where does the audio go? --play, --out FILE, or both")
         return "pcm16"
-    encoding: EncodingName | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
+    path: Path = options.out
+    # /dev/null and pipes have no suffix.
+    by_name = "wav" if path.is_char_device() or path.is_fifo() else SUFFIXES.get(path.suffix.lower())
+    encoding: EncodingName | None = options.encoding or by_name
     if encoding is None:
         raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
     if options.play and encoding not in ("wav", "pcm16"):

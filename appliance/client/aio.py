@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,7 @@ class AsyncClient(AsyncCalls):
                         metadata = await call.initial_metadata()
                         if not call.done():  # refused
                             attempts.admitted()
-                        [response] = [message async for message in call]
+                        [response] = [message async for message in messages_of(call)]
                         return whole_reply(response, attempts.begun, metadata)
                 except CallFailed as failure:
                     await asyncio.sleep(attempts.wait_s(failure))
@@ -125,13 +125,25 @@ class AsyncClient(AsyncCalls):
     async def _follow(
         self, method: Any, request: Any, read: Callable[[Any], Any] = lambda event: event
     ) -> AsyncIterator[Any]:
-        call = method(request)
-        try:
-            with grpc_failures(self.address):
-                async for response in call:
+        with grpc_failures(self.address):
+            async with aclosing(messages_of(method(request))) as messages:
+                async for response in messages:
                     yield read(response)
-        finally:
-            call.cancel()
+
+
+async def messages_of(call: Any) -> AsyncGenerator[Any, None]:
+    """Messages of a call, which ends with the iteration."""
+    messages = aiter(call)
+    try:
+        while True:
+            reading = asyncio.ensure_future(anext(messages, None))
+            if (message := await asyncio.shield(reading)) is None:
+                return
+            yield message
+    finally:
+        # grpc.aio never frees a read that was cancelled: the end of the call ends it.
+        call.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 class AsyncStream:
@@ -151,9 +163,10 @@ class AsyncStream:
                         self._call = attempts.begin()
                 try:
                     with grpc_failures(attempts.address):
-                        async for message in self._call:
-                            for event in attempts.received(event_of(message)):
-                                yield event
+                        async with aclosing(messages_of(self._call)) as messages:
+                            async for message in messages:
+                                for event in attempts.received(event_of(message)):
+                                    yield event
                     return
                 except CallFailed as failure:
                     wait_s = attempts.wait_s(failure)
@@ -237,10 +250,8 @@ class Session:
                 raise CallFailed(code.name, details) from None
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Event | UtteranceError]]:
-        try:
-            with grpc_failures(self._address):
-                async for message in self._call:
+        with grpc_failures(self._address):
+            async with aclosing(messages_of(self._call)) as messages:
+                async for message in messages:
                     number = message.utterance
                     yield number, message.error if message.HasField("error") else event_of(message)
-        finally:
-            self._call.cancel()

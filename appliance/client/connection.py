@@ -24,10 +24,14 @@ REACH_S = 5.0
 SPEAK_S = 300.0
 """Default timeout of a synthesis; the longest speech is shorter."""
 UPLOAD_S = 60.0
+PING_MS, PONG_MS = 4_000, 5_000
+"""Interval of pings while a call is open, and the longest wait for an answer."""
 CHANNEL_KEY = "x-channel"
 """Metadata by which a proxy finds the box that plays a channel."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """Value of CALLER_KEY in this context; empty: it is not sent."""
+TOKEN: ContextVar[str] = ContextVar("TOKEN", default="")
+"""Token of whoever this context calls for; empty: the client's own is sent."""
 
 SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
@@ -119,6 +123,13 @@ def _connect(
         ("grpc.max_send_message_length", -1),
         # gRPC's two minutes are long after a daemon was restarted.
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A daemon that is frozen keeps its connections open.
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PONG_MS),
+        # Where this is longer (60 s by default), the timeout above has no effect.
+        ("grpc.http2.ping_timeout_ms", PONG_MS),
+        # By default no third ping is sent while a call waits for its turn.
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
     more = {"interceptors": interceptors} if interceptors else {}
@@ -128,8 +139,7 @@ def _connect(
         connection = module.secure_channel(address, tls, options=options, **more)
     else:
         connection = module.insecure_channel(address, options=options, **more)
-    token = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
-    return _WithMetadata(connection, token)
+    return _WithMetadata(connection, credentials.token)
 
 
 class _WithMetadata:
@@ -138,7 +148,7 @@ class _WithMetadata:
     gRPC's own call credentials refuse to send a token without TLS.
     """
 
-    def __init__(self, connection: Any, token: Metadata) -> None:
+    def __init__(self, connection: Any, token: str) -> None:
         self.inner = connection
         self._token = token
         self.close = connection.close
@@ -156,6 +166,8 @@ class _WithMetadata:
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
             channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
             caller = ((CALLER_KEY, CALLER.get()),) if CALLER.get() else ()
-            return method(*request, metadata=(*self._token, *caller, *channel, *metadata), **options)
+            bearer = TOKEN.get() or self._token
+            token = (("authorization", f"Bearer {bearer}"),) if bearer else ()
+            return method(*request, metadata=(*token, *caller, *channel, *metadata), **options)
 
         return call

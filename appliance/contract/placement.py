@@ -51,10 +51,10 @@ class Placement:
                 found.append((float(begins[spoken[0]]), float(ends[spoken[-1]])))
         return found
 
-    def frames(self, reference_frames: int, before: Sequence[str], after: Sequence[str], speed: float) -> int:
-        """Reference and reply, which is spoken at the reference's pace times `speed`."""
+    def reply(self, reference_frames: int, before: Sequence[str], after: Sequence[str], speed: float) -> int:
+        """Frames of the reply, at the reference's pace times `speed`."""
         pace = reference_frames / max(float(self.weights(before).sum()), SHORTEST)
-        return reference_frames + max(math.ceil(pace * float(self.weights(after).sum()) / speed), 1)
+        return max(math.ceil(pace * float(self.weights(after).sum()) / speed), 1)
 
     def index(
         self, reference_frames: int, before: Sequence[str], after: Sequence[str], frames: int

@@ -32,7 +32,7 @@ MEASURE_S = 6.0
 FRAMES_PER_TOKEN = 4
 """Pace of fast speech, at which the warm-up's texts fill their frames."""
 MEASURED = (*itertools.product((80, 160, 300, 560), (4, 2)), (1000, 4))
-"""Frames of the warm-up's measurements, and the part of them that is reference: one in four, one in two."""
+"""(frames, n) of the warm-up's measurements: one frame in n belongs to the reference."""
 ALL_GRAPHS = 3
 """Steps in which `short-kv` runs all its graphs."""
 LAUNCH_BOUND_S = 0.02
@@ -69,30 +69,31 @@ class Synthesizer:
         self._host = host or backend
         self.max_lanes = lanes
         self._safer = safe = safer or {}
+        variants = {graph: arithmetic.variant for graph, arithmetic in safe.items()}
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
-        # Without `self`: of a cycle the sessions would stay until some later collection.
+        # `self` is not in the closure: a cycle would keep the sessions until some later collection.
         def load(name: str, to: Backend = backend) -> Graph:
-            path = bundle.graph(name, safe[name].variant if name in safe else usual)
+            path = bundle.graph(name, variants.get(name, usual))
             return to.load(name, path, specs[name], ranges(name, manifest, to))
 
         self._modulation = ModulationTable(partial(load, "modulation", self._host), self._host, backend, d)
         self._condition = Conditioner(load("condition"), backend, d, longest)
         self.longest_reference = longest_reference(manifest)
-        # Memory of a CPU is taken when it is first written.
+        # A CPU gives memory when it is first written.
         beside = longest if backend.frame_multiple == 1 else self.longest_reference
         table = self._modulation.table
         calls = BackendCalls(backend.frame_multiple, backend.max_batch, manifest.sampler, d)
         self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler, calls)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
-        # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
+        # `exact`: both rows of a guided lane share a call; in other samplings their lengths differ.
         most_rows = manifest.sampler.most_rows
         rows = most_rows if manifest.defaults.sampling == "exact" else 1
         usual_w = manifest.defaults.guidance
         self._strengths = tuple(dict.fromkeys((usual_w, 0.0)[:most_rows]))
-        """Of the warm-up: one for each number of rows, the usual first."""
+        """Strengths of guidance in the warm-up: one for each number of rows, the usual first."""
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step."""
         self.costs = CostTable(calls.together)
@@ -121,7 +122,7 @@ class Synthesizer:
     def open(self, segment: Segment) -> Lane:
         """Take a lane and compute its condition.
 
-        Raises ValueError for a segment that does not fit, RuntimeError when every lane is taken.
+        Raises ValueError for a segment that does not fit, RuntimeError when all lanes are open.
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
@@ -153,7 +154,7 @@ class Synthesizer:
         self._backend.wait()
 
     def condition(self, segment: Segment) -> HostArray:
-        """(G, N, D) of a segment. Raises ValueError where it does not fit the bundle."""
+        """(G, N, D) of a segment. Raises ValueError for a segment that does not fit the bundle."""
         self.check(segment)
         return self._backend.download(self._condition(segment))
 
@@ -185,8 +186,7 @@ class Synthesizer:
         if not np.isfinite(samples).all():
             self.log_mel(lane_id)  # raises where the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
-        if segment.gain != 1.0:
-            samples = samples * np.float32(segment.gain)
+        samples = samples * np.float32(segment.gain)
         return samples if self.watermark is None else self.watermark.embed(samples)
 
     def decode(self, log_mel: FloatArray) -> FloatArray:
@@ -219,8 +219,8 @@ class Synthesizer:
         begun = time.monotonic()
         self.reserve()
         longest = self.manifest.max_frames
-        # What a device computes in is allocated by its first runs. Shorter tensors fit into other pieces of
-        # it, for which it may grow again: so lengths between follow.
+        # A device allocates its working memory in the first runs. Shorter tensors fit into other pieces of
+        # that memory, which may grow again: so lengths between follow.
         between = ((longest * eighths // 8, 1, ALL_GRAPHS) for eighths in range(7, 0, -1))
         sizes = [(longest, self.longest_reference, nfe), (longest, 1, nfe), *between, (128, 40, nfe)]
         for frames, reference, steps in sizes[-1:] if self._backend.frame_multiple == 1 else sizes:
@@ -252,7 +252,7 @@ class Synthesizer:
         for frames, part in MEASURED:
             if frames > longest or time.monotonic() - begun > MEASURE_S:
                 break
-            for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
+            for lanes in (n for n in (1, 2, 4, 8) if n <= min(self.max_batch, self.max_lanes)):
                 segment = self._silence(frames, frames // part, nfe, guidance)
                 self._speak([segment] * lanes, self.costs.measure)
             for w in self._strengths[1:]:
@@ -271,15 +271,14 @@ class Synthesizer:
         self._speak([segment or self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
 
     def _speak(
-        self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
+        self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] = lambda *_: None
     ) -> None:
         """Synthesise segments together; `measure` takes kind, steps and seconds of each call."""
 
         def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
             begun = time.monotonic()
             result = make()
-            if measure is not None:
-                measure(kind, steps, time.monotonic() - begun)
+            measure(kind, steps, time.monotonic() - begun)
             return result
 
         lanes = [call("open", [(segment, 0)], partial(self.open, segment)) for segment in segments]
@@ -296,45 +295,40 @@ class Synthesizer:
     def shutdown(self) -> None:
         for lane_id in list(self._lanes):
             self.close(lane_id)
-        self._backend.close()
-        if self._host is not self._backend:
-            self._host.close()
+        for backend in dict.fromkeys((self._backend, self._host)):
+            backend.close()
 
     def check(self, segment: Segment) -> None:
         """Raise ValueError for a segment that does not fit the bundle."""
-        mels, longest = self.manifest.mel.mels, self.manifest.max_frames
-        if segment.frames > longest:
-            raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
-        one, several = (segment.frames, mels), f", or ({segment.nfe}, {segment.frames}, {mels})"
-        renoises = self.manifest.sampler.update == "renoise"
-        allowed = (one, (segment.nfe, *one)) if renoises else (one,)
-        if segment.noise is not None and segment.noise.shape not in allowed:
-            raise ValueError(f"noise must be {one}{several * renoises}, not {segment.noise.shape}")
-        reference = segment.reference_log_mel.shape
-        if len(reference) != 2 or reference[1] != mels or not 1 <= reference[0] < segment.frames:
-            raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
-        if segment.sampling != "exact" and reference[0] > (most := self._flow.longest_reference):
-            raise ValueError(
-                f"with {segment.sampling} sampling a reference has 1 to {most} frames, not {reference[0]}"
-            )
-        if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
-            raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
-        d = self.manifest.dimensions
-        if d.upsampling == "floor" and len(segment.ids) >= segment.frames:
-            raise ValueError(f"ids must be fewer than {segment.frames} frames, not {len(segment.ids)}")
-        if (index := segment.upsample_index) is not None:
-            if d.upsampling in ("none", "floor"):
-                raise ValueError(
-                    "upsample_index must be absent: this bundle spreads no tokens over its frames"
-                )
-            shown = min(len(segment.ids), segment.frames)
-            if index.shape != one[:1] or index.min() < 0 or index.max() >= shown:
-                raise ValueError(f"upsample_index must be {segment.frames} indices under {shown}")
+        n, longest, d = segment.frames, self.manifest.max_frames, self.manifest.dimensions
+        require(n <= longest, f"{n} frames exceed this bundle's {longest}")
+        shapes = [(n, d.mels), (segment.nfe, n, d.mels)][: 1 + (self.manifest.sampler.update == "renoise")]
+        noise = shapes[0] if segment.noise is None else segment.noise.shape
+        require(noise in shapes, f"noise must be {', or '.join(map(str, shapes))}, not {noise}")
+        known, sampling, most = (
+            segment.reference_log_mel.shape,
+            segment.sampling,
+            self._flow.longest_reference,
+        )
+        is_reference = known[1:] == (d.mels,) and 1 <= known[0] < n
+        require(is_reference, f"the reference must be (1 to {n - 1}, {d.mels}), not {known}")
+        limit = f"with {sampling} sampling a reference has 1 to {most} frames, not {known[0]}"
+        require(sampling == "exact" or known[0] <= most, limit)
+        ids, index, vocabulary = segment.ids, segment.upsample_index, self.manifest.vocab_size
+        are_tokens = len(ids) > 0 and ids.min() >= 0 and ids.max() < vocabulary
+        require(are_tokens, f"ids must be one or more indices under {vocabulary}")
+        fewer = d.upsampling != "floor" or len(ids) < n
+        require(fewer, f"ids must be fewer than {n} frames, not {len(ids)}")
+        if index is not None:
+            absent = "upsample_index must be absent: this bundle spreads no tokens over its frames"
+            require(d.upsampling in ("spread", "tokens"), absent)
+            shown = min(len(ids), n)
+            are_places = index.shape == (n,) and index.min() >= 0 and index.max() < shown
+            require(are_places, f"upsample_index must be {n} indices under {shown}")
         check_nfe(segment.nfe)
-        if segment.sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
-        if segment.sampling != "exact" and not d.keeps_keys:
-            raise ValueError(f"sampling must be exact with this bundle, not {segment.sampling!r}")
+        require(sampling in SAMPLINGS, f"sampling must be one of {', '.join(SAMPLINGS)}, not {sampling!r}")
+        is_known = sampling == "exact" or d.keeps_keys
+        require(is_known, f"sampling must be exact with this bundle, not {sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
@@ -349,6 +343,12 @@ class Synthesizer:
             guidance=guidance,
             sampling=defaults.sampling,
         )
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise ValueError with the message unless it holds."""
+    if not holds:
+        raise ValueError(message)
 
 
 def longest_reference(manifest: Manifest) -> int:
@@ -366,7 +366,7 @@ def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
     reference = longest_reference(manifest)
     rates = sorted(d.kept.rates) if d.kept else ()
     return {
-        # Rows of several lanes are batched only where they have no reference.
+        # A batch with rows of other lanes has no reference.
         "R": (1, backend.max_batch if graph == "step" else 1),
         "N": (least, longest),
         "P": (d.stride, reference),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,9 +28,9 @@ class Places:
     """Memory of a lane."""
 
     rows: dict[tuple[int, bool], SharedRows] = field(default_factory=dict)
-    """By part and presence of a reference."""
+    """Rows by (part, has a reference)."""
     unguided: dict[int, Tensor] = field(default_factory=dict)
-    """(longest, D) conditions by their place in `Sampler.conditions`, where the unguided row has several."""
+    """(longest, D) conditions by their place in `Sampler.conditions`, if the unguided row has several."""
 
 
 @dataclass(eq=False)
@@ -39,7 +40,9 @@ class LaneState:
     segment: Segment
     place: Places
     parts: list[SharedRows]
-    """The conditional row and, guided by two, the unconditional one; one part where they share calls."""
+    """The conditional row and, guided by two, the unconditional one; one part if they share calls."""
+    referring: list[SharedRows]
+    """Parts with a reference."""
     start: int
     """First frame with latents: 0, or with `short` sampling the reference's end in whole strides."""
     times: NDArray[np.int32]
@@ -65,9 +68,9 @@ class LaneState:
         return self.segment.frames - self.start
 
     @property
-    def referring(self) -> list[SharedRows]:
-        """Parts with a reference."""
-        return [rows for rows in self.parts if rows.reference]
+    def conditions(self) -> tuple[int, ...]:
+        """Place in `Sampler.conditions` of each row's first condition."""
+        return (0, *self.unguided[:1])
 
 
 @dataclass
@@ -83,10 +86,10 @@ class Flow:
     max_lanes: int
     sampler: Sampler
     calls: BackendCalls
-    _graphs: dict[str, Graph] = field(default_factory=dict)
     _batch: SharedRows | None = None
 
     def __post_init__(self) -> None:
+        self._load = functools.cache(self.load)
         longest = padded(self.max_frames, self.backend.frame_multiple)
         self._capacity = {"N": longest, "P": self.longest_reference, "C": CONTEXT}
         self._next = self.backend.empty((longest, self.dimensions.mels), "float32")
@@ -106,14 +109,12 @@ class Flow:
             }
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take a lane for a segment with condition (G, N, D). Raises RuntimeError without room."""
-        if not self._free:
-            raise RuntimeError(f"all {self.max_lanes} lanes are open")
+        """Take a lane for a segment with condition (G, N, D); the caller opens at most `max_lanes`."""
         calls = self.calls.alone(segment, 0)
         place = self._free.pop()
         try:
-            for step in range(segment.nfe):
-                for call in self.calls.alone(segment, step):
+            for number in range(segment.nfe):
+                for call in self.calls.alone(segment, number):
                     self._load(call.graph)
             start = calls[0].reference
             frames = segment.frames - start
@@ -121,10 +122,13 @@ class Flow:
             for rows, call in zip(parts, calls, strict=True):
                 rows.take([frames] * call.rows, call.frames, call.reference)
             weights = self.sampler.weights(segment.times, segment.guidance)
-            bound = self._bind(parts, frames)
+            referring = [rows for rows in parts if rows.reference]
+            step, paths = self._bind(parts, frames), [self._bind_path(rows) for rows in referring]
             drawn = self._noise(segment, 0)
             others = unguided(self.sampler, segment)
-            lane = LaneState(segment, place, parts, start, times, weights, *bound, drawn, others)
+            lane = LaneState(
+                segment, place, parts, referring, start, times, weights, step, paths, drawn, others
+            )
             self._fill(lane, condition)
         except Exception:
             self._free.append(place)
@@ -191,9 +195,8 @@ class Flow:
         has_reference = call.graph in KEYED
         key = (number, has_reference)
         if key not in place.rows:
-            names = KEYED if has_reference else ("step",)
-            most = 1 if has_reference else min(self.backend.max_batch, self.sampler.most_rows)
-            place.rows[key] = self._allocate(names, most)
+            alone = ("step",), min(self.backend.max_batch, self.sampler.most_rows)
+            place.rows[key] = self._allocate(*((KEYED, 1) if has_reference else alone))
         return place.rows[key]
 
     def batch(self) -> SharedRows:
@@ -206,27 +209,22 @@ class Flow:
         specs = {name: signatures(self.dimensions)[name] for name in names}
         return SharedRows(self.backend, specs, self._load, self._shared, self._capacity | {"R": rows})
 
-    def _load(self, name: str) -> Graph:
-        if name not in self._graphs:
-            self._graphs[name] = self.load(name)
-        return self._graphs[name]
-
     def _fill(self, lane: LaneState, condition: Tensor) -> None:
         """Write noise, condition and both ends of the reference's path."""
         segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
         places = [(rows, row) for rows in lane.parts for row in range(len(rows.lengths))]
-        for i, (rows, row) in enumerate(places):
+        for index, (rows, row) in zip(lane.conditions, places, strict=True):
             backend.upload(lane.noise[lane.start :], rows.view("latents", lane.frames, row=row))
-            own = backend.view(condition, (lane.frames, dim), (lane.unguided[0] if i else 0, lane.start))
+            own = backend.view(condition, (lane.frames, dim), (index, lane.start))
             backend.copy(own, rows.view("condition", lane.frames, row=row))
         if lane.unguided and self.dimensions.conditions > 2:
             for index in range(1, self.dimensions.conditions):
                 own = backend.view(condition, (segment.frames, dim), (index, 0))
                 backend.copy(own, self._unguided(lane, index, 0, segment.frames))
-        for number, rows in enumerate(lane.referring):
+        for index, rows in zip(lane.conditions, lane.referring, strict=False):
             backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
             backend.upload(segment.reference_log_mel[: lane.start], rows.view("path_mel", lane.start))
-            before = backend.view(condition, (lane.start, dim), (lane.unguided[0] if number else 0, 0))
+            before = backend.view(condition, (lane.start, dim), (index, 0))
             backend.copy(before, rows.view("reference_condition", lane.start))
         self._copy_context(lane, "reference_condition", "context_condition")
 
@@ -271,23 +269,20 @@ class Flow:
             path.run()
         self._copy_context(lane, "reference", "context")
 
-    def _bind(self, parts: Sequence[SharedRows], frames: int) -> tuple[Bound, list[Bound]]:
-        first = parts[0]
-        last = parts[-1]
+    def _bind(self, parts: Sequence[SharedRows], frames: int) -> Bound:
+        first, last = parts[0], parts[-1]
         shape = (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
         unguided = last.view("velocity", frames, row=len(last.lengths) - 1)
         given = (latents, velocity, unguided)
         if self._renoises:
             given = (self.backend.view(self._fresh, shape), latents, velocity)
-        step = self._bind_update(*given, self.backend.view(self._next, shape))
-        paths = []
-        for rows in parts:
-            if rows.reference:
-                names = ("path_noise", "path_mel", "reference")
-                noise, mel, to = (rows.view(name, rows.reference) for name in names)
-                paths.append(self._bind_update(noise, mel, noise, to))
-        return step, paths
+        return self._bind_update(*given, self.backend.view(self._next, shape))
+
+    def _bind_path(self, rows: SharedRows) -> Bound:
+        names = ("path_noise", "path_mel", "reference")
+        noise, mel, reference = (rows.view(name, rows.reference) for name in names)
+        return self._bind_update(noise, mel, noise, reference)
 
     def _bind_update(self, latents: Tensor, guided: Tensor, unguided: Tensor, out: Tensor) -> Bound:
         inputs: Mapping[str, Tensor] = {

@@ -15,17 +15,18 @@ logger = logging.getLogger(__name__)
 
 
 class RestingEngine:
-    """The scheduler's Engine. Asleep it has its estimates alone, by which requests are admitted."""
+    """The scheduler's Engine. At rest it has its estimates alone, by which requests are admitted."""
 
-    def __init__(self, engine: Synthesizer, load: Callable[[], Synthesizer], nfe: int) -> None:
-        """`load` makes the same engine again; its paths are run with `nfe` steps."""
+    def __init__(self, engine: Synthesizer, load: Callable[[], Synthesizer], nfe: int, idle_s: float) -> None:
+        """`load` makes the same engine again; its paths are run with `nfe` steps. It rests after `idle_s`."""
         self._awake: Synthesizer | None = engine
+        self.idle_s = idle_s
         self._load, self._nfe, self._captures = load, nfe, engine.captures
         self.backend, self.passed_over, self.costs = engine.backend, engine.passed_over, engine.costs
         self.max_lanes, self.max_batch = engine.max_lanes, engine.max_batch
         self.can_interrupt = engine.can_interrupt
         self.wake_s = engine.ready_s
-        """Seconds that the last wake took; before the first, those of the start without builds."""
+        """Seconds that the last wake took; before the first wake, the start without builds."""
 
     def rest(self) -> None:
         """Free graphs, tensors and the device. No lane may be open."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from appliance.audio.matching import matched
+from appliance.audio.captions import TOKEN, Changes, matched_tokens
 from appliance.client import Header, WordTiming
 
-TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
-"""A number, a word of a script with spaces, or a single character."""
+UNSPACED = "\u2e80"
+"""First character of scripts without spaces."""
 
 
 class Timed(NamedTuple):
@@ -34,32 +33,50 @@ class Alignment:
             "character_end_times_seconds": [round(one.end_s, 3) for one in self.timed],
         }
 
-    def in_ms(self, since_ms: int) -> dict[str, Any]:
-        """WebSocket's shape: times after the end of the message's before, which was at `since_ms`.
-
-        A space ends it, since clients end a word there.
-        """
-        spans = [(round(one.start_s * 1e3), round(one.end_s * 1e3)) for one in self.timed]
-        # What was told before may reach further, by a few milliseconds.
-        spans = [(max(start - since_ms, 0), max(end - since_ms, 0)) for start, end in spans]
-        return {
-            "chars": [*(one.character for one in self.timed), " "],
-            "charStartTimesMs": [*(start for start, _ in spans), spans[-1][1] if spans else 0],
-            "charDurationsMs": [*(end - start for start, end in spans), 0],
-        }
-
-    @property
-    def end_ms(self) -> int:
-        return round(self.timed[-1].end_s * 1e3)
-
     def moved(self, seconds: float) -> Alignment:
         return Alignment(
             [Timed(one.character, one.start_s + seconds, one.end_s + seconds) for one in self.timed]
         )
 
 
+class Untold:
+    """Characters of a stream that wait for their audio."""
+
+    def __init__(self) -> None:
+        self._timed: list[Timed] = []
+        self._told_ms = 0
+
+    def add(self, clause: Alignment) -> None:
+        """A space ends it, since clients end a word there."""
+        end_s = clause.timed[-1].end_s if clause.timed else 0.0
+        self._timed += [*clause.timed, Timed(" ", end_s, end_s)]
+
+    def until(self, end_s: float) -> dict[str, Any] | None:
+        """Words that are over by then, in WebSocket's shape: times after the end of those told before."""
+        size = 0
+        for number, one in enumerate(self._timed, 1):
+            if one.end_s > end_s:
+                break
+            if one.character.isspace() or one.character >= UNSPACED:
+                size = number
+        told, self._timed = self._timed[:size], self._timed[size:]
+        if not told:
+            return None
+        # The last message may reach further, by a few milliseconds.
+        starts, ends = (
+            [max(round(time_s * 1e3) - self._told_ms, 0) for time_s in times]
+            for times in ([one.start_s for one in told], [one.end_s for one in told])
+        )
+        self._told_ms += ends[-1]
+        return {
+            "chars": [one.character for one in told],
+            "charStartTimesMs": starts,
+            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
+        }
+
+
 def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:
-    """Characters of the text as it is spoken; `words` are better times than the header's."""
+    """Align the spoken text; `words` have better times than the header."""
     timed: list[Timed] = []
     for word in words or header.words:
         timed += _spread(word.word, word.start_s, word.end_s)
@@ -68,21 +85,21 @@ def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:
 
 
 def written(text: str, header: Header, said: Alignment) -> Alignment:
-    """Characters of the text as it was written, all of them; `said` has those that are spoken.
+    """Align every character of the written text; `said` is the alignment of the spoken text.
 
-    What was rewritten shares the time of what is said for it, what was dropped the pause at its place.
+    A rewritten part shares the time of the words that replace it, a dropped part the pause at its place.
     """
-    changes = dict.fromkeys((change.before, change.after) for change in header.changes)
-    return _aligned(text, said.timed, [(_whole_tokens(a), _whole_tokens(b)) for a, b in changes])
+    changes = [(change.before, change.after) for change in header.changes]
+    return _aligned(text, said.timed, changes)
 
 
-def _aligned(text: str, said: Sequence[Timed], changes: Iterable[tuple[list[str], list[str]]]) -> Alignment:
+def _aligned(text: str, said: Sequence[Timed], changes: Changes) -> Alignment:
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
     timed = list[Timed]()
     at = 0
     at_s = 0.0
-    pairs = matched([one[0].casefold() for one in theirs], [one[0].casefold() for one in ours], changes)
+    pairs = matched_tokens([one[0] for one in theirs], [one[0] for one in ours], changes)
     for (first, last), (first_said, last_said) in pairs:
         start_s = max(said[ours[first_said].start()].start_s, at_s)
         end_s = max(said[ours[last_said - 1].end() - 1].end_s, start_s)
@@ -91,12 +108,6 @@ def _aligned(text: str, said: Sequence[Timed], changes: Iterable[tuple[list[str]
         timed += _spread(text[begin:end], start_s, end_s)
         at, at_s = end, end_s
     return Alignment([*timed, *_spread(text[at:], at_s, at_s)])
-
-
-def _whole_tokens(text: str) -> list[str]:
-    """Tokens of a text that may be cut, as those of long changes are: without the last, then."""
-    found = TOKEN.findall(text.casefold())
-    return found[:-2] if text.endswith("…") else found
 
 
 def _spread(text: str, start_s: float, end_s: float) -> Iterator[Timed]:

@@ -19,7 +19,7 @@ from appliance.access.token_file import Tokens
 from appliance.client import AsyncClient, CallFailed
 from appliance.config import Config
 from appliance.errors import ConfigError
-from appliance.gateway import elevenlabs, openai, pages, sovits, stream_input, voices
+from appliance.gateway import elevenlabs, openai, openapi, pages, sovits, stream_input, voices
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.sites import SitesMiddleware
@@ -68,6 +68,7 @@ def make_app(config: Config) -> Starlette:
             *voices.ROUTES,
             *sovits.ROUTES,
             *pages.ROUTES,
+            *openapi.ROUTES,
         ],
         middleware=[
             Middleware(SitesMiddleware, config.gateway, bool(config.server.tls_certificate)),
@@ -104,17 +105,17 @@ async def _http_error(request: Request, error: Exception) -> Response:
     phrase = HTTPStatus(error.status_code).phrase.lower()
     code = phrase.replace(" ", "_")
     message = f"{request.method} {request.url.path[:100]}: {phrase}"
-    return Refusal(error.status_code, message, code=code).response(request.url.path, error.headers)
+    return Refusal(error.status_code, message, code=code).response(request.scope, error.headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
-    return error.response(request.url.path)
+    return error.response(request.scope)
 
 
 async def _call_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallFailed)
-    return (await refusal_of(error)).response(request.url.path)
+    return refusal_of(error).response(request.scope)
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:
@@ -123,4 +124,4 @@ async def _disconnected(request: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     # uvicorn logs it.
-    return Refusal(500, "internal error; the gateway's log has it").response(request.url.path)
+    return Refusal(500, "internal error; the gateway's log has it").response(request.scope)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from anyio import move_on_after
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appliance.access.token_file import Role, Tokens
-from appliance.client.connection import CALLER
+from appliance.access.token_file import FORM, Role, Tokens
+from appliance.client.connection import CALLER, TOKEN
 from appliance.errors import AccessDenied, Unauthenticated
+from appliance.gateway.places import Connection, Place, Places
 from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")
-OPEN = (*PROBES, "/", "/overlay")
+OPEN = (*PROBES, "/", "/overlay", "/openapi.json")
 OPEN_BELOW = "/static/"
-"""Probes, and pages, which show nothing until their own calls have sent a token."""
+"""Probes, the description, and pages, which show nothing until their own calls have sent a token."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 STORED_VOICES = "/v1/audio/voices"
 VOICES = (
     *("/v1/models", "/v1/audio/models", STORED_VOICES, "/v1/voices", "/v2/voices"),
+    "/v1/user",
     *("/audio/models", "/audio/voices"),
 )
 MODERATE = ("/api/channels/", "/api/users/")
 TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
+IN_ADDRESS = ("token", "authorization", "single_use_token")
+"""Parameters of the address that are a token; the last two are ElevenLabs'."""
+KEY_MAY_FOLLOW = "stream-input"
+"""End of the paths of ElevenLabs' WebSockets, whose first message may have the key."""
+KEY_FOLLOWS = "appliance.key_follows"
+"""Key in the scope of a WebSocket without a token: what returns the refusal of the one that follows."""
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
+MAX_UPLOADS = 4
+"""Uploads at a time, of which each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
 """Most of a refused request's body that is read."""
 
@@ -56,48 +68,70 @@ def roles(scope: Scope) -> tuple[Role, ...]:
 
 
 class AccessMiddleware:
-    """Passes on requests with a valid token, up to a number at a time; tells the daemon whose they are."""
+    """Passes on requests with a valid token that have a place; tells the daemon whose they are.
+
+    A daemon that is reached by TCP checks the token itself.
+    """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
         """Without `tokens` none is needed."""
-        self._app, self._tokens, self._max_requests = app, tokens, max_requests
-        self._under_way = 0
+        self._app, self._tokens = app, tokens
+        self._requests, self._uploads = Places(max_requests), Places(MAX_UPLOADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in CONNECTIONS:
-            CALLER.set(self._caller(scope))
+            self._call_for(scope, _token(scope))
         if scope["type"] not in CONNECTIONS or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
-        if (refused := self._refusal(scope)) is not None:
-            if scope["type"] == "http":
-                await _discard_body(receive)
-            await refused.response(scope["path"])(scope, receive, send)
-            return
-        self._under_way += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._under_way -= 1
+        refused = self._refusal(scope)
+        if refused is None:
+            is_upload = scope["path"] == STORED_VOICES and method_of(scope) == "POST"
+            places = self._uploads if is_upload else self._requests
+            connection: Connection = scope["state"]["connection"]
+            place = Place(CALLER.get(), connection.is_arriving, connection.close)
+            if is_upload:
+                place.is_idle = lambda: False
+            elif KEY_FOLLOWS in scope:
+                place.is_idle = lambda: KEY_FOLLOWS in scope
+            with connection.holding(place, places) as has_place:
+                if has_place:
+                    await self._app(scope, receive, send)
+                    return
+            kind = "uploads" if is_upload else "requests (gateway.max_requests)"
+            message = f"{places.most} {kind} are under way, or as many as one caller may have"
+            refused = Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
+        if scope["type"] == "http":
+            await _discard_body(receive)
+        await refused.response(scope)(scope, receive, send)
 
-    def _caller(self, scope: Scope) -> str:
-        """`token NAME`, or `http ADDRESS` of a request without a valid one."""
-        held = self._tokens.find(_token(scope)) if self._tokens is not None else None
+    def _call_for(self, scope: Scope, token: str) -> None:
+        """Name the caller in this context: `token NAME`, or `http ADDRESS` without a valid token."""
+        held = self._tokens.find(token) if self._tokens is not None else None
         address, _ = scope["client"] or ("unknown", 0)
-        return f"http {address}" if held is None else held.caller
+        CALLER.set(f"http {address}" if held is None else held.caller)
+        TOKEN.set(token if FORM.fullmatch(token) else "")
 
     def _refusal(self, scope: Scope) -> Refusal | None:
-        if self._tokens is not None:
-            try:
-                self._tokens.check(_token(scope), roles(scope))
-            except Unauthenticated as error:
-                message = str(error) if _token(scope) else TOKEN_NEEDED
-                return Refusal(401, message, code="unauthenticated")
-            except AccessDenied as error:
-                return Refusal(403, str(error), code="access_denied")
-        if self._under_way >= self._max_requests:
-            message = f"{self._max_requests} requests are under way, which is as many as gateway.max_requests"
-            return Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
+        token = _token(scope)
+        may_follow = scope["type"] == "websocket" and scope["path"].endswith(KEY_MAY_FOLLOW)
+        if self._tokens is not None and may_follow and not token:
+            scope[KEY_FOLLOWS] = partial(self._refusal_of_token, scope)
+            return None
+        return self._refusal_of_token(scope, token)
+
+    def _refusal_of_token(self, scope: Scope, token: str) -> Refusal | None:
+        """Refusal of a token; None if it has the right, and the calls that follow are then its holder's."""
+        if self._tokens is None:
+            return None
+        try:
+            self._tokens.check(token, roles(scope))
+        except Unauthenticated as error:
+            return Refusal(401, str(error) if token else TOKEN_NEEDED, code="unauthenticated")
+        except AccessDenied as error:
+            return Refusal(403, str(error), code="access_denied")
+        self._call_for(scope, token)
+        scope.pop(KEY_FOLLOWS, None)
         return None
 
 
@@ -121,4 +155,10 @@ def _token(scope: Scope) -> str:
         return token.strip()
     if key := headers.get("xi-api-key", "").strip():
         return key
-    return str(QueryParams(scope["query_string"]).get("token") or "")
+    query = QueryParams(scope["query_string"])
+    return next((bare(query[name]) for name in IN_ADDRESS if query.get(name)), "")
+
+
+def bare(token: str) -> str:
+    """Token without the scheme before it."""
+    return token.strip().removeprefix("Bearer ").strip()

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import Header, Options, Reply, Voice, WordTiming
+from appliance.client import End, Header, Options, Voice, WordTiming
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
-from appliance.gateway.refusals import Refusal
+from appliance.gateway.refusals import ELEVENLABS_KEY
 from appliance.gateway.speech import (
     AudioFormat,
     Framing,
-    SpeechRequest,
-    StreamedSpeech,
-    WholeSpeech,
+    Spoken,
+    is_streamed,
+    not_stored,
     speech_of,
 )
 from appliance.gateway.voices import shown_voices
@@ -32,6 +32,7 @@ CODECS: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
     "wav": ("wav", "audio/wav", (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)),
     "opus": ("ogg_opus", "audio/ogg", (48_000,)),
     "ulaw": ("mulaw", "audio/basic", (8_000,)),
+    "alaw": ("alaw", "audio/x-alaw-basic", (8_000,)),
 }
 """First part of `output_format` → encoding, media type, sample rates that may be its second."""
 FORMATS: Mapping[str, AudioFormat] = {
@@ -44,39 +45,38 @@ WITH_BIT_RATE = ("mp3", "opus")
 DEFAULT_FORMAT = "mp3_44100_128"
 NAMES = {"audio_config.encoding": "output_format", "audio_config.sample_rate_hertz": "output_format"}
 SETTINGS_NAMES = {"audio_config.speaking_rate": "voice_settings.speed"}
-OWN = ("text", "output_format", "voice_settings", "language_code", "model_id")
+SETTINGS = {
+    **{"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True},
+    "speed": 1.0,
+}
+"""Settings of each voice, which are ElevenLabs' own defaults; `speed` alone has an effect."""
+SUBSCRIPTION = {
+    **{"tier": "f5-appliance", "status": "active", "character_count": 0, "character_limit": 1_000_000_000},
+    **{"voice_slots_used": 0, "voice_limit": 1_000, "can_use_instant_voice_cloning": True},
+}
+"""Nothing is counted here."""
+CONSTANTS = {
+    "/v1/user": {"user_id": "f5-appliance", "is_new_user": False, "subscription": SUBSCRIPTION},
+    "/v1/user/subscription": SUBSCRIPTION,
+    "/v1/voices/settings/default": SETTINGS,
+}
+OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "stream")
 
 
-async def convert(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}."""
-    return WholeSpeech(request.app.state.client, await _speech(request))
-
-
-async def stream(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}/stream."""
-    return StreamedSpeech(request.app.state.client, await _speech(request))
-
-
-async def convert_with_timestamps(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}/with-timestamps."""
-    return TimedSpeech(request.app.state.client, await _speech(request, word_timings=True))
-
-
-async def stream_with_timestamps(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
-    speech = await _speech(request, word_timings=True)
-    return StreamedSpeech(request.app.state.client, speech, JsonLines(speech.text))
-
-
-async def _speech(request: Request, *, word_timings: bool = False) -> SpeechRequest:
+async def speak(
+    request: Request, *, whole: bool, framing: Callable[[str], Framing] | None = None
+) -> Response:
+    """POST /v1/text-to-speech/{voice_id}, whole or streamed; `framing` makes the body with times."""
     fields = (await json_body(request)).beside(request.query_params)
     text = fields.to_speak("text")
     options = options_of(fields)
     options.update(settings_of(fields))
-    options["word_timings"] = word_timings
-    names = {**NAMES, **SETTINGS_NAMES}
+    options["word_timings"] = framing is not None
+    streamed = is_streamed(fields) and not whole
+    names, ignored = {**NAMES, **SETTINGS_NAMES}, fields.not_read(OWN)
     voice = request.path_params["voice_id"]
-    return await speech_of(request, text, voice, format_of(fields), options, names, fields.not_read(OWN))
+    speech = await speech_of(request, text, voice, format_of(fields), options, names, ignored)
+    return Spoken(request.app.state.client, speech, framing and framing(text), is_streamed=streamed)
 
 
 def format_of(fields: Fields) -> AudioFormat:
@@ -110,7 +110,7 @@ def settings_of(fields: Fields) -> Options:
 
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Any]:
-    """Both alignments of a reply: of the text as it was written, and as it is spoken."""
+    """Alignments of a reply, to the written text and to the spoken text."""
     said = spoken(header, words)
     return {
         "alignment": written(text, header, said).in_seconds(),
@@ -121,22 +121,29 @@ def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> 
 NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
 
 
-class TimedSpeech(WholeSpeech):
-    """JSON with the audio and its alignments."""
+class TimedJson(Framing):
+    """JSON with the audio and its alignments, by the corrected times of its words."""
 
-    async def _response(self, reply: Reply | None) -> Response:
-        audio = (await super()._response(reply)).body
+    media_type = "application/json"
 
-        def timed() -> Response:
-            header, words = (reply.header, reply.words) if reply else (Header(), ())
-            alignments = _alignments(self._speech.text, header, words)
-            return JSONResponse({"audio_base64": base64.b64encode(audio).decode(), **alignments})
+    def __init__(self, text: str) -> None:
+        self._text, self._header, self._audio = text, Header(), b""
 
-        return await asyncio.to_thread(timed)
+    def begin(self, header: Header) -> None:
+        self._header = header
+
+    def piece(self, data: bytes) -> bytes:
+        self._audio += data
+        return b""
+
+    def end(self, end: End) -> bytes:
+        audio = base64.b64encode(self._audio).decode()
+        alignments = _alignments(self._text, self._header, end.words)
+        return json.dumps({"audio_base64": audio, **alignments}).encode()
 
 
 class JsonLines(Framing):
-    """JSON objects, one a line; the first has the alignments of all, as estimated before it is made."""
+    """Lines of JSON; the first line has the estimated alignments of the whole reply."""
 
     media_type = "application/x-ndjson"
 
@@ -161,11 +168,28 @@ async def voices(request: Request) -> Response:
 
 async def voice(request: Request) -> Response:
     """GET /v1/voices/{voice_id}."""
+    return JSONResponse(_voice(*await _named(request)))
+
+
+async def voice_settings(request: Request) -> Response:
+    """GET /v1/voices/{voice_id}/settings."""
+    await _named(request)
+    return JSONResponse(SETTINGS)
+
+
+async def _named(request: Request) -> tuple[str, Voice]:
+    """Name and voice of the path. Raises Refusal."""
     asked = request.path_params["voice_id"].lower()
-    for name, found in (await shown_voices(request)).items():
+    shown = await shown_voices(request)
+    for name, found in shown.items():
         if name.lower() == asked:
-            return JSONResponse(_voice(name, found))
-    raise Refusal(404, f"voice_id: no voice is stored under the name {asked[:60]!r}", code="voice_not_found")
+            return name, found
+    raise not_stored(asked, [*shown])
+
+
+async def constant(content: Any, request: Request) -> Response:
+    """Answer a question that tools ask before they speak, the same for everybody."""
+    return JSONResponse(content)
 
 
 def _voice(name: str, voice: Voice) -> dict[str, Any]:
@@ -198,16 +222,23 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
 
 
 def is_asked(request: HTTPConnection) -> bool:
-    """True for a request of an ElevenLabs client, which names its key in a header of its own."""
-    return "xi-api-key" in request.headers
+    """True for a request of an ElevenLabs client, which sends its key in the header `xi-api-key`."""
+    return ELEVENLABS_KEY in request.headers
 
 
 PATH = "/v1/text-to-speech/{voice_id}"
 ROUTES: list[BaseRoute] = [
-    Route(PATH, convert, methods=["POST"]),
-    Route(f"{PATH}/stream", stream, methods=["POST"]),
-    Route(f"{PATH}/with-timestamps", convert_with_timestamps, methods=["POST"]),
-    Route(f"{PATH}/stream/with-timestamps", stream_with_timestamps, methods=["POST"]),
+    *(
+        Route(f"{PATH}{way}", partial(speak, whole=whole, framing=framing), methods=["POST"])
+        for way, whole, framing in (
+            ("", True, None),
+            ("/stream", False, None),
+            ("/with-timestamps", True, TimedJson),
+            ("/stream/with-timestamps", False, JsonLines),
+        )
+    ),
     *(Route(path, voices, methods=["GET"]) for path in ("/v1/voices", "/v2/voices")),
     Route("/v1/voices/{voice_id}", voice, methods=["GET"]),
+    Route("/v1/voices/{voice_id}/settings", voice_settings, methods=["GET"]),
+    *(Route(path, partial(constant, content), methods=["GET"]) for path, content in CONSTANTS.items()),
 ]

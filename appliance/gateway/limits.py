@@ -14,6 +14,7 @@ from wsproto.events import BytesMessage, TextMessage
 
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
+from appliance.gateway.places import Connection, Places
 from appliance.gateway.stream_input import RESTART
 
 TRIED = "0.54.0"
@@ -41,9 +42,10 @@ def limited(limits: GatewayConfig) -> dict[str, Any]:
                     f"uvicorn {uvicorn.__version__} does not fit: {theirs.__name__} has no {name}; "
                     f"the gateway was written for {TRIED}"
                 )
+    shared = {"_limits": limits, "_places": Places(limits.max_connections)}
     return {
-        "http": type("Protocol", (LimitedProtocol,), {"_limits": limits}),
-        "ws": type("Socket", (LimitedSocket,), {"_limits": limits}),
+        "http": type("Protocol", (LimitedProtocol,), shared),
+        "ws": type("Socket", (LimitedSocket,), shared),
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_per_message_deflate": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
@@ -55,13 +57,17 @@ class LimitedProtocol(H11Protocol):
     """A connection, limited in number, closed when it makes no progress for `stall_s`."""
 
     _limits = GatewayConfig()
+    _places = Places(_limits.max_connections)
     _timer: asyncio.TimerHandle | None = None
     _last_cycle: object = None
     _last_unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.max_connections:
+        address, _ = self.client or ("unknown", 0)
+        connection = Connection(address, self._is_arriving, transport.abort)
+        self.app_state = {**self.app_state, "connection": connection}
+        if not self._places.take(connection):
             transport.abort()
             return
         self._timer = self.loop.call_later(self._limits.stall_s, self._check_progress)
@@ -76,6 +82,7 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._places.leave(self.app_state["connection"])
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -86,6 +93,9 @@ class LimitedProtocol(H11Protocol):
         # The connection is another protocol's from now on.
         self._stop_timer()
         super().handle_websocket_upgrade(event)
+
+    def _is_arriving(self) -> bool:
+        return self.cycle is not None and self.cycle.more_body
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -115,6 +125,7 @@ class LimitedSocket(WSProtocol):
     """A WebSocket, closed when it takes nothing for `stall_s`; what it has begun to say it may finish."""
 
     _limits = GatewayConfig()
+    _places = Places(_limits.max_connections)
     _timer: asyncio.TimerHandle | None = None
     _last_unsent = 0
 
@@ -125,6 +136,7 @@ class LimitedSocket(WSProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._places.leave(self.app_state["connection"])
         super().connection_lost(exc)
 
     def handle_message(self, event: TextMessage | BytesMessage) -> None:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from appliance.box.checks import readiness
 from appliance.client import End, Header, WordTiming
 from appliance.config import Config
 from appliance.contract import bundle
@@ -19,7 +20,7 @@ from appliance.errors import BundleError
 from appliance.gateway import elevenlabs
 from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
-from appliance.gateway.speech import AudioFormat, Framing, StreamedSpeech, speech_of
+from appliance.gateway.speech import AudioFormat, Framing, Spoken, is_streamed, speech_of
 
 RATE_HZ = 24_000
 """Sample rate of all that OpenAI sends; its PCM has no header."""
@@ -37,7 +38,7 @@ NAMES = {
     "audio_config.speaking_rate": "speed",
     "audio_config.encoding": "response_format",
 }
-OWN = ("input", "voice", "response_format", "speed", "stream_format")
+OWN = ("input", "voice", "response_format", "speed", "stream", "stream_format")
 DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}}
 
 
@@ -48,12 +49,14 @@ async def speech(request: Request) -> Response:
     audio_format = FORMATS[fields.format("response_format", FORMATS) or "mp3"]
     options = fields.common()
     options["speed"] = fields.speed("speed")
-    streamed = fields.choice("stream_format", ("audio", "sse"))
-    options["word_timings"] = streamed == "sse"
+    has_events = fields.choice("stream_format", ("audio", "sse")) == "sse"
+    options["word_timings"] = has_events
+    streamed = is_streamed(fields)
     to_speak = await speech_of(
         request, text, _voice(fields), audio_format, options, NAMES, fields.not_read(OWN)
     )
-    return StreamedSpeech(request.app.state.client, to_speak, Events() if streamed == "sse" else None)
+    framing = Events() if has_events else None
+    return Spoken(request.app.state.client, to_speak, framing, is_streamed=streamed)
 
 
 def _voice(fields: Fields) -> str:
@@ -120,7 +123,10 @@ async def model(request: Request) -> Response:
 
 
 async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
-    """Bundle's family, where it can be read, and OpenAI's names; languages."""
+    """Family of the bundle that speaks, else of `bundle.path`, and OpenAI's names; languages."""
+    told = await asyncio.to_thread(readiness.told, config.server.metrics)
+    if told.family:
+        return [told.family, *MODELS], told.languages
     try:
         read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
     except BundleError:
@@ -137,7 +143,7 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/audio/models", audio_models),
-    # Clients whose base address was given without /v1.
+    # Some clients leave /v1 out of the address.
     Route("/audio/speech", speech, methods=["POST"]),
     Route("/audio/models", audio_models),
 ]

@@ -7,7 +7,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
-from contextvars import Context
+from contextvars import copy_context
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
@@ -35,10 +35,11 @@ from appliance.client import (
     UtteranceEnd,
     plain,
 )
+from appliance.client.connection import CALLER
 from appliance.config import DeviceConfig
 from appliance.gateway.body import Fields, json_body
 from appliance.gateway.connection import running
-from appliance.gateway.refusals import Refusal
+from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import mark_headers, while_connected
 
 FOLDER = Path(__file__).with_name("pages")
@@ -118,7 +119,7 @@ async def _status(request: Request) -> Response:
         ]
     except CallFailed as error:
         ready, voices = False, []
-        why = error.message
+        why = refusal_of(error).message
     else:
         why = ""
     box = await asyncio.to_thread(box_status, request.app.state.config.device)
@@ -237,7 +238,8 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
             async for event in source:
                 await waiting.put(event)
         except CallFailed as error:
-            await waiting.put(("fault", {"message": error.message, "reason": error.reason or error.status}))
+            fault = {"message": refusal_of(error).message, "reason": error.reason or error.status}
+            await waiting.put(("fault", fault))
         await waiting.put(None)
 
     async with running(*map(read, sources)):
@@ -259,20 +261,25 @@ def _recent(request: Request) -> deque[dict[str, Any]]:
     state = request.app.state
     if not hasattr(state, "recent"):
         state.recent = deque(maxlen=RECENT)
-        # In a context of its own: it watches for nobody's request.
-        remembering = _remember(state.client, state.recent)
-        state.recent_task = Context().run(asyncio.ensure_future, remembering)
+    if not hasattr(state, "recent_task") or state.recent_task.done():
+        # It watches for nobody's request, but a daemon by TCP wants a token.
+        context = copy_context()
+        context.run(CALLER.set, "")
+        state.recent_task = context.run(asyncio.ensure_future, _remember(state.client, state.recent))
     recent: deque[dict[str, Any]] = state.recent
     return recent
 
 
 async def _remember(client: AsyncClient, recent: deque[dict[str, Any]]) -> None:
     while True:
-        with suppress(CallFailed):
+        try:
             async for _, event in _changes(client, ""):
                 for utterance in event["utterances"]:
                     if utterance["state"] == ENDED:
                         recent.appendleft(utterance)
+        except CallFailed as failure:
+            if failure.status == "UNAUTHENTICATED":  # the next page brings another token
+                return
         await asyncio.sleep(RETRY_MS / 1e3)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import math
+import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 from appliance.client import CallFailed
+
+logger = logging.getLogger(__name__)
 
 STATUSES: Mapping[str, int] = {
     "INVALID_ARGUMENT": 400,
@@ -31,14 +36,19 @@ STATUSES: Mapping[str, int] = {
 REASONS: Mapping[str, int] = dict.fromkeys(
     ("OUT_OF_DEVICE_MEMORY", "STORAGE_ERROR", "BUNDLE_ERROR", "PHONES_MISSING"), 503
 )
-"""Daemon's reason → HTTP status, where that is more exact."""
+"""Daemon's reason → HTTP status, if the reason is more exact than gRPC's status."""
+FIELDS = {"VOICE_NOT_FOUND": "voice"}
+"""Daemon's reason → wrong field of the request, if the daemon names none."""
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """HTTP status → `type` of OpenAI's errors; else server_error from 500 on, invalid_request_error."""
 UNREACHABLE_RETRY_S = 2.0
+AWAY = "the daemon does not answer; it may be starting"
 SOVITS = ("/tts", "/control", "/set_")
 """Paths whose errors have GPT-SoVITS' shape."""
-ELEVENLABS = ("/v1/text-to-speech/", "/v1/voices/", "/v2/")
-"""Paths whose errors have ElevenLabs' shape."""
+ELEVENLABS, ELEVENLABS_KEY = ("/v1/text-to-speech/", "/v1/user", "/v1/voices/", "/v2/"), "xi-api-key"
+"""Paths whose errors have ElevenLabs' shape, and the header of its clients, whose errors all have it."""
+REQUEST_ID = "x-request-id"
+"""Header with the request's name in the daemon's log; its key in an ASGI scope."""
 
 
 class Refusal(Exception):
@@ -55,35 +65,40 @@ class Refusal(Exception):
         kind = KINDS.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
         return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
 
-    def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Reply in the shape of the path's API."""
-        # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
-        sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
+    def response(self, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
+        """Reply to a request in the shape of its API."""
+        sent = {
+            REQUEST_ID: quote(scope.get(REQUEST_ID) or secrets.token_hex(6)),
+            # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
+            "x-should-retry": "false" if self.retry_s is None else "true",
+            **(headers or {}),
+        }
         if self.retry_s is not None:
             sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))
         if self.status in (408, 413):
             # The rest of such a request is not read.
             sent["connection"] = "close"
         body: dict[str, Any] = {"error": self.error}
+        path, names = scope["path"], (name for name, _ in scope["headers"])
         if path.startswith(SOVITS):
             body = {"message": self.message, **({"Exception": self.code} if self.code else {})}
-        elif path.startswith(ELEVENLABS):
+        elif path.startswith(ELEVENLABS) or ELEVENLABS_KEY.encode() in names:
             body = {"detail": {"status": self.code, "message": self.message, "param": self.param or None}}
         return JSONResponse(body, self.status, sent)
 
 
-async def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
+def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
     """`names`: field of the gRPC request → parameter of this API."""
-    message, param = error.message, error.field
+    message, param = error.message, error.field or FIELDS.get(error.reason, "")
     if param and names and param in names:
         param = names[param]
         message = message.replace(f"{error.field}:", f"{param}:", 1)
     retry_s = error.retry_s
     if error.status == "UNAVAILABLE" and retry_s is None:
         retry_s = UNREACHABLE_RETRY_S
-    # On a thread: the address is tried.
-    if error.status == "UNAVAILABLE" and await asyncio.to_thread(lambda: error.unreachable):
-        message = "the daemon does not answer; it may be starting"
+    if error.status == "UNAVAILABLE" and not error.reason:
+        logger.info("no call reaches the daemon: %s", message)
+        message = AWAY
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
     code = (error.reason or error.status).lower()
     return Refusal(status, message, code=code, param=param, retry_s=retry_s)

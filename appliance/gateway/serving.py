@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import uvicorn
 
+from appliance import heap
 from appliance.access.certificates import tls_context
 from appliance.box.show.streams import plain
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
@@ -41,6 +42,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
 def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
     """Status of a program that serves; what keeps it from starting is printed."""
+    heap.keep_one()
     try:
         return run(Notifier.from_environment(os.environ))
     except ConfigError as error:
@@ -77,6 +79,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
     log.addFilter(_is_a_fault)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     if config.server.tls_certificate and not config.server.tokens:
         logger.warning(
             "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen

@@ -5,18 +5,17 @@ A browser lets any page send requests here: CORS hides replies from it, and keep
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
-import socket
 from typing import NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from appliance.access.names import AUTHORITY, OwnNames
 from appliance.audio.tags import KEY
-from appliance.config import HOST, GatewayConfig, is_loopback, split_address
+from appliance.config import GatewayConfig
 from appliance.gateway.authorisation import CONNECTIONS, PROBES, changes_voices, is_open, method_of
 from appliance.gateway.body import shown
 from appliance.gateway.refusals import Refusal
@@ -24,7 +23,6 @@ from appliance.gateway.speech import IGNORED
 
 logger = logging.getLogger(__name__)
 
-AUTHORITY = re.compile(rf"({HOST})\.?(?::([0-9]*))?", re.IGNORECASE | re.ASCII)
 ORIGIN_OF_URL = re.compile(r"([^:/]*://[^/?#]*).*", re.DOTALL)
 ABSOLUTE = re.compile(r"https?://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
 """Path of a request target that names its host."""
@@ -68,14 +66,7 @@ class SitesMiddleware:
     """Passes on what was sent to a name of this gateway, and not by a page of another site; adds CORS."""
 
     def __init__(self, app: ASGIApp, config: GatewayConfig, has_tls: bool) -> None:
-        self._has_tls = has_tls
-        listens, _ = split_address("listen", config.listen)
-        self._is_beyond_loopback = not is_loopback(listens)
-        self._names = {name.lower().rstrip(".") for name in config.names}
-        if self._is_beyond_loopback:
-            machine = socket.gethostname().lower()
-            label = machine.partition(".")[0]
-            self._names |= {listens.lower(), machine, label, f"{label}.local"}
+        self._has_tls, self._names = has_tls, OwnNames(config.listen, config.names)
         self._is_any_allowed = "*" in config.origins
         self._named = {named for origin in config.origins if (named := origin_of(origin)) is not None}
         self._named_only = _cors(app, [str(origin) for origin in self._named])
@@ -87,7 +78,7 @@ class SitesMiddleware:
             if refused.message not in self._logged and len(self._logged) < MAX_LOGGED:
                 self._logged.add(refused.message)
                 logger.warning("%s", refused.message)
-            await refused.response(scope["path"])(scope, receive, send)
+            await refused.response(scope)(scope, receive, send)
             return
         is_private = scope["type"] in CONNECTIONS and _is_private(scope)
         await (self._named_only if is_private else self._for_speech)(scope, receive, send)
@@ -105,7 +96,8 @@ class SitesMiddleware:
         # HTTP/1.0 may leave it out, browsers never do.
         for host in hosts or [""]:
             sent_to = origin_at(scheme, host)
-            if sent_to is None or not self._is_own_name(sent_to.host):
+            # Over TLS the browser has looked for the name in the certificate.
+            if sent_to is None or not (self._has_tls or sent_to.host in self._names):
                 message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
                 return Refusal(421, message, code="misdirected_request")
             own = sent_to
@@ -115,20 +107,6 @@ class SitesMiddleware:
             message = f"{foreign}: a page of another site asks, and gateway.origins does not name it"
             return Refusal(403, message, code="origin_refused")
         return None
-
-    def _is_own_name(self, host: str) -> bool:
-        """True for a name or address that no other site can have in the browser."""
-        if self._has_tls:
-            # The browser has looked for it in the certificate.
-            return True
-        try:
-            address = ipaddress.ip_address(host.strip("[]"))
-        except ValueError:
-            return host in self._names or host == "localhost" or host.endswith(".localhost")
-        # Browsers reach this machine by these two as well, and do not say from which site.
-        if address.is_unspecified or getattr(address, "ipv4_mapped", None):
-            return False
-        return self._is_beyond_loopback or address.is_loopback or host in self._names
 
     def _foreign(self, headers: Headers, own: Origin) -> str:
         """The header in which a page of another site shows; empty: the request is of none.

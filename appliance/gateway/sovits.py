@@ -8,11 +8,11 @@ from starlette.routing import BaseRoute, Route
 
 from appliance.gateway.body import Fields, json_body
 from appliance.gateway.refusals import Refusal
-from appliance.gateway.speech import AudioFormat, StreamedSpeech, WholeSpeech, speech_of
+from appliance.gateway.speech import AudioFormat, Spoken, is_streamed, speech_of
 
 FORMATS = {
     "wav": AudioFormat("wav", "audio/wav"),
-    # Its headerless audio names no rate; clients assume this one, which its models up to v2 have.
+    # Clients assume this rate of headerless audio, since models up to v2 have it.
     "raw": AudioFormat("pcm16", "audio/raw", 32_000),
     "ogg": AudioFormat("ogg_opus", "audio/ogg", 24_000),
 }
@@ -22,9 +22,9 @@ NAMES = {
     "audio_config.encoding": "media_type",
 }
 
-OWN = ("text", "text_lang", "ref_audio_path", "media_type", "speed_factor", "streaming_mode")
+OWN = ("text", "text_lang", "ref_audio_path", "media_type", "speed_factor", "streaming_mode", "stream")
 LANGUAGES = {"zh": "zh", "yue": "zh", "en": "en", "ja": "ja", "ko": "ko"}
-"""Its `text_lang`, without `all_` → code; `auto` and others leave it to the bundle."""
+"""Value of `text_lang` without `all_` → code; the bundle decides for `auto` and other values."""
 
 
 async def tts(request: Request) -> Response:
@@ -36,12 +36,12 @@ async def tts(request: Request) -> Response:
     given = (fields.text("text_lang") or "").lower().removeprefix("all_")
     options["language"] = options["language"] or LANGUAGES.get(given)
     options["speed"] = fields.speed("speed_factor")
-    streamed = fields.flag("streaming_mode")
+    streamed = is_streamed(fields, default=fields.flag("streaming_mode"))
     voice = name_in(fields.text("ref_audio_path") or "")
     to_speak = await speech_of(request, text, voice, audio_format, options, NAMES, fields.not_read(OWN))
     if request.method == "HEAD":
         return Response(media_type=audio_format.media_type, headers=to_speak.audio_headers)
-    return (StreamedSpeech if streamed else WholeSpeech)(request.app.state.client, to_speak)
+    return Spoken(request.app.state.client, to_speak, is_streamed=streamed)
 
 
 def name_in(path: str) -> str:

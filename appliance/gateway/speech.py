@@ -1,11 +1,12 @@
-"""Speech as HTTP replies: whole, or sent while it is made. A client that disconnects ends its call."""
+"""HTTP replies with speech, streamed or whole. A client that disconnects ends its call."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,15 +18,15 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from appliance.audio.encode import encode
+from appliance.audio.encode import as_file, encode
 from appliance.audio.marking import mark_of
 from appliance.audio.tags import KEY
-from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Header, Options, Reply
+from appliance.client import AsyncClient, CallFailed, Encoding, End, Event, Header, Options, Piece
 from appliance.client.retries import HOLD_S
 from appliance.encodings import Encoding as AudioEncoding
-from appliance.gateway.body import COMMON_NAMES, shown
+from appliance.gateway.body import COMMON_NAMES, Fields, shown
 from appliance.gateway.connection import running
-from appliance.gateway.refusals import Refusal, refusal_of
+from appliance.gateway.refusals import REQUEST_ID, Refusal, refusal_of
 from appliance.options import AUTO
 
 logger = logging.getLogger(__name__)
@@ -72,9 +73,9 @@ class SpeechRequest:
 
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[dict[str, Any]]:
-        """Arguments of the client's `speak` and `stream`, after those before it on its channel are admitted.
+        """Arguments of the client's `speak` and `stream`, once earlier requests of the channel are admitted.
 
-        The deadline has what it may wait for its turn.
+        The deadline includes the wait for a turn.
         """
         await self.turn.acquire()
         with ExitStack() as turn:
@@ -89,7 +90,7 @@ class SpeechRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = {"x-accel-buffering": "no"}
+        headers = {"x-accel-buffering": "no", REQUEST_ID: quote(self.options["request_id"] or "")}
         if self.ignored:
             headers[IGNORED] = ", ".join(quote(name[:MAX_NAME]) for name in self.ignored[:MAX_NAMES])
         return headers
@@ -105,8 +106,8 @@ class SpeechRequest:
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, AudioEncoding(self.format.encoding), rate_hz, self.mark)
 
-    async def refusal(self, error: CallFailed) -> Refusal:
-        return await refusal_of(error, {**COMMON_NAMES, **self.names})
+    def refusal(self, error: CallFailed) -> Refusal:
+        return refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
 class Framing:
@@ -116,7 +117,7 @@ class Framing:
     """Empty: the audio's."""
 
     def begin(self, header: Header) -> None:
-        """Take what is known before the audio; on a thread, since a text may be long."""
+        """Take the header, which comes before the audio; runs on a thread, since a text may be long."""
 
     def piece(self, data: bytes) -> bytes:
         return data
@@ -126,100 +127,112 @@ class Framing:
         return b""
 
 
-class StreamedSpeech(Response):
-    """Sends speech as it is made, the status with the first audio.
+class WholeFile(Framing):
+    """A streamed WAV or FLAC, with its length in its header."""
 
-    A later error breaks the connection, so that half of a reply is not taken for all of it.
+    def __init__(self) -> None:
+        self._stream = bytearray()
+
+    def piece(self, data: bytes) -> bytes:
+        self._stream += data
+        return b""
+
+    def end(self, end: End) -> bytes:
+        return as_file(bytes(self._stream), end.samples)
+
+
+class Spoken(Response):
+    """Sends speech while it is made, the status with the first audio; or a whole reply with its length.
+
+    A later error breaks the connection, so that no client takes half of a reply for the whole.
     """
 
-    def __init__(self, client: AsyncClient, speech: SpeechRequest, framing: Framing | None = None) -> None:
-        self._client = client
-        self._speech = speech
-        self._framing = framing or Framing()
-        super().__init__(
-            media_type=self._framing.media_type or speech.format.media_type, headers=speech.audio_headers
-        )
+    def __init__(
+        self,
+        client: AsyncClient,
+        speech: SpeechRequest,
+        framing: Framing | None = None,
+        *,
+        is_streamed: bool = True,
+    ) -> None:
+        self._client, self._speech = client, speech
+        self._framing, self._is_streamed = framing or Framing(), is_streamed
+        media_type = self._framing.media_type or speech.format.media_type
+        super().__init__(media_type=media_type, headers=speech.audio_headers)
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        speech = self._speech
-        framing = self._framing
-        end = End()
-        is_begun = False
+        is_begun, whole = False, b""
         try:
-            async with aclosing(cast("Any", self._events())) as events:
-                async for event in events:
-                    if isinstance(event, Header):
-                        self.headers["x-request-id"] = event.request_id
-                        await asyncio.to_thread(framing.begin, event)
-                    elif isinstance(event, End):
-                        end = event
-                    elif event.data:
-                        if not is_begun:
-                            is_begun = True
-                            await self._begin(send)
-                        await _write(send, framing.piece(event.data))
+            async with aclosing(self._body()) as body:
+                async for part in body:
+                    if not self._is_streamed:
+                        whole += part
+                        continue
+                    if not is_begun:
+                        is_begun = True
+                        await self._begin(send)
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
         except CallFailed as error:
-            if not is_begun:
-                response = (await speech.refusal(error)).response(scope["path"], speech.headers)
-                await response(scope, receive, send)
+            if is_begun:
+                # uvicorn closes the connection of a reply whose body has no end.
+                logger.info("a reply is cut off: %s", error.reason or error.status)
                 return
-            logger.info("a reply is cut off: %s", error.reason or error.status)
-            # Without an end of the body uvicorn closes the connection.
+            refusal = self._speech.refusal(error)
+            await refusal.response(scope, self._speech.headers)(scope, receive, send)
             return
         if not is_begun:
+            self.headers["content-length"] = str(len(whole))
             await self._begin(send)
-            await _write(send, framing.piece(speech.silence()))
-        await send({"type": "http.response.body", "body": framing.end(end), "more_body": False})
+        await send({"type": "http.response.body", "body": whole, "more_body": False})
 
-    async def _events(self) -> AsyncIterator[Event]:
-        speech = self._speech
-        if is_blank(speech.text):
-            return
-        async with (
-            speech.in_turn() as arguments,
-            aclosing(cast("Any", aiter(self._client.stream(**arguments)))) as events,
-        ):
+    async def _body(self) -> AsyncGenerator[bytes, None]:
+        framing, end, is_silent = self._framing, End(), True
+        async with aclosing(self._events()) as events:
             async for event in events:
-                yield event
+                if isinstance(event, Header):
+                    if self._is_streamed and self._is_ready(event):
+                        framing, self._is_streamed = WholeFile(), False
+                    await asyncio.to_thread(framing.begin, event)
+                elif isinstance(event, End):
+                    end = event
+                elif event.data:
+                    is_silent = False
+                    yield framing.piece(event.data)
+        if is_silent:
+            framing = self._framing
+            yield framing.piece(self._speech.silence())
+        yield await asyncio.to_thread(framing.end, end)
+
+    def _is_ready(self, header: Header) -> bool:
+        """True if all audio is ready with its first byte, and its file has a length in its header."""
+        is_file = type(self._framing) is Framing and self._speech.format.encoding in ("wav", "flac")
+        return is_file and (header.segments == 1 or header.cached)
+
+    async def _events(self) -> AsyncGenerator[Event, None]:
+        if is_blank(self._speech.text):
+            return
+        async with self._speech.in_turn() as arguments:
+            if not self._is_streamed:
+                reply = await self._client.speak(**arguments)
+                yield reply.header
+                yield Piece(b"" if reply.header.skipped_reason else reply.audio, 0, 0, 0.0)
+                yield End(words=reply.words)
+                return
+            async with aclosing(cast("Any", aiter(self._client.stream(**arguments)))) as events:
+                async for event in events:
+                    yield event
 
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
 
-class WholeSpeech(Response):
-    """Sends speech as one file with its length."""
-
-    def __init__(self, client: AsyncClient, speech: SpeechRequest) -> None:
-        super().__init__(media_type=speech.format.media_type)
-        self._client, self._speech = client, speech
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(receive, self._send(scope, receive, send))
-
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        speech = self._speech
-        try:
-            response = await self._response(None if is_blank(speech.text) else await self._speak())
-        except CallFailed as error:
-            response = (await speech.refusal(error)).response(scope["path"])
-            response.headers.update(speech.headers)
-        else:
-            response.headers.update(speech.audio_headers)
-        await response(scope, receive, send)
-
-    async def _response(self, reply: Reply | None) -> Response:
-        """Response with a reply, None where nothing is spoken."""
-        audio = reply.audio if reply else self._speech.silence()
-        return Response(audio, media_type=self._speech.format.media_type)
-
-    async def _speak(self) -> Reply | None:
-        async with self._speech.in_turn() as arguments:
-            reply = await self._client.speak(**arguments)
-        return None if reply.header.skipped_reason or not reply.audio else reply
+def is_streamed(fields: Fields, default: bool = True) -> bool:
+    """Read `stream`: false asks for a file with its length."""
+    return default if fields.get("stream") is None else fields.flag("stream")
 
 
 def mark_headers(mark: str) -> dict[str, str]:
@@ -258,6 +271,8 @@ async def speech_of(
     channel = options.get("channel") if options.get("playout") != "overlap" else ""
     turns: WeakValueDictionary[str, asyncio.Lock] = request.app.state.turns
     turn = turns.setdefault(channel, asyncio.Lock()) if channel else asyncio.Lock()
+    # The error of a request that is refused names it too.
+    request.scope[REQUEST_ID] = options["request_id"] = options.get("request_id") or secrets.token_hex(6)
     until = 0.0
     if options.get("channel"):
         patience_s = options.get("queue_timeout")
@@ -269,7 +284,7 @@ async def speech_of(
 
 
 async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> str:
-    """As `voice_of`, from a daemon that may be away until this time."""
+    """Call `voice_of`; a daemon that is away is awaited until this time."""
     while True:
         try:
             return await voice_of(request, name)
@@ -301,17 +316,13 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
 
 
 def not_stored(name: str, stored: Sequence[str]) -> Refusal:
-    """Refusal of a voice by its name, empty for none, with those that there are."""
+    """Refuse the name of a voice, or the lack of a name, and name the voices that are stored."""
+    message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
     more = ", …" if len(stored) > MOST_LISTED else ""
     choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"
-    message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
     return Refusal(
         404 if name else 400,
-        f"voice: {message}; {choice} (gateway.voice and gateway.voices in the configuration map names)",
+        f"voice: {message}; {choice} (gateway.voice and gateway.voices map names)",
         code="voice_not_found",
         param="voice",
     )
-
-
-async def _write(send: Send, data: bytes) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": True})

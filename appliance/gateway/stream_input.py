@@ -1,7 +1,7 @@
-"""Text that is spoken while it is written, over ElevenLabs' WebSockets.
+"""ElevenLabs' WebSockets, which speak a text while it is written.
 
-Each context is a session of the daemon. /stream-input has one, and ends with it; /multi-stream-input has
-several, by `context_id`.
+Each context is a session of the daemon. A connection of /stream-input has one context and ends with it; a
+connection of /multi-stream-input has several, by `context_id`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from appliance.client import (
     Session,
 )
 from appliance.encodings import Encoding
-from appliance.gateway.alignment import spoken, written
-from appliance.gateway.body import Fields, invalid, json_object
+from appliance.gateway.alignment import Untold, spoken, written
+from appliance.gateway.authorisation import KEY_FOLLOWS, bare
+from appliance.gateway.body import Fields, invalid, json_object, within
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
@@ -40,17 +41,9 @@ from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice
 from appliance.options import AUTO
 
 MAX_CONTEXTS = 8
-"""Contexts of a connection that are spoken at a time: the sessions that the daemon gives one caller."""
+"""Contexts that a connection speaks at a time; the daemon gives one caller as many sessions."""
 MAX_CLOSING = 32
 """Contexts of a connection that are closed and still spoken, or wait for that."""
-TURN_END_S = 0.1
-"""Longest time from the flush to the closing of a context whose turn is over: clients send both at once."""
-AT_ONCE_S = 0.01
-"""Time from which on it is an interruption all the same, if its first sound came meanwhile or another context
-begins with the next message."""
-PASSES = 4
-"""Passes of the event loop in which a message arrives that the client has sent already: one reads the
-connection, the others hand it on."""
 MAX_WAITING = 32_768
 """Characters of a context that wait for the daemon."""
 MAX_NAME = 128
@@ -84,19 +77,60 @@ async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
     # Utterances of a session follow one another.
     options["playout"] = None
     options["word_timings"], options["rate"] = True, audio_format.rate_hz
-    voice = await voice_of(websocket, websocket.path_params["voice_id"])
-    # A voice that is not there is refused before the connection is a WebSocket.
-    if voice != AUTO:
-        await websocket.app.state.client.voice(voice)
     mark = mark_of(websocket.app.state.config.audio.marked)
     headers = [(name.encode(), value.encode()) for name, value in mark_headers(mark).items()]
-    await websocket.accept(headers=headers)
-    connection = Connection(websocket, voice, audio_format, options, mark, is_multi=is_multi)
     with suppress(WebSocketDisconnect):
+        try:
+            first = await _with_key(websocket, headers)
+            voice = await _voice(websocket)
+        except Refusal as refusal:
+            if websocket.application_state is not WebSocketState.CONNECTED:
+                raise
+            await websocket.send_json(_error(refusal.message, refusal.code))
+            await websocket.close(REFUSED, refusal.message[:100])
+            return
+        if not first:
+            await websocket.accept(headers=headers)
+        connection = Connection(websocket, voice, audio_format, options, mark, first, is_multi=is_multi)
         try:
             await connection.serve(inactivity_s)
         finally:
             await connection.end()
+
+
+async def _with_key(websocket: WebSocket, headers: list[tuple[bytes, bytes]]) -> list[Any]:
+    """First message of a client that has shown no token but may do so there; else none. Raises Refusal."""
+    if (refusal_of_key := websocket.scope.get(KEY_FOLLOWS)) is None:
+        return []
+    await websocket.accept(headers=headers)
+    with within(INACTIVITY_S):
+        message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    fields = _fields(message)
+    key = fields.text("xi_api_key") or bare(fields.text("authorization") or "")
+    if (refused := refusal_of_key(key)) is not None:
+        raise refused
+    return [message]
+
+
+async def _voice(websocket: WebSocket) -> str:
+    """Voice that the address names. Raises Refusal, also before the connection is a WebSocket."""
+    try:
+        voice = await voice_of(websocket, websocket.path_params["voice_id"])
+        if voice != AUTO:
+            await websocket.app.state.client.voice(voice)
+    except CallFailed as error:
+        raise refusal_of(error) from error
+    return voice
+
+
+def _fields(message: Any) -> Fields:
+    return Fields(json_object(message.get("text") or message.get("bytes") or "", "a message"))
+
+
+def _error(message: str, code: str) -> dict[str, Any]:
+    return {"error": message, "message": message, "code": code}
 
 
 class Connection:
@@ -107,21 +141,21 @@ class Connection:
         audio_format: AudioFormat,
         options: Options,
         mark: str,
+        ahead: list[Any],
         *,
         is_multi: bool,
     ) -> None:
+        """`ahead` are messages that came before."""
+        self._ahead = ahead
         self._websocket, self._voice, self._mark = websocket, voice, mark
         self._format, self._options, self._is_multi = audio_format, options, is_multi
         self._contexts: dict[str, Context] = {}
         """Latest by id."""
         self._tasks: dict[asyncio.Task[None], Context] = {}
         self._places = asyncio.Semaphore(MAX_CONTEXTS)
-        self._just_closed: Context | None = None
-        """By the message before."""
-        self._clock = ClientClock()
 
     async def serve(self, inactivity_s: float) -> None:
-        """Take messages until the client leaves, or all that it has closed is spoken."""
+        """Take messages until the client leaves, or every closed context is spoken."""
         code, reason = OK, ""
         while code == OK:
             message = await self._next(inactivity_s)
@@ -140,8 +174,7 @@ class Connection:
                     context.finish()
             else:
                 try:
-                    raw = message.get("text") or message.get("bytes") or ""
-                    if await self._take(Fields(json_object(raw, "a message"))):
+                    if await self._take(_fields(message)):
                         break
                 except Refusal as refusal:
                     code, reason = REFUSED, refusal.message
@@ -159,15 +192,11 @@ class Connection:
 
     async def _next(self, limit_s: float) -> Any:
         """Next message; None if none comes in time, or the only context has failed."""
+        if self._ahead:
+            return self._ahead.pop()
         async with running(self._websocket.receive()) as (receiving,):
             waits = (receiving,) if self._is_multi else (receiving, *self._tasks)
-            for _ in range(PASSES):
-                if not receiving.done():
-                    await asyncio.sleep(0)
-            if not receiving.done():
-                self._clock.start()
             await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-            self._clock.stop()
             return receiving.result() if receiving.done() else None
 
     async def _until_spoken(self) -> None:
@@ -177,18 +206,18 @@ class Connection:
                 await asyncio.wait((leaving, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
 
     async def _left(self) -> None:
-        """Wait until the client leaves; what it says now has no effect."""
+        """Wait until the client leaves, and drop its messages."""
         while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
             pass
         if message["code"] == RESTART:
             await asyncio.Event().wait()
 
     async def end(self) -> None:
-        """Cancel what is still spoken."""
+        """Cancel the contexts that still speak."""
         await cancel([*self._tasks])
 
     async def _take(self, fields: Fields) -> bool:
-        """Do what a message says; True if it is the last. Raises Refusal."""
+        """Act on a message; True if it is the last. Raises Refusal."""
         if not self._is_multi:
             context = self._write("", fields)
             is_last = bool(fields.get("text") == "")
@@ -198,12 +227,10 @@ class Connection:
         name = fields.text("context_id") or fields.text("contextId") or ""
         if len(name) > MAX_NAME:
             raise invalid("context_id", f"has at most {MAX_NAME} characters")
-        closed, self._just_closed = self._just_closed, None
         try:
-            context = self._write(name, fields, closed)
+            context = self._write(name, fields)
             if fields.flag("close_context") and context is not None:
                 context.close()
-                self._just_closed = context
         except Refusal as refusal:
             # Others' contexts go on.
             await self._tell_error(name, refusal.message, refusal.code)
@@ -215,17 +242,15 @@ class Connection:
         if is_last:
             for context in self._contexts.values():
                 if not context.is_closing:
-                    context.end()
+                    context.close()
         return is_last
 
-    def _write(self, name: str, fields: Fields, closed: Context | None = None) -> Context | None:
-        """Say what a message says, in a context that it may begin. Raises Refusal."""
+    def _write(self, name: str, fields: Fields) -> Context | None:
+        """Write a message's text to its context, which the message may begin. Raises Refusal."""
         text, context = fields.text("text"), self._contexts.get(name)
         if (context is None or context.is_closing) and (
             text or (text == "" and fields.get("voice_settings"))
         ):
-            if closed is not None and closed.may_be_interrupted:
-                closed.cancel()
             context = self._open(name, fields)
         if context is not None:
             if text:
@@ -245,7 +270,7 @@ class Connection:
         session = partial(state.client.session, self._voice, **options)
         tell = partial(self._tell, name)
         encoder = Encoder(Encoding(self._format.encoding), self._format.rate_hz or 24_000, self._mark)
-        context = Context(session, encoder, tell, most, self._places, self._clock)
+        context = Context(session, encoder, tell, most, self._places)
         self._contexts[name] = context
         task = asyncio.ensure_future(context.run())
         self._tasks[task] = context
@@ -261,11 +286,7 @@ class Connection:
     async def _tell(self, name: str, told: dict[str, Any]) -> None:
         self._check_open()
         named = {"contextId": name} if self._is_multi else {}
-        message = {**told, **named}
-        # A clause may have thousands of characters.
-        is_long = bool(told.get("alignment"))
-        text = await asyncio.to_thread(json.dumps, message) if is_long else json.dumps(message)
-        await self._websocket.send_text(text)
+        await self._websocket.send_text(json.dumps({**told, **named}))
 
     def _check_open(self) -> None:
         """Raises WebSocketDisconnect after a failed attempt to send."""
@@ -273,37 +294,11 @@ class Connection:
             raise WebSocketDisconnect(ABNORMAL)
 
     async def _tell_error(self, name: str, message: str, code: str) -> None:
-        await self._tell(name, {"error": message, "message": message, "code": code})
-
-
-class ClientClock:
-    """Time that a client lets pass: it stands while a message is worked on and the next is there already.
-
-    So two messages that were sent at once are not apart, however busy this machine is.
-    """
-
-    def __init__(self) -> None:
-        self._stood_s = 0.0
-        """In all."""
-        self._stopped_at: float | None = None
-
-    def now(self) -> float:
-        """Seconds, of which differences count."""
-        now = asyncio.get_running_loop().time() if self._stopped_at is None else self._stopped_at
-        return now - self._stood_s
-
-    def start(self) -> None:
-        if self._stopped_at is not None:
-            self._stood_s += asyncio.get_running_loop().time() - self._stopped_at
-            self._stopped_at = None
-
-    def stop(self) -> None:
-        if self._stopped_at is None:
-            self._stopped_at = asyncio.get_running_loop().time()
+        await self._tell(name, _error(message, code))
 
 
 class Context:
-    """One text: what is said is spoken in order, each flush ends an utterance."""
+    """Text of one `context_id`; each flush ends an utterance."""
 
     def __init__(
         self,
@@ -312,29 +307,23 @@ class Context:
         send: Send,
         most_characters: int,
         places: asyncio.Semaphore,
-        clock: ClientClock,
     ) -> None:
-        """`session` opens one with the first words, in one of `places`; `most_characters` of an utterance."""
+        """`session` opens a session with the first words, which takes one of `places`."""
         self._session, self._send, self._most = session, send, most_characters
-        self._places, self._clock = places, clock
-        self._encoder = encoder
+        self._places, self._encoder = places, encoder
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         """Texts, "" for a flush, None at the end."""
         self._waiting = 0
         self._begun = asyncio.Event()
         self._speaking: asyncio.Future[None] | None = None
         self._is_flushed, self._has_said = True, False
-        self._flushed_at, self._heard_at = -math.inf, math.inf
-        """Times of its last flush, and of its first audio."""
         self._in_flight = 0
         """Flushed utterances that have not ended."""
         self._base_s = 0.0
         """Audio of the utterances that have."""
-        self._told_ms = 0
-        """End of the alignments that were sent."""
+        self._samples = 0
+        self._aligned = {"alignment": Untold(), "normalizedAlignment": Untold()}
         self.is_closing = self.has_failed = self._is_cancelled = False
-        self.may_be_interrupted = False
-        """True if it may have been closed for an interruption, although it is spoken to its end."""
 
     @property
     def is_busy(self) -> bool:
@@ -352,14 +341,13 @@ class Context:
         self._begun.set()
 
     def flush(self) -> None:
-        self._flushed_at = self._clock.now()
         if not self._is_flushed:
             self._is_flushed = True
             self._in_flight += 1
             self._texts.put_nowait("")
 
     def finish(self) -> None:
-        """Speak what was said, and end."""
+        """Flush, speak to the end, and end."""
         if not self.is_closing:
             self.flush()
             self.is_closing = True
@@ -367,24 +355,11 @@ class Context:
             self._begun.set()
 
     def close(self) -> None:
-        """End at once, but speak what was flushed just now.
-
-        Clients close contexts that are over, right after a flush, and contexts whose listener interrupts.
-        """
-        since_s = self._clock.now() - self._flushed_at
-        limit_s = AT_ONCE_S if self._flushed_at < self._heard_at < math.inf else TURN_END_S
-        if self.is_busy and (self.is_closing or since_s > limit_s):
+        """End after the flushed words; end at once with words that were not flushed, or if closed again."""
+        if not self._is_flushed or (self.is_closing and self.is_busy):
             self.cancel()
         else:
-            self.may_be_interrupted = since_s > AT_ONCE_S
-            self.end()
-
-    def end(self) -> None:
-        """Speak what was flushed, and end; of a text in the middle, nothing more."""
-        if self._is_flushed:
             self.finish()
-        else:
-            self.cancel()
 
     def cancel(self) -> None:
         self.is_closing = self._is_cancelled = True
@@ -401,9 +376,8 @@ class Context:
         with suppress(WebSocketDisconnect):
             if isinstance(error, CallFailed):
                 self.has_failed = True
-                told = (await refusal_of(error)).message
-                code = (error.reason or error.status).lower()
-                await self._send({"error": told, "message": told, "code": code})
+                refusal = refusal_of(error)
+                await self._send(_error(refusal.message, refusal.code))
             elif error is not None:
                 raise error
             await self._send(FINAL)
@@ -421,11 +395,11 @@ class Context:
 
     async def _write(self, session: Session) -> None:
         writer = SessionWriter(session, self._most)
-        with suppress(CallFailed):  # the reader is told as well
+        with suppress(CallFailed):  # it reaches the reader too
             while (text := await self._texts.get()) is not None:
                 self._waiting -= len(text)
                 if text:
-                    ended = await writer.say(text)  # meanwhile it may be flushed
+                    ended = await writer.say(text)  # a flush may come at the same time
                     self._in_flight += ended
                 elif not await writer.flush():
                     self._in_flight -= 1
@@ -434,36 +408,39 @@ class Context:
     async def _take(self, event: Event) -> None:
         if isinstance(event, Header):
             if event.text:
-                await self._send_audio(b"", await asyncio.to_thread(self._alignments, event))
+                await asyncio.to_thread(self._align, event)
         elif isinstance(event, Piece):
             await self._send_pcm16(event.data)
         elif isinstance(event, End):
             self._in_flight -= 1
             self._base_s += event.samples / self._encoder.rate_hz
+            await self._send_audio(b"", math.inf)
             if not self._base_s:
                 # Clients take a context without audio for a failure.
                 self._base_s = SILENCE_S
                 silence = np.zeros(round(SILENCE_S * self._encoder.rate_hz), "<i2")
                 await self._send_pcm16(silence.tobytes())
 
-    def _alignments(self, header: Header) -> dict[str, Any]:
+    def _align(self, header: Header) -> None:
         said = spoken(header).moved(self._base_s)
-        as_written = written(header.written or header.text, header, said)
-        since_ms, self._told_ms = self._told_ms, max(said.end_ms, self._told_ms)
-        return {"alignment": as_written.in_ms(since_ms), "normalizedAlignment": said.in_ms(since_ms)}
+        self._aligned["normalizedAlignment"].add(said)
+        self._aligned["alignment"].add(written(header.written or header.text, header, said))
 
     async def _send_pcm16(self, data: bytes, *, last: bool = False) -> None:
-        """Send what the encoder makes of a session's audio; compressing would hold up the event loop."""
-        push = partial(self._encoder.push_pcm16, np.frombuffer(data, "<i2"), last=last)
-        if encoded := await asyncio.to_thread(push) if self._encoder.compresses else push():
-            await self._send_audio(encoded, {})
+        """Encode a session's audio and send it; a codec works on a thread."""
+        samples = np.frombuffer(data, "<i2")
+        self._samples += len(samples)
+        push = partial(self._encoder.push_pcm16, samples, last=last)
+        encoded = await asyncio.to_thread(push) if self._encoder.compresses else push()
+        if encoded:
+            await self._send_audio(encoded, self._samples / self._encoder.rate_hz)
 
-    async def _send_audio(self, data: bytes, alignments: dict[str, Any]) -> None:
-        if data:
-            self._heard_at = min(self._heard_at, self._clock.now())
-        nothing = {"alignment": None, "normalizedAlignment": None}
-        audio = base64.b64encode(data).decode()
-        await self._send({"audio": audio, "isFinal": None, **nothing, **alignments})
+    async def _send_audio(self, data: bytes, until_s: float) -> None:
+        """Send audio, which may be empty, with the words that end by `until_s`."""
+        alignments = {kind: untold.until(until_s) for kind, untold in self._aligned.items()}
+        if data or any(alignments.values()):
+            audio = base64.b64encode(data).decode()
+            await self._send({"audio": audio, "isFinal": None, **alignments})
 
 
 PATH = "/v1/text-to-speech/{voice_id}"

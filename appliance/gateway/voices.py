@@ -6,7 +6,6 @@ import re
 import unicodedata
 from typing import Any
 
-from python_multipart.exceptions import FormParserError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -41,7 +40,7 @@ async def listed(request: Request) -> Response:
 
 
 async def shown_voices(request: Request) -> dict[str, Voice]:
-    """Voices by name: those of the configuration, and all that are stored."""
+    """Voices by name: stored voices, and names that the configuration gives them."""
     stored = {voice.name: voice async for voice in request.app.state.client.voices()}
     others = {
         name: Voice(name=voice, transcript=stored[voice].transcript, styles=stored[voice].styles)
@@ -69,7 +68,7 @@ async def create(request: Request) -> Response:
     try:
         with within(UPLOAD_S):
             form = await parser.parse()
-    except (MultiPartException, FormParserError, KeyError, UnicodeDecodeError) as error:
+    except (MultiPartException, LookupError, ValueError) as error:
         message = getattr(error, "message", "") or "a part cannot be read"
         raise Refusal(400, f"the form: {message}", code="invalid_request") from error
     try:

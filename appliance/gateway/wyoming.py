@@ -45,6 +45,7 @@ from appliance.gateway.app import daemon_address
 from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.openai import models_of
+from appliance.gateway.places import Place, Places
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
@@ -87,16 +88,19 @@ class WyomingServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
         config = self._config.wyoming
+        places = Places(config.max_connections)
         async with AsyncClient(address) as client:
 
             async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                if len(self._connections) >= config.max_connections:
+                connection = WyomingConnection(reader, writer, client, self._config)
+                place = Place(connection.address, lambda: not connection.is_speaking, writer.transport.abort)
+                if not places.take(place):
                     writer.transport.abort()
                     return
-                connection = WyomingConnection(reader, writer, client, self._config)
                 task = asyncio.ensure_future(connection.run())
                 self._connections[task] = connection
                 task.add_done_callback(self._connections.pop)
+                task.add_done_callback(lambda _: places.leave(place))
 
             server = await asyncio.start_server(connect, sock=listener, limit=MAX_EVENT_BYTES)
             beating = asyncio.ensure_future(self._beat())
@@ -136,10 +140,10 @@ class WyomingConnection:
         self.is_ending = False
         """Set when what it speaks is the last."""
         self._has_left = False
+        self.address: str = (writer.get_extra_info("peername") or ("unknown",))[0]
 
     async def run(self) -> None:
-        address, *_ = self._writer.get_extra_info("peername") or ("unknown",)
-        CALLER.set(f"wyoming {address}")
+        CALLER.set(f"wyoming {self.address}")
         try:
             async with running(self._read(), self._answer()) as tasks:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +155,7 @@ class WyomingConnection:
         with suppress(OSError), anyio.move_on_after(self._config.wyoming.stall_s):
             for failure in failures:
                 if isinstance(failure, CallFailed):
-                    failure = await refusal_of(failure)
+                    failure = refusal_of(failure)
                 if isinstance(failure, Refusal):
                     await self._send(Error(text=failure.message, code=failure.code or None).event())
                 elif failure is not None and not isinstance(failure, (OSError, TimeoutError)):

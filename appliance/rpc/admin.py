@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,8 @@ from appliance.fields import shown
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc import admin_pb2_grpc
 from appliance.rpc.context import Context
+
+logger = logging.getLogger(__name__)
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -70,7 +73,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             raise InvalidRequest("path", f"must be a path, without NUL, not {shown(message.path)}")
         await self._swapping.acquire()
         swap = asyncio.ensure_future(self._daemon.swap(folder))
-        swap.add_done_callback(lambda _: self._swapping.release())
-        # Finished also where the caller goes away: what it has loaded by then would stay in memory.
+        swap.add_done_callback(self._swapped)
+        # A swap goes on if its caller leaves: the memory of a half-loaded bundle would not be freed.
         await asyncio.shield(swap)
         return self._daemon.describe()
+
+    def _swapped(self, swap: asyncio.Future[None]) -> None:
+        self._swapping.release()
+        if not swap.cancelled() and (error := swap.exception()) is not None:
+            logger.error("swap: the bundle before stays in use: %s", error)

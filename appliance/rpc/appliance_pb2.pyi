@@ -19,6 +19,7 @@ class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MP3: _ClassVar[AudioEncoding]
     OGG_OPUS: _ClassVar[AudioEncoding]
     MULAW: _ClassVar[AudioEncoding]
+    ALAW: _ClassVar[AudioEncoding]
 
 class Segmentation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -67,6 +68,7 @@ FLAC: AudioEncoding
 MP3: AudioEncoding
 OGG_OPUS: AudioEncoding
 MULAW: AudioEncoding
+ALAW: AudioEncoding
 SEGMENTATION_UNSPECIFIED: Segmentation
 UPSTREAM: Segmentation
 LOW_LATENCY: Segmentation

@@ -5,36 +5,59 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from appliance.audio import words
 from appliance.audio.marking import mark_of
-from appliance.audio.phrases import Key, Phrase, key_of
+from appliance.audio.phrases import Phrase
 from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.words import TimedWord
-from appliance.request import AT_FIRST, Request, Segment, SegmentAudio, Switch, Timings
+from appliance.request import ReplyLevel, Request, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
-from appliance.rpc.replies import header_message, trailers
-from appliance.rpc.requests import LOOKUP, is_seeded, merged_with, read, resolved, size_of
-from appliance.rpc.speech import Speech
-from appliance.rpc.turns import Work
+from appliance.rpc.replies import passed_over_messages, trailers, word_messages
 from appliance.scheduler.job import Job, Result
+from appliance.speech.speech import Ready, Speech, Way
+from appliance.speech.wish import Wish
+from appliance.speech.work import Work
+from appliance.text.sayable import NOTHING
 
 logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 4
 
 
+class Current(Protocol):
+    """Holder of the Speech in use, which a reload or a swap replaces."""
+
+    @property
+    def speech(self) -> Speech: ...
+
+
+class Counters(Protocol):
+    """Counters of the daemon's metrics."""
+
+    def spoken(self, timings: Timings, promised_s: float) -> None: ...
+
+    def skipped(self) -> None: ...
+
+
+class Health(Protocol):
+    @property
+    def degraded(self) -> str:
+        """One word for machines on why requests are served worse than they should be; else empty."""
+
+
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
-    message: pb.SynthesizeRequest
-    begin: Switch = AT_FIRST
-    """Voice and style in which the text begins."""
-    present: Callable[[], Speech]
-    """Speech in use, which may be replaced until it is admitted."""
+    asked: Wish
+    """The wish before a bundle has made its choices."""
+    current: Current
+    counters: Counters
+    health: Health
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
@@ -43,14 +66,10 @@ class SynthesisCall(OpenCall):
 
     admitted: bool = False
     """True once it has all below."""
-    speech: Speech = field(init=False)
-    request: Request = field(init=False)
+    ready: Ready = field(init=False)
+    way: Way = field(init=False)
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
-    cached: bool = False
-    """True if an earlier request's audio serves it."""
-    phrase_key: Key | None = None
-    """Set if its audio is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if asked for."""
@@ -59,69 +78,63 @@ class SynthesisCall(OpenCall):
 
     # Admission.
 
-    def plan_and_admit(self) -> Work[None]:
-        """Read and plan the request and admit its job, unless its text has nothing to speak.
+    def make_ready(self) -> Work[None]:
+        """Make the wish ready and admit its job, unless its text has nothing to speak.
 
-        Raises what `ways_of`, `Planner.ways` and `Scheduler.admit` raise.
+        Raises what `Speech.ready` and `Scheduler.admit` raise.
         """
         # Once more if the bundle was swapped during the work, or if the request to merge with was begun.
-        while not (yield from self._try_to_admit()):
+        while (way := (yield from self._try_to_admit())) is None:
             pass
+        self.way = self.ready.ways[way]
 
-    def _try_to_admit(self) -> Work[bool]:
-        yield size_of(self.message)
-        job, present = self.job, self.present()
-        message, bundle = resolved(self.message, present.defaults)
-        self.speech = speech = present.of(bundle)
-        earlier = speech.scheduler.queue.mergeable(job.terms)
-        job.merged = merged_with(message, earlier.merged if earlier else 0)
-        requests = yield from read(
-            *(message, speech.defaults, job.merged), stream=job.stream, begin=self.begin
-        )
-        self.request = requests[0]
-        if self.is_empty:
-            return True
-        yield LOOKUP * (speech.planner.waits or not all(speech.at_hand(*who) for who in requests[0].speakers))
-        ways = yield from speech.planner.ways(requests)
-        best = ways[0][0]
-        job.voice, job.text, job.written = best.voice, best.text, best.written
-        seeded = is_seeded(message, speech.defaults.synthesis)
-        keys = self._phrase_keys([segments for _, segments in ways], seeded=seeded)
-        kept = speech.phrases.find(keys) if keys else None
-        job.kept = ()
-        if kept is not None:
-            place, phrase = kept
-            request, segments = ways[place]
-            ways, job.kept = [(replace(request, seed=phrase.seed), segments)], phrase.segments
-        planned = [segments for _, segments in ways]
-        way = speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
-        if way is None:
-            return False
-        self.request = ways[way][0]
-        self.cached = kept is not None
-        self.phrase_key = keys[way] if keys and not kept else None
-        return True
+    def _try_to_admit(self) -> Work[int | None]:
+        """Index of the way that the scheduler chose; None: try again."""
+        yield self.asked.size
+        job, current = self.job, self.current.speech
+        earlier = current.scheduler.queue.mergeable(job.terms)
+        job.merged = self.asked.merged(earlier.merged if earlier else 0)
+        self.ready = ready = yield from current.ready(self.asked, job.merged)
+        self.way, speech = ready.ways[0], ready.speech
+        if ready.is_empty:
+            return 0
+        best = self.request
+        job.voice, job.text, job.written, job.kept = best.voice, best.text, best.written, ready.kept
+        job.changes = best.changes
+        planned = [way.segments for way in ready.ways]
+        return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 
     @cached_property
     def reply(self) -> ReplyAudio:
-        speech, request = self.speech, self.request
+        wish, speech = self.wish, self.speech
         return ReplyAudio(
-            *(speech.manifest, request.encoding, request.sample_rate_hz, self.message_s, request.level),
-            mark_of(speech.defaults.audio.marked),
+            *(speech.manifest, wish.encoding, wish.sample_rate_hz, self.message_s, self.level),
+            mark_of(speech.audio.marked),
         )
+
+    @property
+    def speech(self) -> Speech:
+        """Speech of the bundle that speaks it."""
+        return self.ready.speech
+
+    @property
+    def wish(self) -> Wish:
+        return self.ready.wish
+
+    @property
+    def level(self) -> ReplyLevel:
+        audio = self.speech.audio
+        channel_gain_db = audio.channel_gain_db.get(self.job.terms.channel, 0.0)
+        return ReplyLevel(audio.loudness_lufs, self.wish.gain_db + channel_gain_db)
+
+    @property
+    def request(self) -> Request:
+        return self.way.request
 
     @property
     def is_empty(self) -> bool:
         """True if its text has nothing to speak."""
-        return not self.request.text
-
-    def _phrase_keys(self, ways: Sequence[Sequence[Segment]], *, seeded: bool) -> list[Key]:
-        """Key of each way; empty if the phrase cache does not take the reply."""
-        speech = self.speech
-        if not speech.phrases.takes(seeded=seeded):
-            return []
-        made_by = f"{speech.manifest!r} {speech.backend[0]}"
-        return [key_of(segments, made_by, seeded=seeded) for segments in ways]
+        return self.ready.is_empty
 
     @property
     def promised_s(self) -> float:
@@ -134,7 +147,7 @@ class SynthesisCall(OpenCall):
         """Most audio that it holds: samples that its reader has not taken, and the encoded whole."""
         waiting_s = min(self.job.audio_s, self.job.buffer_s)
         encoded_s = 0.0 if self.job.stream else self.job.audio_s
-        rates = self.speech.manifest.mel.sample_rate_hz, self.request.sample_rate_hz
+        rates = self.speech.manifest.mel.sample_rate_hz, self.wish.sample_rate_hz
         return int(SAMPLE_BYTES * (waiting_s * rates[0] + encoded_s * rates[1]))
 
     # Results and messages.
@@ -146,21 +159,34 @@ class SynthesisCall(OpenCall):
             result = await self.results.get()
             if not isinstance(result, SegmentAudio):
                 raise result
-            if self.phrase_key is not None:
+            if self.way.key is not None:
                 self.phrase.append(result)
             yield result
             is_last = result.last
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Header; in a session, after so much audio."""
-        job, request, speech = self.job, self.request, self.speech
-        backend, passed_over = speech.backend
-        planned = words.planned(job.segments) if request.word_timings else []
-        return header_message(
-            *(request, job.terms, len(job.segments), backend, self.promised_s),
-            [word.moved(before_s, before_segments) for word in planned],
-            passed_over=passed_over,
-            cached=self.cached,
+        wish, request, terms, engine = self.wish, self.request, self.wish.terms, self.speech.engine
+        planned = words.planned(self.job.segments) if wish.word_timings else []
+        return pb.Header(
+            sample_rate_hertz=wish.sample_rate_hz,
+            encoding=wish.encoding.name,
+            nfe_steps=request.nfe,
+            seed=request.seed,
+            guidance=request.guidance,
+            segmentation=request.segmentation.name,
+            voice=request.voice,
+            segments=len(self.job.segments),
+            text=request.text,
+            backend=engine.backend,
+            request_id=terms.request_id,
+            priority=terms.priority.name,
+            promised_ms=self.promised_s * 1e3,
+            words=word_messages([word.moved(before_s, before_segments) for word in planned]),
+            cached=bool(self.ready.kept),
+            changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
+            skipped_reason=NOTHING * self.is_empty,
+            passed_over=passed_over_messages(engine.passed_over),
         )
 
     async def whole_audio(self) -> bytes:
@@ -188,7 +214,7 @@ class SynthesisCall(OpenCall):
             await self._time_words(segment)
 
     async def _time_words(self, finished: SegmentAudio) -> None:
-        if self.request.word_timings:
+        if self.wish.word_timings:
             segments, samples = self.job.segments, finished.samples
             segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
             rate_hz = self.speech.manifest.mel.sample_rate_hz
@@ -203,15 +229,15 @@ class SynthesisCall(OpenCall):
         """
         played = self.first_audio + self.job.sent_s if self.job.sent_s else -math.inf
         await self.send(message, played)
-        self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
+        self.speech.scheduler.queue.sent(self.job, samples / self.wish.sample_rate_hz)
 
     # The end.
 
     def finish(self, *, with_trailers: bool = True) -> Timings:
         """Complete the timings, keep the phrase, set the trailers, log and count the request."""
         job, reply = self.job, self.reply
-        if self.phrase_key is not None:
-            self.speech.phrases.keep(self.phrase_key, Phrase.of(self.phrase, self.request.seed))
+        if self.way.key is not None:
+            self.speech.phrases.keep(self.way.key, Phrase.of(self.phrase, self.request.seed))
         timings = replace(
             job.timings,
             first_audio_s=self.first_audio - job.arrived if reply.samples else 0.0,
@@ -221,7 +247,7 @@ class SynthesisCall(OpenCall):
             encode_s=reply.encode_s,
         )
         if with_trailers:
-            figures = trailers(timings, job.terms, self.promised_s, self.speech.degraded())
+            figures = trailers(timings, job.terms, self.promised_s, self.health.degraded)
             self.context.set_trailing_metadata(figures)
         # Once the reply is on its way.
         asyncio.get_running_loop().call_soon(self._record, timings)
@@ -231,11 +257,11 @@ class SynthesisCall(OpenCall):
         terms = self.job.terms
         if self.is_empty:
             logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
-            self.speech.skipped()
+            self.counters.skipped()
             return
         logger.info(
             "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
             *(terms.request_id, terms.client, self.request.voice),
             *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
         )
-        self.speech.spoken(timings, self.promised_s)
+        self.counters.spoken(timings, self.promised_s)

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from appliance.config import ServerConfig
-from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled, TooManyCalls
+from appliance.errors import (
+    ApplianceError,
+    DeadlineMissed,
+    InvalidRequest,
+    ReaderStalled,
+    TooManyCalls,
+    Unavailable,
+)
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.turns import Share
@@ -101,6 +108,8 @@ class PlacedCall(OpenCall):
     method: str
     kind: PlaceKind
     caller: Caller
+    reach: str = ""
+    """Caller whose requests alone it may end or replace; "" for all callers'."""
     arriving_since: float | None = None
     """Time from which on its message is awaited."""
     is_inside: bool = False
@@ -182,7 +191,13 @@ class Callers:
         kind = KINDS.get(name, PlaceKind.OTHER)
         self._check_room(caller, kind, context)
         call = PlacedCall(
-            context=context, clock=self._clock, task=current_task(), method=method, kind=kind, caller=caller
+            context=context,
+            clock=self._clock,
+            task=current_task(),
+            method=method,
+            kind=kind,
+            caller=caller,
+            reach=self.access.reach(context),
         )
         _current.set(call)
         self._calls.add(call)
@@ -222,8 +237,14 @@ class Callers:
             elif call.has_stalled(now, limit_s):
                 call.end(ReaderStalled("the reader has taken nothing for too long"))
 
+    def drain(self) -> None:
+        """End all calls but those whose requests have ended."""
+        for call in self._calls:
+            if call.kind is not PlaceKind.SPEECH:
+                call.end(Unavailable("the daemon is draining"))
+
     def drop_revoked(self) -> None:
-        """End sessions, watches and listens whose token is no longer good; replies under way are finished."""
+        """End sessions, watches and listens whose token is no longer good; what sounds is finished."""
         for call in self._calls:
             if call.kind in (PlaceKind.SESSION, PlaceKind.WATCH, PlaceKind.LISTEN):
                 try:

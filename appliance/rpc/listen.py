@@ -125,7 +125,9 @@ class Broadcast:
         if not self.caption:
             planned = words.planned(self.job.segments)
             self.caption = word_messages(planned)
-            for word, place in zip(self.caption, written_spans(self.job.written, planned), strict=True):
+            changes = [(change.before, change.after) for change in self.job.changes]
+            places = written_spans(self.job.written, planned, changes)
+            for word, place in zip(self.caption, places, strict=True):
                 word.written_begin, word.written_end = place
         encoded = list(self.reply.messages(finished))
         if finished.last and not encoded:
@@ -155,7 +157,7 @@ class Broadcaster:
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
-        self._clock, self._queue = speaking.speech.clock, speaking.speech.scheduler.queue
+        self._clock, self._queue = speaking.clock, speaking.speech.scheduler.queue
         self._listeners: set[Listener] = set()
         self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0
@@ -173,9 +175,7 @@ class Broadcaster:
         job = call.job
         if segment.segment == 0:
             rate_hz = call.speech.manifest.mel.sample_rate_hz
-            reply = ReplyAudio(
-                call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.request.level
-            )
+            reply = ReplyAudio(call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.level)
             self._broadcasts[job] = Broadcast(job, reply, rate_hz)
         if (broadcast := self._broadcasts.get(job)) is not None:
             broadcast.waiting.append(segment)

@@ -41,7 +41,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
     ) -> None:
         """Construct on the event loop that serves it.
 
-        `end_call` ends the call of a request; `save` stores the verbs and may raise StorageError.
+        `end_call` ends the call of a request by its key; `save` stores the verbs and may raise StorageError.
         """
         self._queue, self._clock, self._end_call = queue, clock, end_call
         self._broadcaster, self._save = broadcaster, save
@@ -70,8 +70,8 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
                 present, ended, number = self._queue.utterances(number)
                 here = [u for u in present if _is_among(u, channel)]
                 gone = [u for u in ended if _is_among(u, channel)]
-                new = [u for u in here if _differs(u, shown.get(u.job.terms.request_id))]
-                shown = {u.job.terms.request_id: (u.state, u.starts) for u in here}
+                new = [u for u in here if _differs(u, shown.get(u.job.terms.key))]
+                shown = {u.job.terms.key: (u.state, u.starts) for u in here}
                 modes = self._modes(channel)
                 if gone or new or modes != told:
                     utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
@@ -137,7 +137,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         ended = self._queue.end(chosen, why)
         for utterance in ended:
             # Finished audio may still be on its way to the reader.
-            self._end_call(utterance.job.terms.request_id, why)
+            self._end_call(utterance.job.terms.key, why)
         await asyncio.to_thread(self._save)
         # The state from before, with the reason.
         gone = (replace(utterance, why=why) for utterance in ended)

@@ -18,7 +18,6 @@ from riva.client.proto import riva_tts_pb2_grpc
 from riva.client.proto.riva_audio_pb2 import AudioEncoding
 from riva.client.proto.riva_common_pb2 import RequestId
 
-from appliance.audio.compress import alaw
 from appliance.audio.ogg import OpusPackets
 from appliance.audio.wav import wav_header
 from appliance.errors import (
@@ -50,7 +49,7 @@ ENCODINGS = {
     AudioEncoding.FLAC: pb.FLAC,
     AudioEncoding.MULAW: pb.MULAW,
     AudioEncoding.OGGOPUS: pb.OGG_OPUS,
-    AudioEncoding.ALAW: pb.PCM16,
+    AudioEncoding.ALAW: pb.ALAW,
 }
 FIELDS = {
     "voice": "voice_name",
@@ -145,7 +144,8 @@ class RivaService:
     async def _stream(
         self, message: Any, request: pb.SynthesizeRequest, context: Context, *, is_first: bool
     ) -> None:
-        async with self._speaking.call(request, context, stream=True) as call:
+        wish = self._speaking.wish(request, context, stream=True)
+        async with self._speaking.call(wish, context) as call:
             if is_first:
                 await self._speaking.begin(context)
             header, encoder = call.header(), _encoder(message)
@@ -184,9 +184,9 @@ class RivaService:
         )
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
-            defaults = self._speaking.speech.defaults
-            nfe = round(defaults.nfe * zero_shot.quality / DEFAULT_QUALITY)
-            request.nfe_steps = defaults.sampler.nearest(max(1, min(nfe, defaults.synthesis.max_nfe)))
+            speech = self._speaking.speech
+            nfe = round(speech.usual.nfe_steps * zero_shot.quality / DEFAULT_QUALITY)
+            request.nfe_steps = speech.manifest.sampler.nearest(max(1, min(nfe, speech.synthesis.max_nfe)))
         if not zero_shot.audio_prompt:
             request.voice = await self._voice(message)
             return request, None
@@ -214,7 +214,7 @@ class RivaService:
                     f"must be one of {', '.join(HANDLINGS)}, not {shown(given)}",
                 )
             return HANDLINGS[given]
-        most = self._speaking.speech.defaults.synthesis.max_text_characters
+        most = self._speaking.speech.synthesis.max_text_characters
         if len(message.text) > most or not message.text.lstrip().startswith("<"):
             return pb.CHAT
         try:
@@ -226,7 +226,7 @@ class RivaService:
 
     def _language(self, code: str) -> str:
         """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
-        base, languages = base_code(code), self._speaking.speech.defaults.languages
+        base, languages = base_code(code), self._speaking.speech.front.languages
         is_chosen = not languages and base != UNASKED and base in LANGUAGES
         return code if base in languages or is_chosen else ""
 
@@ -243,15 +243,15 @@ class RivaService:
 
     def _voices(self) -> dict[str, list[str]]:
         """Usable voices by the language of their transcripts, those in force first."""
-        defaults = self._speaking.speech.defaults
-        voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in defaults.languages}
+        front = self._speaking.speech.front
+        voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in front.languages}
         token = ""
         while True:
             page = self._store.page(MAX_PAGE, token)
             for voice in page.voices:
                 if not voice.problem:
                     # Riva's clients ask for one of two where no language is known.
-                    code = defaults.language_of(voice.transcript) or (
+                    code = front.language_of(voice.transcript) or (
                         "zh" if HAN.search(voice.transcript) else "en"
                     )
                     voices.setdefault(REGIONS.get(code, code), []).append(voice.name)
@@ -323,9 +323,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
     """Our encoding of one reply → Riva's."""
-    if message.encoding == AudioEncoding.OGGOPUS:
-        return OpusPackets().push
-    return alaw if message.encoding == AudioEncoding.ALAW else bytes
+    return OpusPackets().push if message.encoding == AudioEncoding.OGGOPUS else bytes
 
 
 def _reply(message: Any, header: pb.Header, audio: bytes = b"") -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.access.token_file import Role, Tokens
+from appliance.access.token_file import Role, Token, Tokens
 from appliance.rpc.context import CALLER_KEY, Context
 
 HEADER = "authorization"
@@ -66,8 +66,20 @@ class CallAccess:
         """Caller's key for limits: a token's name, else an address without its port, else `LOCAL`."""
         if _is_local(context):
             return _value(context, CALLER_KEY) or LOCAL
-        token = self.tokens.find(_token(context)) if self.tokens is not None else None
+        token = self._held(context)
         return token.caller if token else context.peer().rpartition(":")[0]
+
+    def reach(self, context: Context) -> str:
+        """Key of the caller whose requests alone the call may end or replace; "" for all callers'."""
+        token = self._held(context)
+        return "" if token is None or Role.ADMIN in token.roles else token.caller
+
+    def _held(self, context: Context) -> Token | None:
+        if self.tokens is None:
+            return None
+        if _is_local(context):
+            return self.tokens.of_caller(_value(context, CALLER_KEY))
+        return self.tokens.find(_token(context))
 
 
 def _is_local(context: Context) -> bool:

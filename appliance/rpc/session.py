@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.audio.words import TimedWord
@@ -17,9 +17,9 @@ from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import changed, request_id_of, request_of, resolved
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import reason_of, rule_for
+from appliance.speech.wish import Wish
 from appliance.text.pieces.arriving import TextSplitter
 
 MAX_CLAUSES_ADMITTED = 4
@@ -74,9 +74,10 @@ class SessionCall:
     def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
         """`idle_s`: seconds with nothing to read or say, after which it ends."""
         self._speaking, self._context, self._idle_s = speaking, context, idle_s
-        self._clock = speaking.speech.clock
+        self._clock = speaking.clock
         self._last_active = self._clock()
-        self._configured = pb.SynthesizeRequest()
+        self._wish: Wish
+        """Configuration of its clauses, once it has a splitter."""
         self._splitter: TextSplitter | None = None
         self._utterances: dict[int, SessionUtterance] = {}
         self._current: SessionUtterance | None = None
@@ -151,12 +152,10 @@ class SessionCall:
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
         _check_configuration(message)
-        request_id = request_id_of(message)
-        self._configured = changed(message, request_id=request_id, channel=message.channel or request_id)
-        defaults = self._speaking.speech.defaults
-        with_text, _ = resolved(changed(self._configured, text="a"), defaults)
-        request = request_of(with_text, defaults, stream=True)
-        self._splitter = await self._speaking.text_splitter(self._configured, request)
+        wish = self._speaking.wish(message, self._context, stream=True)
+        terms = wish.terms
+        self._wish = replace(wish, terms=replace(terms, channel=terms.channel or terms.request_id))
+        self._splitter = await self._speaking.splitter(self._wish)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._speaking.begin(self._context)
 
@@ -175,7 +174,10 @@ class SessionCall:
             )
             splitter.begin()
         while not utterance.failed and (clause := await self._speaking.cut(splitter)) is not None:
+            is_first = bool(clause) and not utterance.clauses
             self._speak(utterance, clause)
+            if is_first:
+                await self._speaking.fit(splitter, replace(self._wish, text=clause))
 
     def _flush(self) -> None:
         utterance, self._current = self._current, None
@@ -200,7 +202,7 @@ class SessionCall:
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return
         utterance.clauses += 1
-        request_id = f"{self._configured.request_id}.{utterance.number}"
+        request_id = f"{self._wish.terms.request_id}.{utterance.number}"
         if utterance.clauses > 1:
             request_id += f"-{utterance.clauses}"
         self._start(self._serve_clause(utterance, request_id, clause, self._last))
@@ -226,11 +228,11 @@ class SessionCall:
     async def _speak_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
-        message = changed(self._configured, request_id=request_id, text=clause)
         async with AsyncExitStack() as stack:
             async with self._reading:
-                planned = self._speaking.call(message, self._context, stream=True, begin=utterance.begin)
-                call = await stack.enter_async_context(planned)
+                terms = replace(self._wish.terms, request_id=request_id)
+                wish = replace(self._wish, terms=terms, text=clause, begin=utterance.begin)
+                call = await stack.enter_async_context(self._speaking.call(wish, self._context))
                 utterance.begin = call.request.last
             if call.is_empty:
                 utterance.unspoken = call
@@ -273,7 +275,7 @@ class SessionCall:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
                 header = utterance.unspoken.header()
-                header.written = utterance.unspoken.message.text
+                header.written = utterance.unspoken.wish.text
                 utterance.unspoken.finish(with_trailers=False)
                 await current_call().send(pb.SessionResponse(utterance=utterance.number, header=header))
             if utterance.first_audio is not None:
@@ -291,20 +293,24 @@ class SessionCall:
 
 def _check_configuration(message: pb.SynthesizeRequest) -> None:
     """Raises InvalidRequest, UnsupportedEncoding."""
-    if message.text:
-        raise InvalidRequest("configure.text", "must be empty; text comes in messages of its own")
-    for name in REFUSED_FIELDS:
-        if getattr(message, name):
-            raise InvalidRequest(f"configure.{name}", "has no meaning in a session")
-    if message.text_handling == pb.SSML:
-        raise InvalidRequest("configure.text_handling", "must be CHAT or VERBATIM: SSML is read as a whole")
-    if message.playout == pb.OVERLAP:
-        raise InvalidRequest("configure.playout", "must be SERIAL: utterances follow one another")
+    refused = {
+        "text": (message.text, "must be empty; text comes in messages of its own"),
+        **{name: (getattr(message, name), "has no meaning in a session") for name in REFUSED_FIELDS},
+        "text_handling": (
+            message.text_handling == pb.SSML,
+            "must be CHAT or VERBATIM: SSML is read as a whole",
+        ),
+        "playout": (message.playout == pb.OVERLAP, "must be SERIAL: utterances follow one another"),
+        "request_id": (
+            len(message.request_id) > MAX_ID_CHARACTERS,
+            f"has at most {MAX_ID_CHARACTERS} characters in a session",
+        ),
+    }
+    for name, (is_wrong, reason) in refused.items():
+        if is_wrong:
+            raise InvalidRequest(f"configure.{name}", reason)
     if message.audio_config.encoding not in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.PCM16):
         raise UnsupportedEncoding("a session sends PCM16, which needs no header")
-    if len(message.request_id) > MAX_ID_CHARACTERS:
-        reason = f"has at most {MAX_ID_CHARACTERS} characters in a session"
-        raise InvalidRequest("configure.request_id", reason)
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:
@@ -313,15 +319,6 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
 
 
 def _sum(a: Timings, b: Timings) -> Timings:
-    return Timings(
-        queue_s=a.queue_s + b.queue_s,
-        text_s=a.text_s + b.text_s,
-        condition_s=a.condition_s + b.condition_s,
-        steps_s=a.steps_s + b.steps_s,
-        vocoder_s=a.vocoder_s + b.vocoder_s,
-        join_s=a.join_s + b.join_s,
-        encode_s=a.encode_s + b.encode_s,
-        audio_s=a.audio_s + b.audio_s,
-        segments=a.segments + b.segments,
-        nfe=b.nfe,
-    )
+    """Times of the clauses before `b` and of `b`; those of an utterance as a whole are set at its end."""
+    both = {name: value + getattr(b, name) for name, value in vars(a).items()}
+    return Timings(**{**both, "nfe": b.nfe})

@@ -1,4 +1,4 @@
-"""Requests of every service: parsed, planned, admitted; their results become messages."""
+"""Requests of every service: their wishes are made ready and admitted; results become messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,29 +17,41 @@ from appliance.audio.reply import AudioWorkers
 from appliance.audio.tags import KEY
 from appliance.config import ServerConfig
 from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled
-from appliance.request import AT_FIRST, Request, SegmentAudio, Switch
+from appliance.request import SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.call import SynthesisCall
+from appliance.rpc.call import Counters, Current, Health, SynthesisCall
 from appliance.rpc.callers import current_call
 from appliance.rpc.context import Context, current_task, remaining_s, send_metadata
 from appliance.rpc.replies import timings_message, word_messages
-from appliance.rpc.requests import LOOKUP, terms_of
-from appliance.rpc.speech import Speech
+from appliance.rpc.requests import wish_of
+from appliance.rpc.roles import CallAccess
 from appliance.rpc.turns import AT_ONCE, Turns, in_a_slice
-from appliance.scheduler.job import Job, Result
-from appliance.text.languages import base_code
+from appliance.scheduler.job import Job, Result, State
+from appliance.scheduler.workload import Clock
+from appliance.speech.speech import Speech
+from appliance.speech.wish import Wish
+from appliance.speech.work import LOOKUP
 from appliance.text.pieces.arriving import TextSplitter
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
+
 
 class Speaking:
     """Calls of all services. Construct on the event loop that serves it."""
 
-    def __init__(self, present: Callable[[], Speech], server: ServerConfig) -> None:
-        self._present = present
-        self._server = server
+    def __init__(
+        self,
+        current: Current,
+        server: ServerConfig,
+        counters: Counters,
+        health: Health,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._current, self._server = current, server
+        self._counters, self._health, self.clock = counters, health, clock
         self.session_idle_s = server.session_idle_s
         self._loop = asyncio.get_running_loop()
         self._calls: set[SynthesisCall] = set()
@@ -51,8 +64,18 @@ class Speaking:
 
     @property
     def speech(self) -> Speech:
-        """That of new requests."""
-        return self._present()
+        """Speech of new requests."""
+        return self._current.speech
+
+    def wish(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Wish:
+        """Wish of the current call's caller. Raises InvalidRequest, UnsupportedEncoding."""
+        place, client = current_call(), context.peer()
+        try:
+            return wish_of(message, stream=stream, client=client, caller=place.caller.key, reach=place.reach)
+        except ApplianceError as error:
+            place.leave(place.held_bytes)
+            _log_failure(message.request_id, client, message.voice, error)
+            raise
 
     async def answer(
         self,
@@ -61,7 +84,7 @@ class Speaking:
         reply_of: Callable[[pb.SynthesizeResponse], object] = lambda response: response,
     ) -> None:
         """Send the whole reply. The call is under way, and is charged, until its reader has taken it."""
-        async with self.call(message, context, stream=False) as call:
+        async with self.call(self.wish(message, context, stream=False), context) as call:
             # Tells a client, whose next request is to come after this one, that it has been admitted.
             await self.begin(context)
             response = pb.SynthesizeResponse(audio=await call.whole_audio(), header=call.header())
@@ -71,35 +94,33 @@ class Speaking:
 
     async def begin(self, context: Context) -> None:
         """Send the initial metadata of a call that will have audio: its mark. Raises Cancelled."""
-        mark = mark_of(self.speech.defaults.audio.marked)
+        mark = mark_of(self.speech.audio.marked)
         await send_metadata(context, ((KEY, mark),) if mark else ())
 
     @asynccontextmanager
-    async def call(
-        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool, begin: Switch = AT_FIRST
-    ) -> AsyncIterator[SynthesisCall]:
-        """Read, plan and admit a request; end its job when the context exits.
+    async def call(self, wish: Wish, context: Context) -> AsyncIterator[SynthesisCall]:
+        """Make a wish ready and admit it; end its job when the context exits.
 
-        Raises Unavailable, InvalidRequest, TooManyCalls beyond the caller's bytes, and what
-        `SynthesisCall.plan_and_admit` raises.
+        Raises Unavailable, DeadlineMissed, TooManyCalls beyond the caller's bytes, and what
+        `SynthesisCall.make_ready` raises.
         """
         place = current_call()
-        call = self._new_call(message, context, place.caller.key, stream=stream, begin=begin)
+        call = self._new_call(wish, context)
         self._calls.add(call)
         self._idle.clear()
         try:
             try:
-                await self._turns.take(place.caller.share, call.job.terms.line, call.plan_and_admit())
+                await self._turns.take(place.caller.share, call.job.terms.line, call.make_ready())
             finally:
                 place.leave(place.held_bytes)
             call.admitted = True
             call.job.timings.text_s = call.clock() - call.job.arrived
             # gRPC has a whole reply until it is read, which its reader may never do.
-            with place.holding(call.audio_bytes, to_the_end=not stream):
+            with place.holding(call.audio_bytes, to_the_end=not wish.stream):
                 yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
-            self._log_failure(call, error)
+            _log_failure(wish.terms.request_id, wish.terms.client, wish.voice, error)
             self.speech.scheduler.queue.stop_playout(call.job)
             if error is None:
                 raise
@@ -110,58 +131,45 @@ class Speaking:
             if not self._calls:
                 self._idle.set()
 
-    def _new_call(
-        self, message: pb.SynthesizeRequest, context: Context, caller: str, *, stream: bool, begin: Switch
-    ) -> SynthesisCall:
-        speech, server = self.speech, self._server
-        arrived, left_s = speech.clock(), remaining_s(context)
+    def _new_call(self, wish: Wish, context: Context) -> SynthesisCall:
+        speech, server, terms = self.speech, self._server, wish.terms
+        arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
-        terms = terms_of(message, context.peer(), caller)
-        speech.scheduler.check_open(terms.request_id, taken=self._find(terms.request_id) is not None)
+        speech.scheduler.check_open(terms.key, taken=self._find(terms.key) is not None)
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,
             # It holds the queue and not the call: watchers of the scheduler's queue remember ended jobs.
-            partial(self.deliver, terms.request_id, results),
+            partial(self.deliver, terms.key, results),
             arrived,
             deadline=arrived + left_s,
-            stream=stream,
-            buffer_s=server.stream_buffer_s if stream else math.inf,
+            stream=wish.stream,
+            buffer_s=server.stream_buffer_s if wish.stream else math.inf,
         )
         return SynthesisCall(
             context=context,
-            clock=speech.clock,
+            clock=self.clock,
             task=current_task(),
-            message=message,
-            begin=begin,
-            present=self._present,
+            asked=wish,
+            current=self._current,
+            counters=self._counters,
+            health=self._health,
             workers=self.workers,
             job=job,
             results=results,
             message_s=server.message_s,
         )
 
-    def deliver(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
+    def deliver(self, key: str, results: asyncio.Queue[Result], result: Result) -> None:
         """Move a result from the scheduler's thread to the event loop."""
         with contextlib.suppress(RuntimeError):  # a closed loop has no reader left
-            self._loop.call_soon_threadsafe(self._arrive, request_id, results, result)
+            self._loop.call_soon_threadsafe(self._arrive, key, results, result)
 
-    def _arrive(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
+    def _arrive(self, key: str, results: asyncio.Queue[Result], result: Result) -> None:
         results.put_nowait(result)
-        if (
-            self.on_segment is not None
-            and isinstance(result, SegmentAudio)
-            and (call := self._find(request_id))
-        ):
+        if self.on_segment is not None and isinstance(result, SegmentAudio) and (call := self._find(key)):
             self.on_segment(call, result)
-
-    def _log_failure(self, call: SynthesisCall, error: ApplianceError | None) -> None:
-        reason: object = error or "the call was cancelled"
-        if isinstance(error, InvalidRequest):
-            reason = f"{error.field} is refused"  # the whole message may quote the text
-        terms, voice = call.job.terms, call.message.voice
-        logger.info("request %s of %s, voice %.64r: %s", terms.request_id, terms.client, voice, reason)
 
     # Calls under way.
 
@@ -176,22 +184,37 @@ class Speaking:
         return sum(call.admitted and call.job.ended for call in list(self._calls))
 
     def cancel(self, request_id: str, why: ApplianceError) -> bool:
-        """End a request, also one that is all sent and still sounds; False where there is none."""
-        queue = self.speech.scheduler.queue
-        return self.end(request_id, why) or bool(
-            queue.end(lambda utterance: utterance.job.terms.request_id == request_id, why)
-        )
+        """End a request within the caller's reach, also one that is all sent and still sounds.
 
-    def end(self, request_id: str, why: ApplianceError) -> bool:
-        """False where there is no such call."""
-        if (call := self._find(request_id)) is None:
-            return False
-        call.end(why)
-        return True
+        False if there is none.
+        """
+        reach = current_call().reach
+
+        def is_it(job: Job) -> bool:
+            return job.terms.request_id == request_id and reach in ("", job.terms.caller)
+
+        calls = [call for call in self._calls if is_it(call.job)]
+        for call in calls:
+            call.end(why)
+        return bool(calls or self.speech.scheduler.queue.end(lambda one: is_it(one.job), why))
+
+    def end(self, key: str, why: ApplianceError) -> None:
+        if (call := self._find(key)) is not None:
+            call.end(why)
+
+    def drop_revoked(self, access: CallAccess) -> None:
+        """End each call that does not sound yet and whose token is no longer good."""
+        queue = self.speech.scheduler.queue
+        for call in self._calls:
+            try:
+                access(SYNTHESIZE, call.context)
+            except ApplianceError as why:
+                if not call.admitted or queue.position_of(call.job)[0].state in (State.WAITING, State.HELD):
+                    call.end(why)
 
     def drop_stalled(self, limit_s: float) -> None:
         """End each call from which its reader has taken nothing for `limit_s`."""
-        now = self.speech.clock()
+        now = self.clock()
         for call in self._calls:
             if call.has_stalled(now, limit_s):
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
@@ -199,18 +222,20 @@ class Speaking:
     async def idle(self) -> None:
         await self._idle.wait()
 
-    def _find(self, request_id: str) -> SynthesisCall | None:
-        return next((call for call in self._calls if call.job.terms.request_id == request_id), None)
+    def _find(self, key: str) -> SynthesisCall | None:
+        return next((call for call in self._calls if call.job.terms.key == key), None)
 
     # Threads.
 
-    async def text_splitter(self, message: pb.SynthesizeRequest, request: Request) -> TextSplitter:
-        """Splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
-        speech = self.speech
-        budgets = await self._in_turn(LOOKUP, partial(speech.planner.budgets, request))
-        codes = filter(None, (base_code(message.language_code), *speech.defaults.languages))
-        verbatim, most = message.text_handling == pb.VERBATIM, speech.defaults.synthesis.max_text_characters
-        return TextSplitter(budgets, tuple(codes), most=most, verbatim=verbatim)
+    async def splitter(self, wish: Wish) -> TextSplitter:
+        """As `Speech.splitter`."""
+        return await self._in_turn(LOOKUP, partial(self.speech.splitter, wish))
+
+    async def fit(self, splitter: TextSplitter, wish: Wish) -> None:
+        """Cut the rest of a text for the voice of its first clause, if the language decides the voice."""
+        if wish.is_by_language:
+            with contextlib.suppress(ApplianceError):  # which ends the clause itself
+                splitter.fit(await self._in_turn(LOOKUP, partial(self.speech.budgets, wish)))
 
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""
@@ -225,3 +250,10 @@ class Speaking:
     def close(self) -> None:
         self._turns.close()
         self.workers.close()
+
+
+def _log_failure(request_id: str, client: str, voice: str, error: ApplianceError | None) -> None:
+    reason: object = error or "the call was cancelled"
+    if isinstance(error, InvalidRequest):
+        reason = f"{error.field} is refused"  # the whole message may quote the text
+    logger.info("request %s of %s, voice %.64r: %s", request_id, client, voice, reason)

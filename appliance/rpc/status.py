@@ -42,6 +42,7 @@ from appliance.errors import (
     TooManyCalls,
     Unauthenticated,
     Unavailable,
+    UnknownMethod,
     UnsupportedEncoding,
     UploadsFull,
     VoiceDamaged,
@@ -82,6 +83,7 @@ TABLE: dict[type[ApplianceError], StatusRule] = {
     RequestNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
     VoiceExists: StatusRule(grpc.StatusCode.ALREADY_EXISTS),
     UnsupportedEncoding: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
+    UnknownMethod: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
     QueueFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
     Overloaded: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
     RateLimited: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
@@ -158,10 +160,11 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
+        method = handler_call_details.method
         handler = await continuation(handler_call_details)
         if handler is None:
-            return None
-        method = handler_call_details.method
+            # gRPC's own answer to a call that has ended is a traceback.
+            return grpc.stream_stream_rpc_method_handler(self._guarded("", _refuse_unknown, bytes, True))
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream
         # Every method is served as one of streams, which on the wire is the same: of those, gRPC reads a
         # message when it is asked to, and says when the reader has taken a reply. It is given no
@@ -210,6 +213,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 failure = call.ended_by
             except ApplianceError as error:
                 failure = error
+            except MemoryError:
+                failure = OutOfDeviceMemory("this machine has too little memory left")
             except Exception:
                 number = secrets.token_hex(4)
                 logger.exception("%s from %s failed, error %s", method, context.peer(), number)
@@ -273,6 +278,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         except grpc.aio.InternalError:  # raised where the call has ended meanwhile; gRPC logs a traceback
             raise asyncio.CancelledError from None
         raise AssertionError("abort returned")
+
+
+async def _refuse_unknown(messages: object, context: Context) -> None:
+    raise UnknownMethod("no service here has this method")
 
 
 def _parsed_long(message: bytes, parse: Parse) -> Any:

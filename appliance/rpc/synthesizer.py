@@ -23,7 +23,8 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         await self._speaking.answer(message, context)
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        async with self._speaking.call(message, context, stream=True) as call:
+        wish = self._speaking.wish(message, context, stream=True)
+        async with self._speaking.call(wish, context) as call:
             await self._speaking.begin(context)
             await call.write(pb.StreamSynthesizeResponse(header=call.header()))
             async for audio, samples in call.audio():

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from appliance.speech.work import Work
 from appliance.voices.prompts import run_below_engine
 
 T = TypeVar("T")
-Work = Generator[int, None, T]
-"""Work in slices: it yields the characters of a slice, then does that slice."""
 
 AT_ONCE = 200
 """Characters of a slice that the event loop does at once, in a millisecond."""

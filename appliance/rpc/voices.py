@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,10 +44,13 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def ListVoices(self, message: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
-        page = await self._work(lambda store: store.index.page(message.page_size, message.page_token))
-        return pb.ListVoicesResponse(
-            voices=[voice_message(voice) for voice in page.voices], next_page_token=page.next_token
-        )
+        def listed(store: VoiceStore) -> pb.ListVoicesResponse:
+            page = store.index.page(message.page_size, message.page_token)
+            return pb.ListVoicesResponse(
+                voices=map(voice_message, page.voices), next_page_token=page.next_token
+            )
+
+        return await self._work(listed)
 
     async def GetVoice(self, message: pb.GetVoiceRequest, context: Context) -> pb.Voice:
         return voice_message(await self._work(lambda store: store.index.described(message.name)))
@@ -116,8 +118,8 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
 
 def voice_message(voice: Voice) -> pb.Voice:
-    styles = [pb.Style(**dataclasses.asdict(style), state=_state(style)) for style in voice.styles]
-    return pb.Voice(**{**dataclasses.asdict(voice), "styles": styles}, state=_state(voice))
+    styles = [pb.Style(**vars(style), state=_state(style)) for style in voice.styles]
+    return pb.Voice(**{**vars(voice), "styles": styles}, state=_state(voice))
 
 
 def _state(recorded: Recorded) -> pb.VoiceState:

@@ -5,7 +5,6 @@ loop, picking      pick → make → settle
 release            when audio goes out; the end of a job
 queue              list, watch, skip, clear, pause, resume, cancel
 engines            tests, faults, replacement
-trace              an observer
 job, workload      due times; the state and its lock
 """
 

@@ -7,13 +7,14 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import cast
 
 from appliance import heap
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
 from appliance.request import PassedOver, Segment
 from appliance.scheduler.interface import Engine, Restful
-from appliance.scheduler.workload import Workload
+from appliance.scheduler.workload import NO_CALL, EngineCall, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +37,8 @@ class Engines:
         self._tests: list[Test] = []
         self._has_freed = False
         self.faults = 0
-        self.idle_s = math.inf
-        """Seconds without a job after which the engine rests, if it can."""
         self._idle_since = math.inf
+        """Time since which neither a job nor a test needs the engine."""
         self._failed: Segment | None = None
         self._longest: Segment | None = None
         """Longest segment that the present engine has spoken."""
@@ -47,7 +47,7 @@ class Engines:
 
     @property
     def present(self) -> Engine | None:
-        return self._workload.engine
+        return self.of("")
 
     @property
     def generation(self) -> int:
@@ -55,29 +55,29 @@ class Engines:
 
     def of(self, bundle: str) -> Engine | None:
         """Engine for jobs of a bundle, by its key; "" is the present one."""
-        return self._workload.beside[bundle] if bundle else self.present
+        return self._workload.engine_of.get(bundle)
 
     @property
     def backend(self) -> str:
-        return "" if self._told is None else self._told.backend
+        return next((engine.backend for engine in self._slowest_first), "")
 
     @property
     def is_resting(self) -> bool:
-        return self._workload.wake_s > 0.0
+        return self._workload.call.kind == "wake"
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
-        return () if self._told is None else self._told.passed_over
+        return next((engine.passed_over for engine in self._slowest_first), ())
 
     @property
-    def _told(self) -> Engine | None:
-        """First engine that passed a backend over, which is slower, else the present one."""
-        return next((engine for engine in self._workload.engines if engine.passed_over), self.present)
+    def _slowest_first(self) -> list[Engine]:
+        """Engines that passed a backend over, and so are slower, before the others."""
+        return sorted(self._workload.engines, key=lambda engine: not engine.passed_over)
 
     def add(self, bundle: str, engine: Engine) -> None:
         """Add an engine for jobs of `bundle`."""
         with self._workload.changed:
-            self._workload.beside[bundle] = engine
+            self._workload.engine_of[bundle] = engine
 
     def forget_costs(self) -> None:
         for engine in self._workload.engines:
@@ -95,9 +95,10 @@ class Engines:
         workload = self._workload
         with workload.changed:
             workload.check_running()
-            assert workload.engine is not None
-            self._retired.append(workload.engine)
-            workload.engine, workload.wake_s = engine, 0.0
+            self._retired.append(workload.engine_of[""])
+            workload.engine_of[""] = engine
+            if self.is_resting:
+                workload.call = NO_CALL
             workload.generation += 1
             self._longest = None
             switch()
@@ -120,26 +121,26 @@ class Engines:
         self._workload.unclosed.clear()
 
     def shut_down_idle(self) -> None:
+        workload = self._workload
         for engine in list(self._retired):
-            if all(job.made or job.engine is not engine for job in self._workload.jobs.values()):
+            if all(job.made or job.engine is not engine for job in workload.jobs.values()):
                 self._retired.remove(engine)
-                self._forget(engine)
+                # Replies that are finished and still play must not keep the engine in memory.
+                for job in chain.from_iterable(channel.jobs for channel in workload.channels.values()):
+                    if job.engine is engine:
+                        job.engine = workload.engine_of[""]
                 engine.shutdown()
                 self._has_freed = True
-
-    def _forget(self, engine: Engine) -> None:
-        """Drop it from replies that are still played."""
-        for channel in self._workload.channels.values():
-            for job in channel.jobs:
-                if getattr(job, "engine", None) is engine:
-                    del job.engine
 
     def next_test(self) -> Test | None:
         """First test for which there is a lane."""
         for number, test in enumerate(self._tests):
-            if test.engine is not None or (self.present and self._has_free_lane(self.present)):
+            if self._has_free_lane(self._tested(test)):
                 return self._tests.pop(number)
         return None
+
+    def _tested(self, test: Test) -> Engine:
+        return test.engine or self._workload.engine_of[""]
 
     def _has_free_lane(self, engine: Engine) -> bool:
         return len(self._workload.holders(engine)) < engine.max_lanes
@@ -147,37 +148,29 @@ class Engines:
     # The engine's thread, without the lock.
 
     def rest_or_wake(self) -> None:
-        """Wake the engine for a job or a test of it; have it rest after `idle_s` without.
-
-        Raises what loading it does.
-        """
-        if self.idle_s == math.inf:
+        """Wake the engine for a job or a test; have it rest after `idle_s` without. Raises as a load does."""
+        workload, engine = self._workload, cast("object", self.present)
+        if not isinstance(engine, Restful):
             return
-        workload = self._workload
         with workload.changed:
-            now, engine = workload.clock(), cast("object", workload.engine)
-            if not isinstance(engine, Restful):
-                return
-            # Neither what comes from memory nor a test of its replacement wakes it.
-            is_wanted = any(not job.made for job in workload.jobs.values())
+            now = workload.clock()
+            # A cached reply wakes no engine, nor does a test of a replacement.
+            is_wanted = not all(job.made for job in workload.jobs.values())
             is_wanted = is_wanted or any(test.engine is None for test in self._tests)
             self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
-            rests = not is_wanted and not workload.wake_s and now - self._idle_since >= self.idle_s
-            if rests:
-                # A job that comes now has its first sound promised after the wake.
-                workload.wake_s, workload.waking = engine.wake_s, math.inf
-            elif is_wanted and workload.wake_s:
-                workload.waking = now
-            else:
+            rests = now - self._idle_since >= engine.idle_s
+            if rests is self.is_resting:
                 return
+            # A promise made before the engine is awake allows for the wake, as for any call under way.
+            workload.call = EngineCall("wake", (), math.inf if rests else now, engine.wake_s)
         if rests:
             engine.rest()
             self._has_freed = True
-            logger.info("nobody has spoken for %g s: the engine gave its memory back", self.idle_s)
-            return
-        engine.wake()
-        with workload.changed:
-            workload.wake_s = 0.0
+            logger.info("nobody has spoken for %g s: the engine gave its memory back", engine.idle_s)
+        else:
+            engine.wake()
+            with workload.changed:
+                workload.call = NO_CALL
 
     def give_back(self) -> None:
         """Return the memory of engines that were shut down to the system."""
@@ -187,20 +180,18 @@ class Engines:
             heap.trim()
 
     def run_test(self, test: Test) -> None:
-        engine = test.engine or self._workload.engine
-        assert engine is not None
         begun = self._workload.clock()
         try:
-            engine.prove()
+            self._tested(test).prove()
         except Exception as error:
             test.done(error)
         else:
             test.done(self._workload.clock() - begun)
 
     def prove(self, engine: Engine) -> None:
-        """Test the engine after FAULTS_IN_A_ROW with what failed. Raises EngineFault.
+        """Test the engine after FAULTS_IN_A_ROW with the segment that failed. Raises EngineFault.
 
-        Where that fails again, the longest segment that was spoken tells whether one text is at fault.
+        If that segment fails again, the longest segment spoken so far shows whether the text is at fault.
         """
         if self.faults < FAULTS_IN_A_ROW:
             return
@@ -229,5 +220,5 @@ class Engines:
     def stop(self) -> None:
         for test in self._tests:
             test.done(Unavailable("the daemon stops"))
-        for engine in (*self._retired, *self._workload.beside.values()):
+        for engine in (*self._retired, *self._workload.engines[1:]):
             engine.shutdown()

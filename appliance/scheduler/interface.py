@@ -68,6 +68,8 @@ class Engine(Protocol):
 class Restful(Protocol):
     """An engine that can give its memory back."""
 
+    idle_s: float
+    """Seconds without a job after which it rests."""
     wake_s: float
     """Seconds that a wake takes."""
 

@@ -10,22 +10,47 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from itertools import accumulate
+from typing import ClassVar, NamedTuple, Protocol
 
 from appliance.errors import ApplianceError
-from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Change, Cost, Priority, Segment, SegmentAudio, Terms, Timings
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
+Ways = Sequence[Sequence[Segment]]
+"""Segments of each way to serve a request, the best first."""
 
 
-@dataclass(frozen=True)
-class Demand:
+class Demand(NamedTuple):
+    """Deadline of a segment, and the engine time that the segment still takes."""
+
     due: float
     cost_s: float
     job: Job
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """Segmentation of a reply with a number of steps, and the costs of the segments."""
+
+    index: int = 0
+    """Index among the ways that the request allows."""
+    segments: tuple[Segment, ...] = ()
+    costs: tuple[Cost, ...] = ()
+
+    @property
+    def nfe(self) -> int:
+        return self.segments[0].nfe
+
+    @property
+    def total_s(self) -> float:
+        return sum(cost.whole_s for cost in self.costs)
+
+
+UNPLANNED: tuple[object, tuple[Demand, ...]] = None, ()
 
 
 @dataclass(eq=False)
@@ -36,7 +61,7 @@ class Job:
     deliver: Callable[[Result], None]
     arrived: float
     deadline: float = math.inf
-    """The caller's."""
+    """Time at which the caller's call ends."""
     stream: bool = True
     buffer_s: float = math.inf
     """Audio that may wait for the reader."""
@@ -45,6 +70,7 @@ class Job:
     text: str = ""
     """Text as spoken."""
     written: str = ""
+    changes: tuple[Change, ...] = ()
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""
@@ -52,8 +78,7 @@ class Job:
     # Set at admission.
     engine: Engine = field(init=False, repr=False)
     channel: Channel = field(init=False, repr=False)
-    segments: tuple[Segment, ...] = ()
-    costs: tuple[Cost, ...] = ()
+    way: Way = Way()
     audio_s: float = 0.0
     due: float = math.inf
     """Deadline of the first audio, or of a whole that is not streamed."""
@@ -65,9 +90,9 @@ class Job:
     done: int = 0
     lane: int | None = None
     steps: int = 0
-    """Count within the present segment."""
+    """Steps done of the current segment."""
     restarts: bool = False
-    """Gives up its lane after the call under way."""
+    """True if the job gives up its lane after the call under way."""
     begun: bool = False
     audible: float | None = None
     """Time of its delivery, as `due`."""
@@ -77,23 +102,35 @@ class Job:
     """Taken by the transport."""
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
+    _planned: tuple[object, tuple[Demand, ...]] = UNPLANNED
+    """Values that demands were computed from, and these demands."""
 
-    def take(self, segments: Sequence[Segment], costs: Sequence[Cost]) -> None:
-        self.segments, self.costs = tuple(segments), tuple(costs)
-        self.audio_s = sum(segment.audio_s for segment in segments)
-        self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
+    def take(self, way: Way, due: float, late_s: float = 0.0) -> None:
+        self.way, self.due, self.late_s = way, due, late_s
+        self.audio_s = sum(segment.audio_s for segment in way.segments)
+        self.timings = Timings(segments=len(way.segments), nfe=way.nfe)
 
     def past(self) -> Job:
         """Copy of terms and figures that keeps no engine, audio or caller in memory."""
-        return replace(self, deliver=_nobody, kept=(), held=[], segments=(), costs=())
+        return replace(self, deliver=_nobody, kept=(), held=[], way=Way(), _planned=UNPLANNED)
 
     @property
-    def made(self) -> bool:
-        return self.number > 0 and self.done == len(self.segments)
+    def segments(self) -> tuple[Segment, ...]:
+        return self.way.segments
 
     @property
     def segment(self) -> Segment:
-        return self.segments[self.done]
+        """Current segment."""
+        return self.way.segments[self.done]
+
+    @property
+    def cost(self) -> Cost:
+        """Cost of the whole current segment."""
+        return self.way.costs[self.done]
+
+    @property
+    def made(self) -> bool:
+        return self.number > 0 and self.done == len(self.way.segments)
 
     @property
     def steps_left(self) -> int:
@@ -101,15 +138,23 @@ class Job:
 
     @property
     def guaranteed(self) -> bool:
+        """True if the job has a deadline once nothing holds its channel."""
         return self.terms.priority is not Priority.BULK and not self.channel.unapproved
+
+    @property
+    def promised(self) -> bool:
+        """True if the job has a deadline now."""
+        return self.terms.priority is not Priority.BULK and self.channel.hold is GOING
 
     @property
     def has_room(self) -> bool:
         return self.made_s - self.sent_s <= self.buffer_s
 
     def cost_s(self, index: int) -> float:
+        """Engine time that a segment still takes."""
         has_lane = index == self.done and self.lane is not None and not self.restarts
-        return self.costs[index].left_s(self.steps) if has_lane else self.costs[index].whole_s
+        cost = self.way.costs[index]
+        return cost.left_s(self.steps) if has_lane else cost.whole_s
 
     def starts(self, now: float) -> float:
         """Start of the playout on a free channel."""
@@ -118,24 +163,38 @@ class Job:
         return self.due if self.due < math.inf else now + self.audible_in_s()
 
     def audible_in_s(self) -> float:
-        last = 1 if self.stream else len(self.segments)
+        """Engine time until the first audio."""
+        last = 1 if self.stream else len(self.way.segments)
         return sum(self.cost_s(index) for index in range(self.done, last))
 
-    def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Demands of the segments to come; its channel is `free` and its playout `starts` at these times."""
-        # A reader cannot have played more than was sent.
-        empty = max(starts, now - self.sent_s) if self.audible is not None else starts
-        for segment in self.segments[: self.done]:
-            empty += segment.audio_s
-        for index in range(self.done, len(self.segments)):
-            if not self.guaranteed:
-                due = math.inf
-            elif index and self.stream:
-                due = empty + self.late_s
-            else:
-                due = max(self.due, free) + self.late_s
-            yield Demand(due, self.cost_s(index), self)
-            empty += self.segments[index].audio_s
+    def demands(self, now: float, free: float, starts: float) -> Sequence[Demand]:
+        """Demands of the segments to come, if the channel is `free` and the playout `starts` at these times.
+
+        Without a promise the demands have no deadline. Computed again only if something has changed.
+        """
+        first = dry = math.inf
+        if self.promised:
+            first = max(self.due, free) + self.late_s
+            # A reader cannot have played more than was sent.
+            dry = starts if self.audible is None else max(starts, now - self.sent_s)
+        values = first, dry, self.late_s, self.done, self.cost_s(self.done), self.way
+        if values != self._planned[0]:
+            empty = list(accumulate((segment.audio_s for segment in self.segments), initial=dry))
+            self._planned = (
+                values,
+                tuple(
+                    Demand(
+                        empty[index] + self.late_s if index and self.stream else first,
+                        self.cost_s(index),
+                        self,
+                    )
+                    for index in range(self.done, len(self.segments))
+                ),
+            )
+        return self._planned[1]
+
+    def end(self) -> None:
+        self.ended, self._planned = True, UNPLANNED
 
 
 def _nobody(result: Result) -> None:
@@ -145,9 +204,9 @@ def _nobody(result: Result) -> None:
 class State(enum.Enum):
     WAITING = "waiting"
     HELD = "held"
-    """A moderator has to approve it."""
+    """A moderator has to approve the request."""
     SOUNDING = "sounding"
-    """Sent, and the reply before it has ended."""
+    """The reply is sent, and the one before it on the channel has ended."""
     ENDED = "ended"
 
 
@@ -160,14 +219,14 @@ class Hold(Protocol):
 
 @dataclass(frozen=True)
 class Going:
-    """Hold of a channel that goes on: it holds nothing."""
+    """Hold of a channel that goes on, and so holds nothing."""
 
     since: float = math.inf
     """Time at which the channel's playout stands still."""
     wall: float = field(default_factory=time.time)
     """Unix time of the verb."""
     stage: ClassVar[str] = ""
-    """Clause about a request that it holds."""
+    """Clause about a request that the hold keeps."""
     state: ClassVar[State] = State.WAITING
 
     def until(self, job: Job, now: float) -> float:
@@ -193,13 +252,17 @@ class Unapproved(Paused):
 GOING = Going()
 
 
+Timetable = Mapping[Job, Sequence[Demand]]
+"""Demands of each job that is not made yet, in the order of its segments."""
+
+
 @dataclass(eq=False)
 class Channel:
     """Replies played one after the other."""
 
     key: str
     name: str = ""
-    """Empty for a connection, whose playout is unknown."""
+    """Empty for a connection, because its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
     """Jobs in order of playout, until they are played."""
     free: float = -math.inf
@@ -245,12 +308,11 @@ class Channel:
             min(max(starts + job.audio_s - at, 0.0), job.audio_s) for job, _, starts in self.playing(at)
         )
 
-    def demands(self, now: float) -> Iterator[Demand]:
-        """Demands of the jobs that have not ended; a held channel's have no deadline."""
+    def timetable(self, now: float) -> Iterator[tuple[Job, Sequence[Demand]]]:
+        """(job, its demands) for each that is not made yet."""
         for job, free, starts in self.playing(now, counts_bulk=False):
-            if not job.ended:
-                for demand in job.demands(now, free, starts):
-                    yield demand if self.hold is GOING else replace(demand, due=math.inf)
+            if not (job.ended or job.made):
+                yield job, job.demands(now, free, starts)
 
     def remove(self, job: Job, now: float) -> None:
         """Remove a job; if it sounds, the next may play at once."""

@@ -6,18 +6,27 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from appliance.config import SchedulerConfig
-from appliance.errors import ApplianceError, DeadlineMissed, DeviceLost, EngineFault, Interrupted, Unavailable
-from appliance.request import FloatArray, Lane, RequestCounts, Segment, SegmentAudio
+from appliance.errors import (
+    ApplianceError,
+    DeadlineMissed,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    Unavailable,
+    engine_fault,
+)
+from appliance.request import FloatArray, Lane, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.engines import Engines
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import GOING, Job
+from appliance.scheduler.job import GOING, Job, Ways
 from appliance.scheduler.picking import next_call
 from appliance.scheduler.queue import Queue
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import CallOutcome, Clock, EngineCall, Life, Observer, Workload
+from appliance.scheduler.workload import NO_CALL, CallOutcome, Clock, EngineCall, Life, Observer, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +60,7 @@ class Scheduler:
         )
         self._delivery = delivery = Delivery(workload, call_at)
         self._admission = Admission(workload, delivery)
-        self._heartbeat: float | None = None
+        self._heartbeat = math.inf
         self.queue = Queue(workload, delivery, self._admission)
         self.engines = Engines(workload)
 
@@ -63,7 +72,7 @@ class Scheduler:
             while self.run_once() or self._wait():
                 pass
         finally:
-            self._heartbeat = None
+            self._heartbeat = math.inf
             self.engines.stop()
 
     def run_once(self) -> bool:
@@ -73,7 +82,7 @@ class Scheduler:
         with workload.changed:
             self._prepare()
             test = self.engines.next_test()
-            call = workload.call = None if test else self._pick()
+            call = None if test else self._pick()
         self.engines.give_back()
         if test is not None:
             self.engines.run_test(test)
@@ -85,8 +94,7 @@ class Scheduler:
             self._settle(call, made)
         if isinstance(made, DeviceLost):
             raise made
-        if not isinstance(made, Interrupted):
-            self.engines.prove(call.engine)
+        self.engines.prove(call.engine)
         return True
 
     def _wait(self) -> bool:
@@ -95,10 +103,9 @@ class Scheduler:
         with workload.changed:
             if workload.life is Life.DRAINING and not workload.jobs:
                 return False
-            if not workload.has_news:
-                deadlines = (job.deadline for job in workload.jobs.values())
-                next_s = min(deadlines, default=math.inf) - workload.clock()
-                workload.changed.wait(min(max(next_s, 0.0), IDLE_WAIT_S))
+            deadlines = (job.deadline for job in workload.jobs.values())
+            next_s = min(deadlines, default=math.inf) - workload.clock()
+            workload.changed.wait_for(lambda: workload.has_news, min(max(next_s, 0.0), IDLE_WAIT_S))
             workload.has_news = False
         return True
 
@@ -118,6 +125,7 @@ class Scheduler:
         if call is None:
             workload.forget_played(workload.clock())
         else:
+            workload.call = call
             if call.preempted is not None:
                 workload.give_up_lane(call.preempted)
                 self.engines.close_lanes()
@@ -145,13 +153,13 @@ class Scheduler:
             return error
         except Exception as error:
             logger.exception("engine call %s failed", call.kind)
-            fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
+            fault = engine_fault(f"the engine failed: {type(error).__name__}: {error}")
             fault.__cause__ = error
             return fault
 
     def _settle(self, call: EngineCall, made: Made) -> None:
         workload, now = self._workload, self._beat()
-        workload.call = None
+        workload.call = NO_CALL
         if isinstance(made, Interrupted):
             workload.observer.settled(call, CallOutcome.INTERRUPTED, now)
         elif isinstance(made, EngineFault):
@@ -161,7 +169,7 @@ class Scheduler:
             workload.observer.settled(call, CallOutcome.DONE, now)
             self._advance(call, made, now - call.begun)
         for job in call.jobs:
-            if job.ended or job.restarts:
+            if job.restarts:
                 workload.give_up_lane(job)
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
@@ -174,12 +182,7 @@ class Scheduler:
     def _advance(self, call: EngineCall, made: Lane | FloatArray | None, seconds: float) -> None:
         steps, share_s = call.steps, seconds / len(call.jobs)
         for job in call.jobs:
-            if (presence := self._workload.present.get(job.terms.caller)) is not None:
-                presence.spend(share_s, call.begun + seconds)
-            if not job.guaranteed:
-                used_s, payer = self._workload.used_s, job.terms.payer
-                weight = self.config.weights.get(job.terms.channel, 1.0)
-                used_s[payer] = used_s.get(payer, 0.0) + share_s / weight
+            self._workload.spend(job, share_s, call.begun + seconds)
             if isinstance(made, Lane):
                 job.lane = made.id
                 job.timings.condition_s += share_s
@@ -212,43 +215,39 @@ class Scheduler:
         """Admit jobs from now on; `run` does it too."""
         workload = self._workload
         with workload.changed:
-            if workload.engine is None:
-                workload.engine = engine
+            workload.engine_of.setdefault("", engine)
             if workload.life is Life.STARTING:
-                workload.life = Life.RUNNING
+                workload.life, workload.step = Life.RUNNING, ""
 
     def starting(self, step: str) -> None:
         """Note the step before `start` that the daemon is at; Unavailable names it."""
-        self._workload.step = step
+        self._workload.step = f": {step}"
 
-    def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
+    def check_open(self, key: str = "", *, taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_running(request_id, taken=taken)
+            self._workload.check_running(key, taken=taken)
 
     def admit(
         self,
         job: Job,
-        ways: Sequence[Sequence[Segment]],
+        ways: Ways,
         merging: Job | None = None,
         generation: int | None = None,
         bundle: str = "",
     ) -> int | None:
-        """Admit a job for the present engine, or that of `bundle` beside it, in place of `merging`.
+        """Admit a job for the engine of a bundle ("": the first), in place of `merging`.
 
-        Returns the index of the cheapest way that keeps every promise; None: plan it again, since `merging`
-        has begun or the engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest,
-        QueueFull, RateLimited, Overloaded, DeadlineMissed.
+        Returns the index of the chosen way. None: plan the job again, because `merging` has begun or the
+        engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest, QueueFull,
+        RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
             try:
-                way = self._admission.enter(job, ways, merging, generation, bundle)
+                return self._admission.enter(job, ways, merging, generation, bundle)
             except ApplianceError as error:
                 workload.observer.refused(error)
                 raise
-            if way is not None:
-                workload.observer.admitted(job, workload.clock())
-            return way
 
     @property
     def config(self) -> SchedulerConfig:
@@ -271,26 +270,24 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the next HORIZON_S seconds taken by what is due in them or has no deadline."""
+        """Share of the next HORIZON_S seconds that work takes which is due then, or has no deadline."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
-            taken_s = sum(
-                d.cost_s for d in workload.demands(now) if d.due <= now + HORIZON_S or d.due == math.inf
-            )
+            demands = chain.from_iterable(workload.timetable(now).values())
+            taken_s = sum(d.cost_s for d in demands if d.due <= now + HORIZON_S or d.due == math.inf)
         return taken_s * workload.bias / HORIZON_S
 
     @property
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of the engine's thread; 0 outside of `run`. Takes no lock."""
-        last = self._heartbeat
-        return 0.0 if last is None else self._workload.clock() - last
+        return max(self._workload.clock() - self._heartbeat, 0.0)
 
     def drain(self) -> None:
         """Admit no more; `run` returns when all are done."""
         workload = self._workload
         with workload.changed:
-            workload.life = Life.DRAINING
+            workload.life, workload.step = Life.DRAINING, ""
             self._put_off([job for job in workload.jobs.values() if job.channel.hold is not GOING])
             workload.notify()
 

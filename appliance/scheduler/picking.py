@@ -1,8 +1,8 @@
-"""The engine's next call: earliest deadline first, shared where that saves work.
+"""The engine's next call: earliest deadline first, shared by several lanes if that saves work.
 
-The head is the most urgent job whose reader keeps up, or the first sound of a caller that has less, if
-nothing is late by it. Another lane joins its step if that saves WORTHWHILE of its own and makes nothing late
-that is due before.
+The head is the most urgent job whose reader keeps up. The first segment of a caller with a smaller share of
+the engine goes before the head if that misses no deadline. Another lane joins the head's step if that saves
+WORTHWHILE of the lane's own step and misses no earlier deadline.
 """
 
 from __future__ import annotations
@@ -10,146 +10,142 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 from appliance.request import WORTHWHILE
-from appliance.scheduler.job import Demand, Job
-from appliance.scheduler.proof import blocking
+from appliance.scheduler.job import Demand, Job, Timetable
+from appliance.scheduler.proof import blocking, by_due, promised
 from appliance.scheduler.workload import EngineCall, Workload
 
 
 def next_call(workload: Workload) -> EngineCall | None:
     now = workload.clock()
-    demands = sorted(workload.demands(now), key=workload.urgency)
-    current = {demand.job: demand for demand in reversed(demands) if demand.job.has_room}
-    ready = sorted(current.values(), key=workload.urgency)
+    table = workload.timetable(now)
+    ready = sorted((demands[0] for job, demands in table.items() if job.has_room), key=workload.urgency)
     if not ready:
         return None
-    slack = _Slack(workload, demands, now)
-    if first := _of_the_modest(workload, demands, ready, slack, now):
-        ready.remove(first)
-        ready.insert(0, first)
-    job, due = ready[0].job, ready[0].due
-    holders = workload.holders(job.engine)
+    outlook = _Outlook(workload, table, now)
+    head = _of_the_modest(workload, ready, outlook) or ready[0]
+    job, engine = head.job, head.job.engine
     if job.lane is None:
-        preempted = None
-        if len(holders) >= job.engine.max_lanes:
-            bulk = [other for other in holders if not other.guaranteed]
-            if job.guaranteed and bulk:
-                preempted = bulk[-1]
-            else:
-                job = next((demand.job for demand in ready if demand.job in holders), holders[0])
-        if job.lane is None:
-            return EngineCall("open", (job,), now, job.costs[job.done].open_s, due, preempted)
+        holders = workload.holders(engine)
+        is_full = len(holders) >= engine.max_lanes
+        bulk = [other for other in holders if job.guaranteed and not other.guaranteed]
+        if bulk or not is_full:
+            preempted = bulk[-1] if is_full else None
+            return EngineCall("open", (job,), now, job.cost.open_s, head.due, preempted)
+        job = next((demand.job for demand in ready if demand.job in holders), holders[0])
     if not job.steps_left:
-        return EngineCall("finish", (job,), now, job.costs[job.done].finish_s, due)
-    if job.engine.max_batch == 1 or job is not ready[0].job:
-        return EngineCall("step", (job,), now, job.costs[job.done].steps_s[job.steps], due)
-    return _shared_step(workload, job, due, ready, slack, now)
+        return EngineCall("finish", (job,), now, job.cost.finish_s, head.due)
+    if engine.max_batch == 1 or job is not head.job:
+        return EngineCall("step", (job,), now, job.cost.steps_s[job.steps], head.due)
+    return _shared_step(workload, head, ready, outlook)
 
 
-def _of_the_modest(
-    workload: Workload, demands: Sequence[Demand], ready: Sequence[Demand], slack: _Slack, now: float
-) -> Demand | None:
-    """First sound of a caller with less than the head's, if all others have the time.
-
-    A caller has what it was given lately and what it is promised; of the head's own, a payer its promises.
-    """
-    share_s: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for caller, presence in workload.present.items():
-        share_s["caller", caller] = presence.spent_s(now)
-    for demand in demands:
-        if demand.due < math.inf:
-            for key in _keys(demand.job):
-                share_s[key] += demand.cost_s
-    head = ready[0].job
-    seen = {head.terms.payer}
+def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outlook) -> Demand | None:
+    """First segment of a caller whose share is below that of the head's caller, if no deadline is missed."""
+    firsts: dict[str, Demand] = {}
+    """Payer → its most urgent demand."""
+    for demand in ready:
+        firsts.setdefault(demand.job.terms.payer, demand)
+    head, *others = firsts.values()
     lanes = Counter(id(job.engine) for job in workload.jobs.values() if job.lane is not None)
-    for demand in ready[1:]:
+    for demand in others:
         job = demand.job
         if demand.due == math.inf:
             break
-        if job.terms.payer in seen:  # a payer's own come in their order
-            continue
-        seen.add(job.terms.payer)
-        level = 0 if job.terms.caller != head.terms.caller else 1
-        is_modest = share_s[_keys(job)[level]] < share_s[_keys(head)[level]]
-        # With the last lane the head would wait for a segment of another.
-        in_use = lanes[id(job.engine)]
-        has_room = job.lane is not None or not in_use or in_use < job.engine.max_lanes - 1
-        is_possible = not job.done and has_room
-        needed_s = demand.cost_s * workload.bias
-        if is_modest and is_possible and needed_s <= slack.before(demand.due):
+        is_modest = not job.done and outlook.has_less(job, head.job)
+        # If the job took the last lane, the head would wait for the end of a whole segment.
+        has_room = job.lane is not None or lanes[id(job.engine)] < max(job.engine.max_lanes - 1, 1)
+        if is_modest and has_room and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
             return demand
     return None
 
 
-def _keys(job: Job) -> tuple[tuple[str, str], tuple[str, str]]:
-    return ("caller", job.terms.caller), ("payer", job.terms.payer)
-
-
-def _shared_step(
-    workload: Workload, head: Job, due: float, ready: Sequence[Demand], slack: _Slack, now: float
-) -> EngineCall:
+def _shared_step(workload: Workload, head: Demand, ready: Sequence[Demand], outlook: _Outlook) -> EngineCall:
     """Step of the head and others that gain by it, or the opening of such a lane."""
-    engine, bias, costs = head.engine, workload.bias, head.engine.costs
-    batch = [head]
-    steps = [(head.segment, head.steps)]
-    cost_s = alone_head_s = costs.together(steps)
+    now, bias, engine = outlook.now, workload.bias, head.job.engine
+    batch = [head.job]
+    steps = [(head.job.segment, head.job.steps)]
+    cost_s = alone_head_s = engine.costs.together(steps)
     lanes = len(workload.holders(engine))
     for demand in ready:
         job = demand.job
-        if job is head or job.engine is not engine or len(batch) == engine.max_batch:
-            continue
-        if job.lane is not None and not job.steps_left:
+        is_finished = job.lane is not None and not job.steps_left
+        if job is head.job or job.engine is not engine or is_finished or len(batch) == engine.max_batch:
             continue
         own = (job.segment, job.steps)
-        longer_s = costs.together([*steps, own]) - cost_s
-        alone_s = costs.together([own])
+        longer_s = engine.costs.together([*steps, own]) - cost_s
+        alone_s = engine.costs.together([own])
         if alone_s - longer_s <= WORTHWHILE * alone_s:
             continue
-        # Deadlines before that of the head, where it goes first, have not counted its own step.
+        # If the head jumped the queue, slack before its deadline excludes its own step: subtract the step.
         spare_s = min(
-            slack.before(demand.due) - (cost_s - alone_head_s) * bias, slack.before(due) - cost_s * bias
+            outlook.slack_s(demand.due) - (cost_s - alone_head_s) * bias,
+            outlook.slack_s(head.due) - cost_s * bias,
         )
         if job.lane is None:
-            open_s = job.costs[job.done].open_s
+            open_s = job.cost.open_s
             if lanes < engine.max_lanes - 1 and open_s * bias <= spare_s:
                 return EngineCall("open", (job,), now, open_s, demand.due)
         elif longer_s * bias <= spare_s:
             batch.append(job)
             steps.append(own)
             cost_s += longer_s
-    return EngineCall("step", tuple(batch), now, cost_s, due)
+    return EngineCall("step", tuple(batch), now, cost_s, head.due)
 
 
-class _Slack:
-    """Time that deadlines leave."""
+class _Outlook:
+    """Sums over the promised work in the order of deadlines, each computed when first needed."""
 
-    def __init__(self, workload: Workload, demands: Sequence[Demand], now: float) -> None:
-        """`demands` are in the order of their deadlines."""
-        self._workload, self._demands, self._now = workload, demands, now
+    def __init__(self, workload: Workload, table: Timetable, now: float) -> None:
+        self._workload, self._table, self.now = workload, table, now
 
-    def before(self, due: float) -> float:
-        """Smallest slack of demands due before then."""
-        dues, slacks_s = self._smallest
-        count = bisect_left(dues, due)
-        return slacks_s[count - 1] if count else math.inf
+    def slack_s(self, due: float) -> float:
+        """Smallest slack of the deadlines before `due`."""
+        dues, slacks_s = self._slacks
+        return slacks_s[bisect_left(dues, due)]
+
+    def has_less(self, job: Job, other: Job) -> bool:
+        """True if a job's share is below another's.
+
+        The share of a caller is its recent engine time and its promised work. Jobs of the same caller compare
+        the promised work of their payers.
+        """
+        if job.terms.caller != other.terms.caller:
+            return self._of_callers[job.terms.caller] < self._of_callers[other.terms.caller]
+        return self._of_payers[job.terms.payer] < self._of_payers[other.terms.payer]
 
     @cached_property
-    def _smallest(self) -> tuple[list[float], list[float]]:
-        """Deadlines, and the smallest slack of all up to each; one may wait for a lane."""
-        workload, work_s, slack_s = self._workload, 0.0, math.inf
-        start = self._now + workload.margin_s
-        blocking_s = blocking(workload, self._now, self._demands)
-        dues: list[float] = []
-        slacks_s: list[float] = []
-        for demand in self._demands:
-            if demand.due == math.inf:
-                break
-            work_s += demand.cost_s * workload.bias
-            slack_s = min(slack_s, demand.due - start - work_s - blocking_s(demand.due))
-            dues.append(demand.due)
-            slacks_s.append(slack_s)
-        return dues, slacks_s
+    def _demands(self) -> list[Demand]:
+        jobs = sorted(self._table, key=attrgetter("number"))
+        return by_due(promised({job: self._table[job] for job in jobs}))
+
+    @cached_property
+    def _of_callers(self) -> Mapping[str, float]:
+        shares_s = defaultdict[str, float](float)
+        for caller, presence in self._workload.present.items():
+            shares_s[caller] = presence.spent_s(self.now)
+        for _, cost_s, job in self._demands:
+            shares_s[job.terms.caller] += cost_s
+        return shares_s
+
+    @cached_property
+    def _of_payers(self) -> Mapping[str, float]:
+        shares_s = defaultdict[str, float](float)
+        for _, cost_s, job in self._demands:
+            shares_s[job.terms.payer] += cost_s
+        return shares_s
+
+    @cached_property
+    def _slacks(self) -> tuple[list[float], list[float]]:
+        """Deadlines; the smallest slack before each, and of all. A demand may have to wait for a lane."""
+        workload, work_s, slacks_s = self._workload, 0.0, [math.inf]
+        start = self.now + workload.margin_s
+        blocking_s = blocking(workload, self.now, self._table)
+        for due, cost_s, _ in self._demands:
+            work_s += cost_s * workload.bias
+            slacks_s.append(min(slacks_s[-1], due - start - work_s - blocking_s(due)))
+        return [demand.due for demand in self._demands], slacks_s

@@ -1,20 +1,23 @@
 """The inequality behind every promise.
 
-Steps, their cost and the length of the audio are known before anything runs. All promises are kept if
+The number of steps, the cost of each and the length of the audio are known before a request runs. All
+deadlines are met if
 
-    for every deadline d:  wake + call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
+    for every deadline d:  call under way + bias · Σ(cost of the work due by d) + margin ≤ d − now
 
-the processor-demand test for EDF, with one call of blocking: a call for promised work is never interrupted.
-An engine that rests is awake after `wake`, else 0.
+This is the processor-demand test of earliest-deadline-first scheduling, with one call of blocking: a call for
+promised work is never interrupted. The wake of an engine at rest is such a call.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from operator import itemgetter
 
-from appliance.scheduler.job import Demand, Job
+from appliance.scheduler.job import Demand, Job, Timetable
 from appliance.scheduler.workload import Workload
 
 INTERRUPT_S = 0.02
@@ -30,80 +33,76 @@ def unblocked(due: float) -> float:
     return 0.0
 
 
-def shortfall_s(
-    workload: Workload, now: float, demands: Iterable[Demand], blocking_s: Blocking = unblocked
-) -> float:
-    """Excess over the worst deadline."""
-    work_s, worst_s = workload.ready_s(now), -math.inf
-    for demand in sorted(demands, key=lambda demand: demand.due):
-        if demand.due == math.inf:
-            break
-        work_s += demand.cost_s * workload.bias
-        done = now + blocking_s(demand.due) + work_s + workload.margin_s
-        worst_s = max(worst_s, done - demand.due)
-    return worst_s
+def promised(table: Timetable) -> list[Demand]:
+    """Demands that have a deadline, in the order of the jobs."""
+    return [*chain.from_iterable(demands for demands in table.values() if demands[0].due < math.inf)]
+
+
+def by_due(demands: Iterable[Demand]) -> list[Demand]:
+    return sorted(demands, key=itemgetter(0))
+
+
+def excesses_s(
+    workload: Workload, now: float, table: Timetable, blocking_s: Blocking = unblocked
+) -> Iterator[float]:
+    """Seconds by which each deadline is missed (negative: met), from the earliest deadline on."""
+    work_s = 0.0
+    for due, cost_s, _ in by_due(promised(table)):
+        work_s += cost_s * workload.bias
+        yield now + blocking_s(due) + work_s + workload.margin_s - due
 
 
 def earliest(
-    workload: Workload,
-    job: Job,
-    now: float,
-    others: Iterable[Demand] = (),
-    blocking_s: Blocking = unblocked,
+    workload: Workload, job: Job, now: float, others: Iterable[Demand] = (), blocking_s: Blocking = unblocked
 ) -> float:
-    """Earliest deadline of first audio, from `job.due` on, with which all are kept.
+    """Earliest deadline of a job's first audio, from `job.due` on, at which every deadline is met.
 
-    A deadline d of others has room for its first k segments, so the next is due after d; and each is done
-    after what is due before it.
+    Before a deadline d of another job there is time for the first k segments of this job, so segment k + 1 is
+    due after d. Each segment is finished after all work that is due before it.
     """
-    bias, start = workload.bias, now + workload.ready_s(now) + workload.margin_s
-    offsets: list[float] = []
-    """Deadlines after the first."""
-    own_s: list[float] = []
-    """Work due by then."""
+    bias, start = workload.bias, now + workload.margin_s
+    total_s, own = 0.0, dict[float, float]()
+    """Deadline after the first → work due by then."""
     for demand in job.demands(now, job.due, job.due):
-        total_s = demand.cost_s * bias + (own_s[-1] if own_s else 0.0)
-        if offsets and demand.due - job.due == offsets[-1]:
-            own_s[-1] = total_s
-        else:
-            offsets.append(demand.due - job.due)
-            own_s.append(total_s)
+        total_s += demand.cost_s * bias
+        own[demand.due - job.due] = total_s
+    offsets, own_s = [*own], [*own.values()]
     dues, work_s = [], [0.0]
     found = job.due
-    for demand in sorted(others, key=lambda demand: demand.due):
-        if demand.due == math.inf:
-            break
-        dues.append(demand.due)
-        work_s.append(work_s[-1] + demand.cost_s * bias)
-        room_s = demand.due - start - blocking_s(demand.due) - work_s[-1]
+    for due, cost_s, _ in by_due(others):
+        dues.append(due)
+        work_s.append(work_s[-1] + cost_s * bias)
+        room_s = due - start - blocking_s(due) - work_s[-1]
         first_behind = bisect_right(own_s, room_s)
         if first_behind < len(own_s):
-            found = max(found, demand.due + APART_S - offsets[first_behind])
+            found = max(found, due + APART_S - offsets[first_behind])
     ends = []
-    for offset, own in zip(offsets, own_s, strict=True):
+    for offset, needed_s in own.items():
         due = found + offset
-        ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + own - offset)
+        ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + needed_s - offset)
     return max(found, *ends)
 
 
-def blocking(workload: Workload, now: float, demands: Iterable[Demand]) -> Blocking:
+def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
     call, bias = workload.call, workload.bias
-    under_way_s = max(call.begun + call.cost_s * bias - now, 0.0) if call else 0.0
+    under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
     if workload.can_preempt(call):
         under_way_s = min(under_way_s, INTERRUPT_S)
-    current = {demand.job: demand for demand in reversed(list(demands))}
-    parts = [(current[job], call.alone_s(job) * bias) for job in call.jobs if job in current] if call else []
-    # Without a free lane the most urgent segment under way has to end first, on each engine.
+    parts = [(table[job][0], call.alone_s(job) * bias) for job in call.jobs if job in table]
+    # On an engine without a free lane, the most urgent open segment has to end first.
     firsts: list[Demand] = []
     for engine in workload.engines:
-        held = [current[job] for job in workload.promised_lanes(engine) if job in current]
+        held = [table[job][0] for job in workload.promised_lanes(engine) if job in table]
         if len(held) >= engine.max_lanes:
             firsts.append(min(held, key=workload.urgency))
 
-    def blocking_s(due: float) -> float:
+    def delay_s(due: float) -> float:
         later = [first for first in firsts if due < first.due]
-        # A call shared by several takes longer than what is counted of it in the cost of one.
+        # A call shared by several jobs takes longer than the cost of one job counts.
         counted_s = sum(alone_s for demand, alone_s in parts if demand.due <= due or demand in later)
         return max(under_way_s - counted_s, 0.0) + sum(first.cost_s * bias for first in later)
 
-    return blocking_s
+    # The delay changes at these deadlines only.
+    steps = sorted({-math.inf, *(demand.due for demand, _ in parts), *(first.due for first in firsts)})
+    delays_s = [delay_s(due) for due in steps]
+    return lambda due: delays_s[bisect_right(steps, due) - 1]

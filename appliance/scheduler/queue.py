@@ -9,7 +9,7 @@ from appliance.errors import ApplianceError, Cancelled, QueueFull
 from appliance.request import Terms
 from appliance.scheduler.admission import Admission, target
 from appliance.scheduler.job import Job, Paused, State, Utterance
-from appliance.scheduler.proof import blocking, shortfall_s
+from appliance.scheduler.proof import blocking, excesses_s
 from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Decision, Kept, Workload, digest_of
 
@@ -47,7 +47,7 @@ class Queue:
             workload.forget_played(now)
             present = [one for channel in workload.channels.values() for one in channel.utterances(now)]
             ended = [utterance for number, utterance in workload.history if number > since]
-            return present, ended, workload.history[-1][0] if workload.history else since
+            return present, ended, workload.remembered
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
         """The job's state, and the jobs before it."""
@@ -99,7 +99,7 @@ class Queue:
         with self._workload.changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
-                self._workload.decided.append((utterance.job.terms.request_id, Decision()))
+                self._workload.decided.append((utterance.job.terms.key, Decision()))
                 self._delivery.end(utterance.job, why)
             return found
 
@@ -109,7 +109,7 @@ class Queue:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
             for job in jobs:
-                self._workload.decided.append((job.terms.request_id, Decision(digest_of(job.written))))
+                self._workload.decided.append((job.terms.key, Decision(digest_of(job.written))))
                 self._admission.approve(job)
             return [self.position_of(job)[0] for job in jobs]
 
@@ -188,9 +188,10 @@ class Queue:
                 job.due = target(workload.config, job, job.terms.priority, job.audible_in_s(), now)
         # Earlier promises to others come first.
         for _ in range(3):
-            blocking_s = blocking(workload, now, workload.demands(now))
-            late_s = shortfall_s(workload, now, workload.demands(now), blocking_s)
-            if not 0.0 < late_s < math.inf:
+            table = workload.timetable(now)
+            blocking_s = blocking(workload, now, table)
+            late_s = max(excesses_s(workload, now, table, blocking_s), default=0.0)
+            if late_s <= 0.0:
                 break
             for job in jobs:
                 job.late_s += late_s

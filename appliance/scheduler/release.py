@@ -1,7 +1,7 @@
-"""Release: when audio goes out, and how a job leaves the books.
+"""Release of finished audio, and the end of a job.
 
-A hold names the time until which it keeps a job's audio: that of the channel, for a pause or an approval, and
-`Early`. The latest time counts, and one alarm rings at the next.
+Two holds name the time until which a job's audio stays: the channel's (a pause, or a missing approval) and
+`Early`. The later time counts, and one alarm is set for the next such time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from appliance.errors import ApplianceError
 from appliance.scheduler.job import GOING, Hold, Job
-from appliance.scheduler.proof import shortfall_s
+from appliance.scheduler.proof import excesses_s
 from appliance.scheduler.workload import Workload
 
 
@@ -38,8 +38,8 @@ class Early:
         sounding = copy(job)
         sounding.audible = now
         jobs = [sounding if other is job else other for other in job.channel.jobs]
-        demands = self.workload.demands(now, replace(job.channel, jobs=jobs))
-        return shortfall_s(self.workload, now, demands) > 0.0
+        table = self.workload.timetable(now, replace(job.channel, jobs=jobs))
+        return any(excess_s > 0.0 for excess_s in excesses_s(self.workload, now, table))
 
 
 class Delivery:
@@ -81,16 +81,15 @@ class Delivery:
             return
         self._leave(job)
         workload.take_off(job, why)
-        if workload.call is None or job not in workload.call.jobs:
-            workload.give_up_lane(job)
+        workload.give_up_lane(job)
         workload.forget_played(workload.clock())
         job.deliver(why)
         workload.notify()
 
     def _leave(self, job: Job) -> None:
-        workload, name = self._workload, job.terms.request_id
+        workload, name = self._workload, job.terms.key
         workload.observer.ended(job, workload.clock())
-        job.ended = True
+        job.end()
         del workload.jobs[name]
         workload.earlier.order.pop(name, None)
 

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
@@ -23,14 +24,24 @@ from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError, InvalidRequest, Rejected, Unavailable
 from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
+from appliance.scheduler.job import (
+    GOING,
+    Channel,
+    Demand,
+    Job,
+    Paused,
+    State,
+    Timetable,
+    Unapproved,
+    Utterance,
+)
 
 PRESENT_S = 60.0
-"""Time for which a caller's share stays free after its last request."""
+"""Seconds for which a caller counts as active after its last request."""
 HALVED_S = 10.0
-"""Time in which a caller's spent engine time counts for half."""
+"""Seconds in which the weight of a caller's past engine time halves."""
 YOUNG_S = 3.0
-"""Age of a caller below which its use so far predicts nothing."""
+"""Shortest window, in seconds, for estimating a caller's part of the engine's time."""
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
 """Number of ended requests, and of places of held ones, in memory."""
@@ -48,7 +59,7 @@ class Presence:
     since: float = 0.0
     seen: float = 0.0
     weight: float = 1.0
-    """Weight of its share: that of the channel of its last request."""
+    """Weight of the caller's share, which is that of the channel of the last request."""
     first_s: float = 0.0
     """Moving average of its requests' engine time until first audio."""
     _spent_s: float = 0.0
@@ -74,11 +85,13 @@ class Presence:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
-    kind: Literal["open", "step", "finish"]
-    jobs: tuple[Job, ...]
-    begun: float
-    cost_s: float
-    due: float
+    kind: Literal["open", "step", "finish", "wake", "none"]
+    """A wake, which loads an engine at rest, belongs to no job."""
+    jobs: tuple[Job, ...] = ()
+    begun: float = -math.inf
+    """Infinite for a wake that has not begun."""
+    cost_s: float = 0.0
+    due: float = math.inf
     preempted: Job | None = None
     """Gives up its lane first."""
 
@@ -92,7 +105,10 @@ class EngineCall:
 
     def alone_s(self, job: Job) -> float:
         """Cost of the part of one job alone."""
-        return job.costs[job.done].steps_s[job.steps] if self.kind == "step" else self.cost_s
+        return job.cost.steps_s[job.steps] if self.kind == "step" else self.cost_s
+
+
+NO_CALL = EngineCall("none")
 
 
 class CallOutcome(enum.Enum):
@@ -159,24 +175,20 @@ class Workload:
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
     step: str = ""
-    """Step of the start, for those who ask too soon."""
-    engine: Engine | None = None
+    """Clause about the current step of the start."""
+    engine_of: dict[str, Engine] = field(default_factory=dict)
+    """Key of a bundle → engine for its new jobs; "" is the first bundle's."""
     generation: int = 0
-    """Replacements of it."""
-    beside: dict[str, Engine] = field(default_factory=dict)
-    """Engines of further bundles, by key."""
-    wake_s: float = 0.0
-    """Seconds that an engine at rest takes to wake; 0: it is awake."""
-    waking: float = math.inf
-    """Time at which it began to wake."""
-    call: EngineCall | None = None
+    """Replacements of the first bundle's engine."""
+    call: EngineCall = NO_CALL
+    """Call under way; while the engine rests, the wake that is to come."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Request id → job, until it ends."""
+    """Key of its request → job, until it ends."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, Paused] = field(default_factory=dict)
     """Channel → its pause."""
     moderated: dict[str, bool] = field(default_factory=dict)
-    """Channel → True if its requests need approval, for those that differ from the configuration."""
+    """Channel → True if its requests need approval; only channels that differ from the configuration."""
     earlier: Kept = field(default_factory=Kept)
     """State of the process before, whose callers may send held requests again."""
     decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
@@ -186,6 +198,8 @@ class Workload:
     present: dict[str, Presence] = field(default_factory=dict)
     """Callers of the last PRESENT_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
+    remembered: int = 0
+    """Number of the last request in the history."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
@@ -196,27 +210,29 @@ class Workload:
         presence.seen, presence.weight = now, self.config.weights.get(terms.channel, 1.0)
         self.present = {name: one for name, one in self.present.items() if now - one.seen < PRESENT_S}
 
+    def spend(self, job: Job, seconds: float, now: float) -> None:
+        """Charge engine time to a job's caller, and for work without a promise to its payer too."""
+        self.present.get(job.terms.caller, Presence()).spend(seconds, now)
+        if not job.guaranteed:
+            weight = self.config.weights.get(job.terms.channel, 1.0)
+            self.used_s[job.terms.payer] = self.used_s.get(job.terms.payer, 0.0) + seconds / weight
+
     def notify(self) -> None:
         self.has_news = True
         self.changed.notify_all()
 
-    def check_running(self, request_id: str = "", *, taken: bool = False) -> None:
-        """Raise Unavailable, InvalidRequest if the id is in use: by a job, or `taken`."""
+    def check_running(self, key: str = "", *, taken: bool = False) -> None:
+        """Raise Unavailable, InvalidRequest if the key is in use: by a job, or `taken`."""
         if self.life is not Life.RUNNING:
-            step = f": {self.step}" if self.step and self.life is Life.STARTING else ""
-            raise Unavailable(f"the daemon is {self.life.value}{step}")
-        if taken or request_id in self.jobs:
+            raise Unavailable(f"the daemon is {self.life.value}{self.step}")
+        if taken or key in self.jobs:
+            request_id = key.rpartition(" ")[2]
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
-    def demands(self, now: float, trial: Channel | None = None) -> Iterator[Demand]:
-        """All demands to come, with `trial` in place of its original."""
+    def timetable(self, now: float, trial: Channel | None = None) -> Timetable:
+        """Timetable of all channels, with `trial` in place of its original."""
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
-        for channel in channels.values():
-            yield from channel.demands(now)
-
-    def ready_s(self, now: float) -> float:
-        """Seconds until the engine can make a call, if it rests."""
-        return max(self.wake_s - max(now - self.waking, 0.0), 0.0) * self.bias
+        return dict(chain.from_iterable(channel.timetable(now) for channel in channels.values()))
 
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
         """Sort key: deadline; without one begun work first, then used time."""
@@ -225,43 +241,38 @@ class Workload:
             return demand.due, False, 0.0, job.number
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
-    def can_preempt(self, call: EngineCall | None) -> bool:
+    def can_preempt(self, call: EngineCall) -> bool:
         """Promised work may interrupt this call."""
-        return call is not None and call.engine.can_interrupt and not any(job.guaranteed for job in call.jobs)
+        own = [job.engine.can_interrupt and not job.guaranteed for job in call.jobs]
+        return bool(own) and all(own)
 
     def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
     def give_up_lane(self, job: Job) -> None:
-        if job.lane is not None:
+        """Close a job's lane; if the call under way is for the job, after that call."""
+        job.restarts = job in self.call.jobs
+        if job.lane is not None and not job.restarts:
             self.unclosed.append((job.engine, job.lane))
-        job.lane, job.steps, job.restarts = None, 0, False
+            job.lane, job.steps = None, 0
 
     @property
     def engines(self) -> list[Engine]:
-        """Engines that new jobs are for."""
-        return [*([] if self.engine is None else [self.engine]), *self.beside.values()]
+        """Engines for new jobs, the first bundle's first."""
+        return [self.engine_of[key] for key in sorted(self.engine_of)]
 
     def promised_lanes(self, engine: Engine) -> list[Job]:
-        """Jobs that keep a lane of the engine to the end of a segment."""
-        opening = self.call.jobs if self.call and self.call.kind == "open" else ()
-        having = [job for job in self.jobs.values() if job.lane is not None or job in opening]
-        return [job for job in having if job.guaranteed and job.engine is engine and not job.restarts]
+        """Promised jobs that hold a lane of the engine to the end of a segment."""
+        lanes = dict.fromkeys((*self.holders(engine), *self.call.jobs))
+        return [job for job in lanes if job.engine is engine and job.guaranteed and not job.restarts]
 
     def leave_lane(self, job: Job) -> None:
-        """Have a job that is promised from now on give up the last lane, if others count on it."""
+        """Release the lane of a newly promised job if it is the last, and other promised jobs need a lane."""
         lanes = self.promised_lanes(job.engine)
-        others = (
-            other
-            for other in self.jobs.values()
-            if other.guaranteed and other.engine is job.engine and other not in lanes
-        )
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        if is_last and any(not other.made and other.channel.hold is GOING for other in others):
-            if self.call is not None and job in self.call.jobs:
-                job.restarts = True
-            else:
-                self.give_up_lane(job)
+        others = (one for one in self.jobs.values() if one.promised and not one.made and one not in lanes)
+        if is_last and any(one.engine is job.engine for one in others):
+            self.give_up_lane(job)
 
     def is_moderated(self, name: str) -> bool:
         usual = name in self.config.approval_channels or (self.earlier.is_lost and name != "")
@@ -272,33 +283,33 @@ class Workload:
 
         Raises Rejected if one has ended it before the daemon was started again.
         """
-        known = self.earlier.decisions.get(terms.request_id)
+        known = self.earlier.decisions.get(terms.key)
         if known is not None and not known.approved:
-            del self.earlier.decisions[terms.request_id]
+            del self.earlier.decisions[terms.key]
             raise Rejected("a moderator ended it before the daemon was started again")
-        was_held = self.earlier.order.get(terms.request_id, False)
+        was_held = self.earlier.order.get(terms.key, False)
         is_approved = known is not None and not terms.merge and known.approved == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
-        """Channel of a request, or the room where it waits for approval; a new one if none is in use."""
+        """Channel of a request; if `unapproved`, the room beside it where requests wait for approval."""
         if unapproved:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
         kind = "channel" if terms.channel else "connection"
-        key = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
+        key = f"{kind} {terms.line}" if terms.line else f"request {terms.key}"
         hold = self.paused.get(terms.channel, GOING)
         return self.channels.get(key) or Channel(key, terms.channel, hold=hold)
 
     def channels_named(self, name: str) -> list[Channel]:
-        """Channels of that name: the serial one, and those that overlap."""
+        """Serial channel of a name, and the channels of requests that overlap."""
         return [one for one in self.channels.values() if one.name == name and not one.unapproved]
 
     def place_of(self, job: Job) -> int:
-        """Place on its channel: the old one of a request that was held before a restart, else the last."""
+        """Index on the job's channel: the last, or that of before a restart for a request held then."""
         ranks = {name: float(rank) for rank, name in enumerate(self.earlier.order)}
-        begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.request_id
-        places = [ranks.get(other.terms.request_id, math.inf) for other in job.channel.jobs]
+        begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.key
+        places = [ranks.get(other.terms.key, math.inf) for other in job.channel.jobs]
         return bisect_right(places, ranks.get(own, math.inf), begun)
 
     def unheard(self, now: float) -> Iterator[Job]:
@@ -310,23 +321,25 @@ class Workload:
         """Newest job of that merge scope that does not sound yet. Raises as `needs_approval`."""
         if not terms.merge:
             return None
-        scope = terms.merge_scope, self.needs_approval(terms)
-        jobs = self.unheard(self.clock())
-        like = (job for job in jobs if (job.terms.merge_scope, job.channel.unapproved) == scope)
+        jobs, unapproved = self.unheard(self.clock()), self.needs_approval(terms)
+        like = (job for job in jobs if terms.merges(job.terms) and job.channel.unapproved is unapproved)
         return max(like, key=attrgetter("number"), default=None)
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
         """Jobs of the same supersede scope that do not sound yet; a held job replaces held ones alone."""
         if not job.terms.supersede:
             return []
-        scope, is_heard = job.terms.supersede_scope, not job.channel.unapproved
-        like = (other for other in self.unheard(now) if other.terms.supersede_scope == scope)
-        return [other for other in like if other.channel.unapproved or is_heard]
+        is_heard = not job.channel.unapproved
+        return [
+            other
+            for other in self.unheard(now)
+            if job.terms.supersedes(other.terms) and (other.channel.unapproved or is_heard)
+        ]
 
     def keep(self) -> Kept:
         """State that is to outlive the process."""
         held = [channel for channel in self.channels.values() if channel.hold is not GOING]
-        waiting = {j.terms.request_id: c.unapproved for c in held for j in c.jobs if j.audible is None}
+        waiting = {j.terms.key: c.unapproved for c in held for j in c.jobs if j.audible is None}
         order, decisions = {**self.earlier.order, **waiting}, {**self.earlier.decisions, **dict(self.decided)}
         paused = {name: pause.wall for name, pause in self.paused.items()}
         moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))
@@ -348,8 +361,8 @@ class Workload:
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 
     def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
-        number = self.history[-1][0] + 1 if self.history else 1
-        self.history.append((number, Utterance(job.past(), State.ENDED, self.clock(), why)))
+        self.remembered += 1
+        self.history.append((self.remembered, Utterance(job.past(), State.ENDED, self.clock(), why)))
         self.on_change()
 
 

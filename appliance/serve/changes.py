@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from appliance.config import Config, LanguageRow, SynthesisConfig
+from appliance.audio.phrases import Phrases
+from appliance.config import Config
 from appliance.contract import bundle
-from appliance.contract.bundle import Bundle, Manifest, Text
+from appliance.contract.bundle import Bundle, Text
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_beside, that_rests
@@ -26,15 +27,12 @@ from appliance.errors import (
     PhonesMissing,
     Unavailable,
 )
-from appliance.request import Reference
-from appliance.rpc.requests import RequestDefaults
-from appliance.rpc.speech import Speech
-from appliance.speech.plan import Planner
-from appliance.speech.resident import bundles_beside, key_of
+from appliance.scheduler import Scheduler
+from appliance.speech.resident import Residents
+from appliance.speech.speech import Speech
 from appliance.text.languages import UnknownLanguage, base_code
 from appliance.text.polyglot import LanguageTable
-from appliance.text.sayable import FrontEnd
-from appliance.text.tokens.tokenizers import maker, warm
+from appliance.text.tokens.tokenizers import warm
 from appliance.voices.index import VoiceIndex
 from appliance.voices.prompts import Prompts
 from appliance.voices.transcript import Reader
@@ -49,71 +47,70 @@ class Changes:
     """The bundle and the configuration in use, and the Speech that they make."""
 
     def __init__(
-        self, config: Config, read: Bundle, store: VoiceIndex, prompts: Prompts, parts: Callable[..., Speech]
-    ) -> None:
-        """`parts` takes planner and defaults. Raises ConfigError."""
-        self.config, self.bundle = config, read
-        self._store, self._prompts, self._make = store, prompts, parts
-        self.beside = bundles_beside(config, read)
-        """Bundles of the table of languages, by the path that is their key."""
-        store.further = list(map(Reader.of, self.beside.values()))
-        vocabulary = read.vocabulary()
-        self.front = front_of(vocabulary, read.manifest, config)
-        self.speech = self._speech(config, read.manifest, vocabulary, self.front)
-        self._scheduler = self.speech.scheduler
-
-    def _speech(self, config: Config, manifest: Manifest, vocabulary: Vocabulary, front: FrontEnd) -> Speech:
-        """Speech of the present bundle and of those beside it.
-
-        Raises ConfigError for settings that a bundle does not take, and for a table that names others.
-        """
-        fronts, beside = {"": front}, dict[str, Speech]()
-        for key, read in self.beside.items():
-            letters = read.vocabulary()
-            fronts[key] = front_of(letters, read.manifest, config)
-            reader = Reader(fronts[key].spelling, read.manifest.text.languages)
-            reference = partial(self._store.reference, reader=reader)
-            speech = self._speech_of(config, read.manifest, letters, fronts[key], reference)
-            beside[key] = replace(speech, generation=None, bundle=key)
-        speech = self._speech_of(config, manifest, vocabulary, front, self._prompts.reference)
-        defaults = replace(speech.defaults, by_language=table_of(config, fronts))
-        return replace(speech, defaults=defaults, beside=beside)
-
-    def _speech_of(
         self,
         config: Config,
-        manifest: Manifest,
-        vocabulary: Vocabulary,
-        front: FrontEnd,
-        reference: Callable[[str, str], Reference],
-    ) -> Speech:
-        """Raises ConfigError for settings that the bundle does not take."""
-        synthesis = config.synthesis
-        nfe, guidance = usual(synthesis, manifest)
-        planner = Planner(
-            manifest,
-            vocabulary,
-            reference,
-            maker(vocabulary.tokenizer, vocabulary.voice),
-            max_audio_s=synthesis.max_audio_s,
-            max_work_s=synthesis.max_work_s,
-            restores_level=config.audio.loudness_lufs is None,
+        read: Bundle,
+        voices: VoiceIndex,
+        prompts: Prompts,
+        scheduler: Scheduler,
+        phrases: Phrases,
+    ) -> None:
+        """Raises BundleError, ConfigError."""
+        self._voices, self._prompts = voices, prompts
+        self._scheduler, self._phrases = scheduler, phrases
+        self._residents = Residents(config, read)
+        self._readers = {key: Reader.of(other) for key, other in self.beside.items()}
+        voices.further = list(self._readers.values())
+        self._take(config, read, self._speech(config, read, read.vocabulary()))
+        self._log_doubts()
+
+    @property
+    def beside(self) -> Mapping[str, Bundle]:
+        """Further bundles of the table of languages, by key."""
+        return self._residents.beside
+
+    def _take(self, config: Config, read: Bundle, speech: Speech) -> None:
+        """Give new requests to a Speech."""
+        self.config, self.bundle, self.speech = config, read, speech
+
+    def _log_doubts(self) -> None:
+        """Log the languages in force, and which rows of the table are not spoken as they say."""
+        if languages := self.speech.front.languages:
+            logger.info("languages: %s", ", ".join(languages))
+        else:
+            logger.warning(
+                "no language is known, so no number becomes a word; text.language says which it is"
+            )
+        for line in self._residents.doubts(self.config, self.bundle, self._voices):
+            logger.warning("%s", line)
+
+    def _speech(self, config: Config, read: Bundle, vocabulary: Vocabulary) -> Speech:
+        """Speech of a bundle and of those beside it.
+
+        Raises ConfigError for settings that a bundle does not take, and for a table that cannot be used.
+        """
+        make = partial(
+            Speech.of, config, voices=self._voices, scheduler=self._scheduler, phrases=self._phrases
         )
-        defaults = RequestDefaults(
-            synthesis,
-            nfe,
-            guidance,
-            manifest.mel.sample_rate_hz,
-            speakable=front.speakable,
-            languages=front.languages,
-            language_of=front.language_of,
-            pronunciations=self._store.pronunciations,
-            styles=self._store.styles,
-            is_voice=self._store.is_usable,
-            sampler=manifest.sampler,
-            audio=config.audio,
-        )
-        return self._make(planner, defaults)
+        speech = make(read.manifest, vocabulary, self._prompts.reference)
+        others = {"": speech}
+        for key, other in self.beside.items():
+            reference = partial(self._voices.reference, reader=self._readers[key])
+            others[key] = make(other.manifest, other.vocabulary(), reference, bundle=key)
+        rows, beside = config.text.languages, dict[str, Speech]()
+        for code, row in rows.items():
+            if code != base_code(code):
+                raise ConfigError(
+                    f"text.languages.{code}: must be the first part of a tag, as {base_code(code)}"
+                )
+            key = self._residents.key_of(code, row, read)
+            try:
+                others[key].front.check_language(code)
+            except UnknownLanguage as error:
+                raise ConfigError(f"text.languages.{code}: {error}") from None
+            if key:
+                beside[code] = others[key]
+        return replace(speech, table=LanguageTable(rows) if rows else None, beside=beside)
 
     def reload(self, config: Config) -> list[str]:
         """Apply LIVE_SECTIONS of a configuration; streams go on.
@@ -133,14 +130,12 @@ class Changes:
         if fixed:
             logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
         changed = replace(self.config, **live)
-        vocabulary, manifest = self.speech.planner.vocabulary, self.bundle.manifest
-        front = front_of(vocabulary, manifest, changed)
-        speech = self._speech(changed, manifest, vocabulary, front)
-        self.speech = replace(speech, generation=self.speech.generation)
-        self.config, self.front = changed, front
+        speech = self._speech(changed, self.bundle, self.speech.planner.vocabulary)
+        self._take(changed, self.bundle, speech)
+        self._log_doubts()
         self._scheduler.config = changed.scheduler
         logging.getLogger().setLevel(changed.log.level.upper())
-        logger.info("reload: configuration read, %d voices", len(self._store.names()))
+        logger.info("reload: configuration read, %d voices", len(self._voices.names()))
         return fixed
 
     async def swap(self, folder: Path, report: Callable[[str], None]) -> Synthesizer:
@@ -158,22 +153,21 @@ class Changes:
             # Makes what a runtime keeps by thread; a fault shows while the old engine still speaks.
             await self.test_engine(loaded)
             # By the configuration that holds now: a reload may have come meanwhile.
-            front = front_of(vocabulary, read.manifest, self.config)
-            speech = self._speech(self.config, read.manifest, vocabulary, front)
+            config, speech = self.config, self._speech(self.config, read, vocabulary)
 
             def switch() -> None:
-                self.speech = replace(speech, generation=self._scheduler.engines.generation)
-                self.bundle, self.front = read, front
+                generation = self._scheduler.engines.generation
+                self._take(config, read, replace(speech, generation=generation))
 
-            engine = that_rests(
-                loaded, read, self.config.engine, speech.defaults.nfe, self.config.audio.watermark
-            )
+            mark = config.audio.watermark
+            engine = that_rests(loaded, read, config.engine, speech.usual.nfe_steps, mark)
             self._scheduler.engines.replace(engine, switch)
         except ApplianceError:
             loaded.shutdown()
             raise
-        self._store.reader = Reader(front.spelling, read.manifest.text.languages)
-        for line in await asyncio.to_thread(self._store.misread):
+        self._log_doubts()
+        self._voices.reader = Reader(speech.front.spelling, read.manifest.text.languages)
+        for line in await asyncio.to_thread(self._voices.misread):
             logger.warning("%s", line)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
         return loaded
@@ -187,10 +181,9 @@ class Changes:
                 f"{folder}: its mel, or its rule of references, is another than that of the prepared "
                 "voices; restart with it"
             )
-        # Both refuse a configuration that does not fit the bundle, before anything is loaded.
-        nfe, _ = usual(config.synthesis, read.manifest)
+        # Refuses a configuration that does not fit the bundle, before anything is loaded.
         vocabulary = read.vocabulary()
-        FrontEnd(vocabulary, config.text, read.manifest.text.languages)
+        nfe = self._speech(config, read, vocabulary).usual.nfe_steps
         warm_tokens(read.manifest.text)
         present = [self.bundle.folder, *(other.folder for other in self.beside.values())]
         mark = config.audio.watermark
@@ -219,55 +212,6 @@ class Changes:
         if isinstance(result, Exception):
             raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
         return result
-
-
-def front_of(vocabulary: Vocabulary, manifest: Manifest, config: Config) -> FrontEnd:
-    """Raises ConfigError for a `text.language` that is not known."""
-    front = FrontEnd(vocabulary, config.text, manifest.text.languages)
-    if front.languages:
-        logger.info("languages: %s", ", ".join(front.languages))
-    else:
-        logger.warning("no language is known, so no number becomes a word; text.language says which it is")
-    return front
-
-
-def table_of(config: Config, fronts: Mapping[str, FrontEnd]) -> LanguageTable | None:
-    """`fronts` are by the keys of bundles. Raises ConfigError for a table that cannot be used."""
-    rows: dict[str, LanguageRow] = {}
-    for code, row in config.text.languages.items():
-        if code != base_code(code):
-            raise ConfigError(f"text.languages.{code}: must be the first part of a tag, as {base_code(code)}")
-        if (key := key_of(row, config)) not in fronts:
-            raise ConfigError(f"text.languages.{code}.bundle: only a restart loads another bundle")
-        try:
-            fronts[key].check_language(code)
-        except UnknownLanguage as error:
-            raise ConfigError(f"text.languages.{code}: {error}") from None
-        rows[code] = replace(row, bundle=Path(key) if key else None)
-    return LanguageTable(rows) if rows else None
-
-
-def usual(synthesis: SynthesisConfig, manifest: Manifest) -> tuple[int, float]:
-    """Steps and strength of requests that name none.
-
-    Raises ConfigError for settings that the bundle does not take.
-    """
-    sampler = manifest.sampler
-    nfe = synthesis.steps_with(sampler)
-    guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-    try:
-        sampler.check_steps(nfe)
-    except ValueError as error:
-        raise ConfigError(f"synthesis.nfe: {error}") from None
-    if nfe > synthesis.max_nfe:
-        raise ConfigError(
-            f"synthesis.max_nfe: must be {nfe} or more with this bundle, not {synthesis.max_nfe}"
-        )
-    try:
-        sampler.check_strength(guidance)
-    except ValueError as error:
-        raise ConfigError(f"synthesis.guidance: {error}") from None
-    return nfe, guidance
 
 
 def warm_tokens(text: Text) -> None:

@@ -45,8 +45,16 @@ class ClockWatch:
         if self.status.degraded:
             logger.warning("serving degraded: %s", _describe(self.status))
 
-    def refresh(self) -> ClockStatus:
-        """Read the file again and log a change."""
+    @property
+    def degraded(self) -> str:
+        """As `status.degraded`."""
+        return self.status.degraded
+
+    def refresh(self) -> bool:
+        """Read the file again and log a change. Returns True if calls of the engine may cost something else.
+
+        Each of root's checks writes the file with the time of the check, which alone is no change.
+        """
         before, now = self.status, self._read()
         self.status = now
         if now.degraded and now.degraded != before.degraded:
@@ -55,7 +63,7 @@ class ClockWatch:
             logger.warning("clocks were unpinned and have been pinned again: %s", _describe(now))
         elif before.degraded and not now.degraded:
             logger.info("clocks are as they should be; no longer degraded")
-        return now
+        return _speed(now.clocks) != _speed(before.clocks)
 
     def _read(self) -> ClockStatus:
         clocks = clocks_json.read(self._box, self._path)
@@ -66,6 +74,11 @@ class ClockWatch:
         # Nothing is known of an unsupported Jetson's clocks.
         state = "unknown" if clocks.state == "unsupported" else clocks.state.replace("_", "-")
         return ClockStatus(clocks, f"clocks-{state}")
+
+
+def _speed(clocks: Clocks) -> tuple[str, str, int]:
+    """Part of a state that the speed of the clocks depends on."""
+    return clocks.state, clocks.mode, clocks.repins
 
 
 def _describe(status: ClockStatus) -> str:

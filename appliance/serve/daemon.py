@@ -4,7 +4,7 @@ exit status  meaning                                              start again?
 0            drained after SIGTERM or SIGINT                      -
 65           the bundle is missing, damaged, or not for this box  no
 68           an address is not this machine's, for ten minutes    yes
-69           the device has too little memory                     yes
+69           the device or the machine has too little memory      yes
 70           the engine failed                                    yes
 71           the device is lost                                   yes
 74           a folder or socket cannot be used                    no
@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import math
 import os
 import signal
 import sys
@@ -31,7 +30,7 @@ from typing import cast
 
 import grpc
 
-from appliance import hangups, heap
+from appliance import heap, sighup
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
@@ -52,12 +51,12 @@ from appliance.errors import (
     BundleError,
     ConfigError,
     DeviceLost,
-    EngineFault,
     Exit,
     Interrupted,
     OutOfDeviceMemory,
     StorageError,
     cannot_listen,
+    engine_fault,
 )
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -68,11 +67,9 @@ from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
 from appliance.rpc.speaking import Speaking
-from appliance.rpc.speech import Speech
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.scheduler.trace import Recorder
 from appliance.serve.changes import Changes, warm_tokens
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
@@ -82,7 +79,9 @@ from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
+from appliance.serve.trace import Recorder
 from appliance.speech.resident import bundle_of
+from appliance.speech.speech import usual_choices
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
 
@@ -108,6 +107,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
     AddressInUse: Exit.ADDRESS_IN_USE,
     AddressNotOurs: Exit.ADDRESS_NOT_OURS,
     OutOfDeviceMemory: Exit.MEMORY,
+    MemoryError: Exit.MEMORY,
     DeviceLost: Exit.DEVICE,
 }
 """Any other ApplianceError exits with Exit.ENGINE."""
@@ -136,7 +136,7 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
         keys = ("listen", "metrics", "agent")
         await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
         asyncio.run(live(config))
-    except (ApplianceError, AddressInUse, AddressNotOurs) as error:
+    except (ApplianceError, AddressInUse, AddressNotOurs, MemoryError) as error:
         # systemd shows the last status that it got; of a failed start that would be the drain's.
         notifier.status(str(error))
         print(plain(f"appliance serve: {error}"), file=sys.stderr)
@@ -164,7 +164,6 @@ class Daemon:
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._held = HeldFile(config.voices.folder, self._scheduler.queue)
-        self._scheduler.engines.idle_s = config.engine.idle_unload_s or math.inf
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -178,23 +177,14 @@ class Daemon:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set at the second signal."""
-        speech = partial(
-            Speech,
-            scheduler=self._scheduler,
-            clock=time.monotonic,
-            phrases=phrases,
-            spoken=self._metrics.spoken,
-            skipped=self._metrics.skipped,
-            at_hand=self._store.index.at_hand,
-            degraded=lambda: self._clocks.status.degraded,
-        )
-        self._changes = Changes(config, read, self._store.index, self._prompts, speech)
+        index = self._store.index
+        self._changes = Changes(config, read, index, self._prompts, self._scheduler, phrases)
 
     async def live(self) -> None:
         """Raises the errors of STATUSES."""
         server = self._config.server
         callers = Callers(server, _call_access(server), time.monotonic)
-        speaking = Speaking(lambda: self._changes.speech, server)
+        speaking = Speaking(self._changes, server, self._metrics, self._clocks)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
         verbs, save = self._scheduler.queue, self._held.save
@@ -202,7 +192,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        hangups.answer()
+        sighup.answer()
         services = riva_services(speaking, self._store.index, self._prompts)
         synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, callers, services)
@@ -216,6 +206,7 @@ class Daemon:
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
+            callers.drain()
             await listening.server.stop(grace=GRACE_S)
             # Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each
             # that the end of the loop cancels once more.
@@ -244,6 +235,7 @@ class Daemon:
             "metrics": partial(
                 MetricsServer,
                 metrics=self._metrics,
+                names=self._config.gateway.names,
                 alive=self._alive,
                 ready=self._warm.is_set,
                 state=self._tell,
@@ -307,7 +299,7 @@ class Daemon:
             except ApplianceError as own:
                 error = own
             except BaseException as other:
-                error = EngineFault(f"the engine failed: {type(other).__name__}: {other}")
+                error = engine_fault(f"the engine failed: {type(other).__name__}: {other}")
                 error.__cause__ = other
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(settle, error)
@@ -325,7 +317,7 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         warm_tokens(read.manifest.text)
-        self._changes.front.speakable("warm 1 😂 你好")
+        self._changes.speech.front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
             # Another power mode has other parts of the GPU, for which all would be built anew.
@@ -348,7 +340,7 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            nfe = self._changes.speech.defaults.nfe
+            nfe = self._changes.speech.usual.nfe_steps
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
@@ -383,7 +375,7 @@ class Daemon:
         warm_tokens(read.manifest.text)
         loaded = load(read)
         self._scheduler.engines.add(key, loaded)
-        loaded.warm_up(self._changes.speech.of(key).defaults.nfe)
+        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe_steps)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
@@ -413,6 +405,7 @@ class Daemon:
             speaking.drop_stalled(limit_s)
             callers.drop_stalled(limit_s)
             callers.drop_revoked()
+            speaking.drop_revoked(callers.access)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else STALLED_S))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
@@ -423,7 +416,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.refresh().clocks != clocks:
+            if self._clocks.refresh():
                 self._scheduler.engines.forget_costs()
 
     async def _keep_order(self) -> None:
@@ -497,9 +490,11 @@ class Daemon:
 
     def _tell(self) -> dict[str, object]:
         """State for programs without gRPC: the keys are `readiness.Told`'s."""
-        engines = self._scheduler.engines
+        engines, manifest = self._scheduler.engines, self._changes.bundle.manifest
         return {
             "state": self._state,
+            "family": manifest.family,
+            "languages": manifest.text.languages,
             "for_s": round(time.monotonic() - self._begun, 1),
             "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,

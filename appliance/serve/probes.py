@@ -9,12 +9,13 @@ import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from appliance.access.names import AUTHORITY, OwnNames
 from appliance.config import split_address
 from appliance.serve.metrics import Metrics
 
@@ -75,18 +76,23 @@ class MetricsServer(ProbeServer):
         address: str,
         metrics: Metrics,
         *,
+        names: Iterable[str],
         alive: Callable[[], bool],
         ready: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
-        """`state`: what /state tells as JSON. Raises OSError."""
+        """`names`: hosts by which it is reached, beside its own. `state`: JSON of /state. Raises OSError."""
+        own = OwnNames(address, names)
 
-        def answer(path: str) -> tuple[int, str, bytes]:
-            if path == "/metrics":
-                return 200, CONTENT_TYPE_LATEST, metrics.text()
+        def answer(path: str, sent_to: Iterable[str]) -> tuple[int, str, bytes]:
             if path in ("/livez", "/readyz"):
                 good = alive() if path == "/livez" else ready()
                 return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
+            # A page of another site may have let its name lead here.
+            if not all((host := AUTHORITY.fullmatch(one)) and host[1] in own for one in sent_to):
+                return 421, "text/plain", b"Host: is no name of this daemon; gateway.names adds to them\n"
+            if path == "/metrics":
+                return 200, CONTENT_TYPE_LATEST, metrics.text()
             if path == "/state":
                 return 200, "application/json", json.dumps(state()).encode() + b"\n"
             return 404, "text/plain", b"try /metrics, /livez, /readyz or /state\n"
@@ -95,7 +101,7 @@ class MetricsServer(ProbeServer):
             timeout = PAUSE_S
 
             def do_GET(self) -> None:
-                status, kind, body = answer(self.path.partition("?")[0])
+                status, kind, body = answer(self.path.partition("?")[0], self.headers.get_all("host", ()))
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.config import Config, LanguageRow
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.errors import BundleError, ConfigError
+from appliance.text.styles import style_of
+from appliance.voices.index import VoiceIndex
 
 
 def bundle_of(config: Config) -> Bundle:
-    """That of `bundle.path`, unverified, up to the longest segment. Raises BundleError."""
+    """Bundle of `bundle.path`, unverified, up to the longest segment. Raises BundleError."""
     # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
     folder = Path(os.path.realpath(config.bundle.path))
     return bundle.read(folder, verify=False).up_to(config.engine.longest_s)
 
 
 def bundles_of(config: Config) -> list[Bundle]:
-    """All, that of `bundle.path` first. Raises as `bundles_beside`."""
+    """All bundles that a configuration names, that of `bundle.path` first. Raises as Residents."""
     first = bundle_of(config)
-    return [first, *bundles_beside(config, first).values()]
-
-
-def bundles_beside(config: Config, present: Bundle) -> dict[str, Bundle]:
-    """Bundles that rows of the table name, but the present one, by their real paths.
-
-    Raises BundleError, and ConfigError for one that cannot be beside the present one.
-    """
-    found: dict[str, Bundle] = {}
-    for code, row in config.text.languages.items():
-        key = key_of(row, config)
-        if not key or key in found:
-            continue
-        read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
-        try:
-            check_beside(read, present)
-        except BundleError as error:
-            raise ConfigError(f"text.languages.{code}.bundle: {error}") from None
-        if config.engine.idle_unload_s is not None:
-            raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
-        found[key] = read
-    return found
+    return [first, *Residents(config, first).beside.values()]
 
 
 def check_beside(read: Bundle, present: Bundle) -> None:
@@ -54,7 +36,64 @@ def check_beside(read: Bundle, present: Bundle) -> None:
         )
 
 
-def key_of(row: LanguageRow, config: Config) -> str:
-    """Real path of a row's bundle; "" for that of `bundle.path`."""
-    path = os.path.realpath(row.bundle or config.bundle.path)
-    return "" if path == os.path.realpath(config.bundle.path) else path
+class Residents:
+    """Bundles that were loaded at the start. A path of the configuration is resolved once.
+
+    An install moves the link that a path may be; what is loaded stays.
+    """
+
+    def __init__(self, config: Config, first: Bundle) -> None:
+        """`first` is that of `bundle.path`.
+
+        Raises BundleError, and ConfigError for a bundle that cannot be beside the first.
+        """
+        self._first = str(first.folder)
+        self._folders = {config.bundle.path: self._first}
+        self.beside: dict[str, Bundle] = {}
+        """Further bundles by key, which is the real folder."""
+        for code, row in config.text.languages.items():
+            key = self._folder(row)
+            if key in ("", self._first) or key in self.beside:
+                continue
+            read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
+            try:
+                check_beside(read, first)
+            except BundleError as error:
+                raise ConfigError(f"text.languages.{code}.bundle: {error}") from None
+            if config.engine.idle_unload_s is not None:
+                raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
+            self.beside[key] = read
+
+    def _folder(self, row: LanguageRow) -> str:
+        """Real folder of a row's bundle; "" for a row that names none."""
+        if row.bundle is None:
+            return ""
+        return self._folders.setdefault(row.bundle, os.path.realpath(row.bundle))
+
+    def key_of(self, code: str, row: LanguageRow, present: Bundle) -> str:
+        """Key of a row's bundle; "" for the present one. Raises ConfigError for one that is not loaded."""
+        folder = self._folder(row)
+        if folder in self.beside:
+            return folder
+        if folder not in ("", str(present.folder), self._first):
+            raise ConfigError(f"text.languages.{code}.bundle: only a restart loads another bundle")
+        return ""
+
+    def doubts(self, config: Config, present: Bundle, voices: VoiceIndex) -> Iterator[str]:
+        """A line for each row that is not spoken as it says."""
+        yield from missing_voices(config, voices)
+        for code, row in config.text.languages.items():
+            if self._folder(row) == self._first != str(present.folder):
+                yield (
+                    f"text.languages.{code}.bundle: {self._first} was replaced by a swap; {present.folder} "
+                    "speaks the row until a restart"
+                )
+
+
+def missing_voices(config: Config, voices: VoiceIndex) -> Iterator[str]:
+    """A line for each row of `text.languages` whose voice or style is not stored."""
+    for code, row in config.text.languages.items():
+        if not voices.is_usable(row.voice):
+            yield f"text.languages.{code}.voice: no voice {row.voice!r} can be used"
+        elif style_of(row.style) not in ("", *voices.styles(row.voice)):
+            yield f"text.languages.{code}.style: voice {row.voice!r} has no style {row.style!r}"

@@ -53,6 +53,17 @@ class LanguageTable:
         self._lock = threading.Lock()
 
     def of(self, text: str, channel: str = "", language: str = "") -> tuple[str, LanguageRow]:
+        """(language, row) of a text; the channel remembers the language."""
+        code, row = self.likely(text, channel, language)
+        with self._lock:
+            self._last.pop(channel, None)
+            if channel:
+                self._last[channel] = code
+            if len(self._last) > MOST_CHANNELS:
+                del self._last[next(iter(self._last))]
+        return code, row
+
+    def likely(self, text: str, channel: str = "", language: str = "") -> tuple[str, LanguageRow]:
         """(language, row) of a text whose `language` the caller may have named.
 
         A text that tells none is in the last language of its channel, else in the table's first.
@@ -61,12 +72,7 @@ class LanguageTable:
         if code not in self._rows:
             code = self._told(_NO_WORDS.sub(" ", text[:MOST_CHARACTERS]).strip())
         with self._lock:
-            last = self._last.pop(channel, "")
-            code = code or last or next(iter(self._rows))
-            if channel:
-                self._last[channel] = code
-            if len(self._last) > MOST_CHANNELS:
-                del self._last[next(iter(self._last))]
+            code = code or self._last.get(channel) or next(iter(self._rows))
         return code, self._rows[code]
 
     def _told(self, text: str) -> str:

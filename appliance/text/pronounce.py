@@ -1,4 +1,4 @@
-"""Words that are said otherwise than written: names, above all."""
+"""Pronunciations: words, above all names, with a spelling of their sound."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
     plain = unicodedata.normalize("NFC", text.text)
     done = 0
     parts = []
-    for start, word, end, say in _found(plain, *_looked_up(tuple(words.items()))):
+    for start, word, end, say in _matches(plain, *_looked_up(tuple(words.items()))):
         text.note("pronunciation", plain[word:end], say)
         parts += [plain[done:start], marks.text(say)]
         done = end
     text.text = "".join([*parts, plain[done:]])
 
 
-def _found(
+def _matches(
     text: str, says: Mapping[str, str], lengths: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[int, int, int, str]]:
     """(start with its @, start of the word, end, spelling) of each word, from left to right.
@@ -93,7 +93,7 @@ def _looked_up(words: tuple[tuple[str, str], ...]) -> tuple[Mapping[str, str], M
     lengths: dict[str, set[int]] = {}
     for word in says:
         lengths.setdefault(word[0], set()).add(len(word))
-    return says, {first: tuple(sorted(found, reverse=True)) for first, found in lengths.items()}
+    return says, {first: tuple(sorted(sizes, reverse=True)) for first, sizes in lengths.items()}
 
 
 def _folded(text: str) -> str:

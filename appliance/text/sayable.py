@@ -25,7 +25,7 @@ from appliance.text.pronounce import pronounce
 from appliance.text.scripts import HAN, JOINERS, KANA
 from appliance.text.spans import Language
 from appliance.text.spelling import Spelling
-from appliance.text.styles import NEUTRAL, Others, Voiced, mark_styles, mark_voices
+from appliance.text.styles import NEUTRAL, Others, Voiced, mark_styles, mark_voices, nobody
 
 NOTHING = "nothing in it can be spoken"
 _SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
@@ -38,7 +38,7 @@ class FrontEnd:
     def __init__(
         self, vocabulary: Vocabulary, choices: TextConfig | None = None, languages: Sequence[str] = ()
     ) -> None:
-        """`languages` are the bundle's. Raises ConfigError for a configured one that is not known."""
+        """`languages` are the bundle's. Raises ConfigError for an unknown language in the configuration."""
         self.choices = choices or TextConfig()
         self._bundles = tuple(map(base_code, languages))
         self.spelling = Spelling(vocabulary)
@@ -59,106 +59,101 @@ class FrontEnd:
         others: Others | None = None,
         begin: str = "",
     ) -> Spoken:
-        """`words` are pronunciations; `language` comes before the configured one and the bundle's.
+        """Rewrite a text that the voice `begin` ("": the request's) begins, with its `words` and `styles`.
 
-        Tags of a text that is not VERBATIM switch to one of `styles` or `others`; what another voice says is
-        read as a text of its own. `words` and `styles` are those of the voice `begin`; "": the request's.
-        Raises InvalidRequest for bad SSML and an unknown language.
+        `words` are pronunciations. `language` has precedence over the configured language and the bundle's.
+        Unless the text is VERBATIM, tags switch to a style or to a voice of `others`, and the text of each
+        voice is rewritten alone. Raises InvalidRequest for bad SSML and an unknown language.
         """
         try:
             languages = self._languages(language)
         except UnknownLanguage as error:
             raise InvalidRequest("language_code", str(error)) from None
-        marks = Marks()
-        if PRIVATE.search(text):
-            text = PRIVATE.sub(" ", text)
-        changed = Rewriting(text)
+        marks, changed, others = Marks(), Rewriting(PRIVATE.sub(" ", text)), others or nobody
+        if handling is Handling.VERBATIM:
+            pronounce(changed, words, marks)
+            changed.text = normalise(changed.text)
+            return self._spoken(changed, marks, languages, begin, 0.0)
+        # A line of chat may hold many pauses, for which its listeners did not ask.
+        pauses_s = ssml.MAX_BREAK_S
         if handling is Handling.SSML:
             self._read_ssml(changed, marks, languages, others)
-        if handling is not Handling.VERBATIM and others is not None:
-            mark_voices(changed, others, marks)
+            pauses_s = math.inf
+        mark_voices(changed, others, marks)
         whole = ""
         for mark, voice, part in marks.by_voice(changed.text):
-            own = Voiced(words, styles) if voice is None or others is None else others(voice)
+            own = Voiced(words, styles) if voice is None else others(voice)
             assert own is not None
             rewritten = Rewriting(part, changed.changes)
-            self._rewrite(rewritten, handling, own, marks, languages)
+            self._rewrite(rewritten, own, marks, languages)
             whole += f"{mark}{rewritten.text}"
-        # A line of chat may hold many pauses, and its listeners asked for none.
-        most_s = math.inf if handling is Handling.SSML else ssml.MAX_BREAK_S
-        return self._spoken(Rewriting(whole, changed.changes), marks, languages, begin, most_s)
+        return self._spoken(Rewriting(whole, changed.changes), marks, languages, begin, pauses_s)
 
-    def _rewrite(
-        self, text: Rewriting, handling: Handling, own: Voiced, marks: Marks, languages: Languages
-    ) -> None:
-        """Rewrite what one voice says."""
-        if handling is not Handling.VERBATIM:
-            mark_styles(text, own.styles, marks)
+    def _rewrite(self, text: Rewriting, own: Voiced, marks: Marks, languages: Languages) -> None:
+        """Rewrite the text of one voice."""
+        mark_styles(text, own.styles, marks)
         pronounce(text, own.words, marks)
-        if handling is Handling.VERBATIM:
-            text.text = normalise(text.text)
-        else:
-            rewrite(text, self.choices, marks, languages, self._can_say)
+        rewrite(text, self.choices, marks, languages, self._can_say)
 
     def _spoken(
         self, text: Rewriting, marks: Marks, languages: Languages, begin: str, left_s: float
     ) -> Spoken:
-        """Text within the vocabulary, and what its marks stand for; `left_s`: longest pauses together."""
+        """Text within the vocabulary, and the meaning of its marks; all pauses last `left_s` at most."""
         spoken, speaker = "", begin
-        pauses: list[Pause] = []
+        pauses: dict[int, float] = {}
         directions: list[Direction] = []
         switches: dict[int, Switch] = {}
         for piece, silent in marks.parts(text.text):
             own = Rewriting(marks.restored(piece), text.changes)
             sayable = self._within_vocabulary(own, languages).strip()
-            if any(character.isalnum() for character in sayable):
+            if any(map(str.isalnum, sayable)):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
+            after = len(spoken)
             if silent.direction:
-                directions.append(Direction(len(spoken), silent.direction))
+                directions.append(Direction(after, silent.direction))
             if silent.voice is not None:
                 speaker = silent.voice
-                switches[len(spoken)] = Switch(len(spoken), "" if speaker else None, speaker)
+                switches[after] = Switch(after, "" if speaker else None, speaker)
             if silent.style:
-                style = "" if silent.style == NEUTRAL else silent.style
-                switches[len(spoken)] = Switch(len(spoken), style, speaker)
+                switches[after] = Switch(after, "" if silent.style == NEUTRAL else silent.style, speaker)
             if spoken and (pause_s := min(silent.pause_s, left_s)):
                 left_s -= pause_s
-                before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
-                pauses.append(Pause(len(spoken), before_s + pause_s))
+                pauses[after] = pauses.get(after, 0.0) + pause_s
         changes = tuple(
             Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
             for c in text.changes
         )
-        return Spoken(spoken, changes, tuple(pauses), tuple(directions), tuple(switches.values()))
+        silences = tuple(Pause(after, seconds) for after, seconds in pauses.items())
+        return Spoken(spoken, changes, silences, tuple(directions), tuple(switches.values()))
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes of those in force where a request names none."""
+        """Codes of the languages in force for a request that names none."""
         return self._languages("").codes
 
     def check_language(self, code: str) -> None:
-        """Raises UnknownLanguage for one that is neither registered nor the bundle's."""
+        """Raises UnknownLanguage for a code that is neither registered nor the bundle's."""
         self._languages(code)
 
     def language_of(self, text: str) -> str:
-        """Code of the language that most of a text is written in; "" for none in force."""
+        """Code of the language of most letters; "" for a language that is not in force."""
         return self._languages("").of(text).code
 
     def _in_force(self, requested: str) -> Languages:
-        """The request's, the configured and the bundle's languages, but those that the vocabulary cannot say.
+        """The request's, the configured and the bundle's languages, if the vocabulary can say them.
 
-        Raises UnknownLanguage for one that is neither registered nor the bundle's.
+        Raises UnknownLanguage for a code that is neither registered nor the bundle's.
         """
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
-        listed = [
-            known(code) if code in self._bundles else registered(code)
-            for code in dict.fromkeys((*chosen, *self._bundles))
-        ]
-        said = [self._says(each) for each in listed]
-        # One that was chosen keeps its clauses, and nothing is put into them: not the next language's words.
-        mute = {each.code: muted(each) for each in listed if each.code in chosen}
-        spoken = [each if says else mute.get(each.code) for each, says in zip(listed, said, strict=True)]
-        return Languages([each for each in spoken if each], self.spelling.scripts)
+        listed = []
+        for code in dict.fromkeys((*chosen, *self._bundles)):
+            language = known(code) if code in self._bundles else registered(code)
+            if self._says(language):
+                listed.append(language)
+            elif code in chosen:
+                # Clauses of a chosen language stay its own: the next language's words are not put into them.
+                listed.append(muted(language))
+        return Languages(listed, self.spelling.scripts)
 
     def _says(self, language: Language) -> bool:
         """True if the vocabulary has the letters of its numbers."""
@@ -168,7 +163,7 @@ class FrontEnd:
         letters = self.spelling.fitted(" ".join(words))
         return all(self._substitute(character, language) is not None for character in letters)
 
-    def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages, others: Others | None) -> None:
+    def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages, others: Others) -> None:
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
         language = languages.of(plain)
@@ -176,7 +171,7 @@ class FrontEnd:
         for piece in pieces:
             if isinstance(piece, ssml.BreakTag):
                 text.text += f" {marks.silent(Silent(pause_s=piece.seconds))} "
-            elif isinstance(piece, ssml.VoiceTag) and others is not None and others(piece.name) is not None:
+            elif isinstance(piece, ssml.VoiceTag) and others(piece.name) is not None:
                 text.text += f" {marks.silent(Silent(voice=piece.name))} "
             elif isinstance(piece, ssml.VoiceTag) and not piece.tag:
                 continue
@@ -218,7 +213,7 @@ class FrontEnd:
         return tidied("".join(parts))
 
     def _substitute(self, character: str, language: Language) -> str | None:
-        """None without a substitute that the vocabulary can say."""
+        """Text that the vocabulary can say instead; None if there is no such text."""
         if self._can_say(character):
             return character
         if character.isdecimal() and language.says_digits:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from appliance.text.chat.marks import Marks, Silent
+from appliance.text.chat.marks import SILENT_MARK, Marks, Silent
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
@@ -16,20 +16,31 @@ _NAME = r"[ \t]*([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t]*"
 _VOICE = re.compile(rf"\[[ \t]*voice[ \t]*(?::{_NAME})?\](?!\()", re.IGNORECASE)
 _TAG = re.compile(rf"\[{_NAME}\](?!\()")
 """Tag, but not the text of a link in Markdown."""
+_NUMBERS_SIGN = re.compile(rf"(?<=\d)((?:[ \t]*{SILENT_MARK}[ \t]*)+)([%‰€£¥₹₽₩]|°[CF]?)")
+"""Tags between a number and its sign, without which neither is read right: they follow both."""
+
+
+def style_of(name: str) -> str:
+    """Style by its name in any case; "" for NEUTRAL."""
+    return "" if name.lower() == NEUTRAL else name.lower()
 
 
 @dataclass(frozen=True)
 class Voiced:
-    """Pronunciations and styles of the voice that says a text."""
+    """Pronunciations and styles of a voice."""
 
     words: Mapping[str, str]
     """Spoken form by word."""
     styles: Collection[str] = ()
-    """Those that tags may name."""
+    """Names that tags may have."""
 
 
 Others = Callable[[str], "Voiced | None"]
-"""Voices that a text may switch to, by name, "" for the request's; None for any other."""
+"""(name of a voice, "" for the request's) → the voice, or None if the text may not switch to it."""
+
+
+def nobody(name: str) -> None:
+    """No voice to switch to."""
 
 
 def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:
@@ -42,7 +53,7 @@ def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:
         text.note(Kind.VOICE.value, match[0], "")
         return f" {marks.silent(Silent(voice=voice))} "
 
-    text.text = _VOICE.sub(marked, text.text)
+    text.text = _NUMBERS_SIGN.sub(r"\2\1", _VOICE.sub(marked, text.text))
 
 
 def mark_styles(text: Rewriting, styles: Collection[str], marks: Marks) -> None:
@@ -56,4 +67,4 @@ def mark_styles(text: Rewriting, styles: Collection[str], marks: Marks) -> None:
         return f" {marks.silent(Silent(style=style))} "
 
     if styles:
-        text.text = _TAG.sub(marked, text.text)
+        text.text = _NUMBERS_SIGN.sub(r"\2\1", _TAG.sub(marked, text.text))

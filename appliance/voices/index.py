@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -37,8 +38,12 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
+MOST_NAMED = 32
+"""Voices in the message about a voice that is not stored."""
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
+RECENT_S = 1.0
+"""Age up to which a record in memory counts as what is on the disk, when a request is read."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Page:
 
 
 class VoiceIndex:
-    """Reads the store's folder, and sees at once if a person adds or removes a voice there. Thread-safe."""
+    """Reads the store's folder; sees what a person adds or removes there, within RECENT_S. Thread-safe."""
 
     def __init__(
         self,
@@ -71,6 +76,8 @@ class VoiceIndex:
         self._max_reference_bytes = config.max_reference_bytes
         self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
+        self._seen: dict[Place, float] = {}
+        """Time at which the record was last compared with the disk."""
         for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
@@ -83,14 +90,24 @@ class VoiceIndex:
             raise self.missing(place)
         with storage_errors(str(place)):
             try:
-                version, known = version_of(self.folder / place.record), self._records.get(place)
+                now, known = time.monotonic(), self._records.get(place)
+                version = version_of(self.folder / place.record)
                 if known is None or version is None or known[0] != version:
                     known = self._records[place] = (version, read_record(self.folder, place))
+                self._seen[place] = now
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(self.folder / place.folder):
                     raise self.missing(place) from None
                 raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
         return known[1]
+
+    def recent(self, place: Place) -> Voice | Style:
+        """As `get`, but from memory if the record was compared with the disk within RECENT_S."""
+        return self._remembered(place) or self.get(place)
+
+    def _remembered(self, place: Place) -> Voice | Style | None:
+        known = self._records.get(place)
+        return known[1] if known and time.monotonic() < self._seen.get(place, -RECENT_S) + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
         """A voice without its styles. Raises as `get` does."""
@@ -120,7 +137,9 @@ class VoiceIndex:
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
         try:
-            return self.voice(name).pronunciations
+            voice = self.recent(Place(name))
+            assert isinstance(voice, Voice)
+            return voice.pronunciations
         except (VoiceNotFound, StorageError):
             return {}
 
@@ -169,7 +188,10 @@ class VoiceIndex:
     def missing(self, place: Place) -> VoiceNotFound:
         name, style = place.voice, place.style
         if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self.folder / name)):
-            return VoiceNotFound(f"no voice is named {shown(name)}")
+            stored = self.names()
+            named = ", ".join([*stored[:MOST_NAMED], *["…"] * (len(stored) > MOST_NAMED)])
+            choice = f"those here are {named}" if stored else "none is stored"
+            return VoiceNotFound(f"no voice is named {shown(name)}; {choice}")
         there = ", ".join((NEUTRAL, *self.styles(name)))
         return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 
@@ -199,11 +221,11 @@ class VoiceIndex:
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
-        place, recorded = Place(name), self.get(Place(name))
+        place, recorded = Place(name), self.recent(Place(name))
         if style:
             place = Place(name, style)
             try:
-                recorded = self.get(place)
+                recorded = self.recent(place)
             except VoiceNotFound as error:
                 raise InvalidRequest("style", str(error)) from None
         if (features := self.prepared.get(recorded.sha256)) is None:
@@ -218,9 +240,9 @@ class VoiceIndex:
         return Reference(self._spelt(transcript), self.features(audio))
 
     def at_hand(self, name: str, style: str = "") -> bool:
-        """True if `reference` finds this voice in memory."""
-        known = self._records.get(Place(name, style or None))
-        return known is not None and self.prepared.in_memory(known[1].sha256)
+        """True if `reference` and `pronunciations` need no disk for this voice."""
+        voice, recorded = self._remembered(Place(name)), self._remembered(Place(name, style or None))
+        return voice is not None and recorded is not None and self.prepared.in_memory(recorded.sha256)
 
     def check(self) -> list[str]:
         """A line for each stored voice and style that cannot be used."""

@@ -43,7 +43,7 @@ from appliance.request import Features
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.styles import NEUTRAL
-from appliance.voices import fit
+from appliance.voices import syllables
 from appliance.voices.index import VoiceIndex
 from appliance.voices.records import (
     AUDIO,
@@ -155,6 +155,7 @@ class VoiceStore:
         with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.index.voice(name), **changes)  # type: ignore[arg-type]
             replace_file(self._folder / Place(name).record, record_text(voice))
+            self.index.forget(Place(name))
         return self.index.with_styles(voice)
 
     def delete(self, place: Place) -> None:
@@ -218,8 +219,8 @@ class VoiceStore:
         """Count the syllables of a transcript and of its recording; return warnings."""
         reader, samples, rate_hz = self.index.reader, features.samples, self.index.spec.sample_rate_hz
         languages = reader.languages if reader else ()
-        miscounted = fit.count_warnings(transcript, samples, rate_hz, languages)
-        return miscounted + fit.mark_warnings(transcript, len(samples) / rate_hz)
+        miscounted = syllables.count_warnings(transcript, samples, rate_hz, languages)
+        return miscounted + syllables.mark_warnings(transcript, len(samples) / rate_hz)
 
     def _check_room(self, place: Place, needed: int) -> None:
         """Raises StorageError, and VoiceNotFound for a style without a voice."""

@@ -104,6 +104,7 @@ def test_flac_streamed_and_whole_is_pcm16(seconds: float, rate_hz: int, cuts: li
     rate_hz=st.sampled_from((8_000, 16_000, 24_000, 48_000)),
     cuts=st.lists(st.floats(0, 1), max_size=6),
 )
+@pytest.mark.slow
 def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int, cuts: list[float]) -> None:
     samples = voice(seconds, rate_hz)
     places = [int(cut * len(samples)) for cut in cuts]

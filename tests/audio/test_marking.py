@@ -97,6 +97,16 @@ def test_the_command_tells_marked_from_not_and_unreadable(
         assert asked(encode(SAMPLES, encoding, RATE_HZ)) == (0, f"marked: {MARK}\n")
         assert asked(b"".join(streamed(encoding, MARK))) == (0, f"marked: {MARK}\n")
         assert asked(encode(SAMPLES, encoding, RATE_HZ, "")) == (1, "not marked\n")
+    for encoding, ours in ((Encoding.WAV, b"ICMT"), (Encoding.FLAC, b"comment=")):
+        data = encode(SAMPLES, encoding, RATE_HZ)
+        assert ours in data and asked(data.replace(ours, b"IKEYIKE="[-len(ours) :]))[0] == 0
+    # ffmpeg writes the first frame, other programs the second; the third is a picture's.
+    frames = (b"TXXX\3comment\0" + MARK.encode(), b"COMM\1eng\xff\xfe\0\0" + SOURCE_TYPE.encode("utf-16"))
+    picture = b'APIC\0image/jpeg\0\3\0<Description a:DigitalSourceType="%b"/>' % SOURCE_TYPE.encode()
+    for frame, status in (*((text, 0) for text in frames), (picture, 1)):
+        held = struct.pack(">4sIH", frame[:4], len(frame) - 4, 0) + frame[4:] + b"TSSE"
+        tag = b"ID3\3\0\0" + struct.pack(">BBBB", 0, 0, len(held) >> 7, len(held) & 127) + held
+        assert asked(tag + encode(SAMPLES, Encoding.MP3, RATE_HZ, ""))[0] == status
     assert asked(b"no audio") == (2, "")
     path.unlink()
     assert main(["marked", str(path)]) == 2

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.audio import matching, words
-from appliance.audio.captions import written_spans
+from appliance.audio.captions import Changes, written_spans
 from appliance.audio.words import TimedWord, split
 from appliance.request import FloatArray, Segment
 from appliance.text.normalise import normalise
 from tests.harness.segments import segment
+from tests.text.test_chat import front
 
 RATE_HZ = 24_000
 TEXTS = st.text("ab éZ9.,!?-\"'( )你好。，🎉\n", max_size=40)
@@ -122,18 +123,18 @@ def test_a_long_word_takes_longer_and_so_does_one_before_a_pause() -> None:
     assert words.weight("好") == words.weight("四")
 
 
-def places(written: str, spoken: str) -> list[tuple[str, str]]:
+def places(written: str, spoken: str, changes: Changes = ()) -> list[tuple[str, str]]:
     """(spoken word, its place in the text) of each."""
     words = split(spoken)
-    spans = written_spans(written, [TimedWord(word, 0.0, 0.0, 0) for word in words])
-    assert spans == sorted(spans) and all(0 <= begin <= end <= len(written) for begin, end in spans)
+    spans = written_spans(written, [TimedWord(word, 0.0, 0.0, 0) for word in words], changes)
+    assert all(0 <= begin <= end <= len(written) for begin, end in spans)
+    assert all(a == b or a[1] <= b[0] for a, b in pairwise(spans))
     return [(word, written[begin:end]) for word, (begin, end) in zip(words, spans, strict=True)]
 
 
 @pytest.mark.parametrize(("written", "spoken", "expected"), [
     ("Hi, chat!", "hi, chat.", [("hi,", "Hi,"), ("chat.", "chat!")]),
     ("[happy] hello", "hello", [("hello", "hello")]),
-    ("a $5 hat", "a five dollar hat", [("a", "a"), ("five", "$5"), ("dollar", "$5"), ("hat", "hat")]),
     ("see https://x.y/z", "see link", [("see", "see"), ("link", "https://x.y/z")]),
     ("4 me 2", "for me too", [("for", "4"), ("me", "me"), ("too", "2")]),
     ("😂", "tears of joy", [("tears", "😂"), ("of", "😂"), ("joy", "😂")]),
@@ -143,6 +144,22 @@ def places(written: str, spoken: str) -> list[tuple[str, str]]:
 ])  # fmt: skip
 def test_places(written: str, spoken: str, expected: list[tuple[str, str]]) -> None:
     assert places(written, spoken) == expected
+
+
+@pytest.mark.parametrize(("written", "marked"), [
+    ("a $5 hat", "a=a five=$5 dollars=$5 hat=hat"),
+    ("hello 😂😂 and", "hello=hello face=😂😂 with=😂😂 tears=😂😂 of=😂😂 joy=😂😂 and=and"),
+    ("all 😂 $5 now", "all=all face=😂 with=😂 tears=😂 of=😂 joy=😂 five=$5 dollars=$5 now=now"),
+    ("oh 😂, $5", "oh=oh face=😂, with=😂, tears=😂, of=😂, joy=😂, five=$5 dollars=$5"),
+    ("$5 $5", "five=$5 dollars=$5 five=$5 dollars=$5"),
+    ("😂 $5 link", "face=😂 with=😂 tears=😂 of=😂 joy=😂 five=$5 dollars=$5 link=link"),
+])  # fmt: skip
+def test_words_of_what_was_rewritten_have_its_place(written: str, marked: str) -> None:
+    """Repeated and side by side, by the changes that the front end tells."""
+    spoken = front("en").speakable(written)
+    changes = [(change.before, change.after) for change in spoken.changes]
+    found = places(written, spoken.text, changes)
+    assert " ".join(f"{word.rstrip(',')}={place}" for word, place in found) == marked
 
 
 def test_a_text_that_is_spoken_as_written_is_marked_word_by_word() -> None:

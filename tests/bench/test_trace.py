@@ -25,8 +25,8 @@ from appliance.bench.slices import read, summary
 from appliance.client import CallFailed, Client, End, Header, Reply
 from appliance.errors import Cancelled, EngineFault
 from appliance.request import Priority
-from appliance.scheduler import trace as recording
-from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, Recorder
+from appliance.serve import trace as recording
+from appliance.serve.trace import CALLS, LANE, REASONS, REQUESTS, Recorder
 from tests.harness.daemons import Running, followed, start, write_config
 from tests.harness.engine import CALL_S, EVEN, LAUNCH_BOUND
 from tests.harness.scheduler import Bench, chat

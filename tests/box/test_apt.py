@@ -193,6 +193,7 @@ NAMING_APT = re.compile(r"sudo apt (?:install|--fix-broken)(?: (?!&&|and\b)(?:\$
 
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
+@pytest.mark.slow
 def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
     """Whatever the source has, and whether packages are held, or not configured yet."""
     known = dpkg.packages(quick(well(tmp_path / "box")).root)

@@ -19,7 +19,7 @@ from appliance.box.system import Box
 from tests.fakes.jetson.board import Clock, Jetson
 from tests.harness.boxes import quick
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

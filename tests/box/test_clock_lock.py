@@ -21,6 +21,8 @@ from appliance.box.show import clock_status
 from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import lay, process, quick, run_script
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 PINNED, FAILED, MISUSED, PENDING, UNSUPPORTED = 0, 1, 2, 3, 4

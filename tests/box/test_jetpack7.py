@@ -18,7 +18,7 @@ from tests.fakes.jetson.faults import FaultyRoot
 from tests.fakes.jetson.sources import BWMGR, EMC, FILES, GPU, GUESSED, SOURCES, TPC_MASK
 from tests.harness.boxes import lay, quick
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 GUESSES = [path for path, source in FILES.items() if source == GUESSED]
 
 

@@ -24,7 +24,7 @@ from appliance.box.system import Box
 from tests.fakes.jetson.board import SUPPORTED, Clock, Jetson
 from tests.harness.boxes import lay, quick
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 CPU = "/sys/devices/system/cpu/cpu{}"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"

@@ -17,7 +17,7 @@ from tests.box.test_remedies import of_packages
 from tests.fakes.jetson.board import Jetson
 from tests.harness.boxes import process, quick, run_script
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 CHECKS = {"sleep", "desktop", "journal", "packages"}
 UNITS = "/etc/systemd/system"

@@ -24,7 +24,7 @@ from tests.fakes.jetson.board import Jetson
 from tests.fakes.jetson.faults import FaultyRoot
 from tests.harness.boxes import lay, quick, well
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 CODES = {"pinned": 0, "unpinned": 1, "unknown": 1, "reboot_pending": 3, "unsupported": 4}
 SITE = f"below `device:` in {CONFIG} the line `  power_mode: NAME`"

@@ -140,10 +140,17 @@ def test_say_writes_the_files_kind(
     assert soundfile.info(out).format == kind
     assert run("say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
     assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
+    assert run("say", TEXT, *options, "-o", "/dev/null")[:2] == (0, "/dev/null\n")
+
+
+def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("admin", "swap", "bundle", "--bogus")
+    assert capsys.readouterr().err.startswith("usage: appliance admin swap ")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
+    (["--voice", "bob"], "no voice is named 'bob'; those here are ann (NOT_FOUND)"),
     (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
     (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
     (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
@@ -165,6 +172,7 @@ def test_say_tells_what_was_wrong_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_pause_is_silent_and_words_are_timed_around_it(box: Running, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.wav"
     document = "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>"
@@ -278,7 +286,7 @@ def test_voices_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> No
     assert (shown["transcript"], shown["consent_note"]) == (TRANSCRIPT, "Bea agreed.")
     assert run("voices", "remove", "bea", *at) == (0, "", "")
     code, _, error = run("voices", "show", "bea", *at)
-    assert (code, error) == (1, "appliance voices: no voice is named 'bea' (NOT_FOUND)\n")
+    assert (code, error) == (1, "appliance voices: no voice is named 'bea'; those here are ann (NOT_FOUND)\n")
     code, _, error = run("voices", "add", "bea", "/nowhere.wav", *words, *at)
     assert (code, error) == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
 

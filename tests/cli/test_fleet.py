@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
+import re
+import shutil
+import signal
+import socket
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +24,25 @@ from appliance.config import VoicesConfig
 from appliance.contract import bundle
 from appliance.voices.records import Place, Recorded
 from appliance.voices.store import Upload, VoiceStore, open_store
-from tests.harness.daemons import BUNDLE, Running, Shared, free_port, reference_wav, shared
+from tests.harness.daemons import (
+    BUNDLE,
+    ROOT,
+    Running,
+    Shared,
+    finished,
+    free_port,
+    reference_wav,
+    running,
+    shared,
+)
 from tests.harness.patience import PATIENCE_S, until
-from tests.measure import fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 TRANSCRIPT = "Some call me nature, others call me mother nature."
-needs_haproxy = pytest.mark.skipif(fleet.HAPROXY is None, reason="haproxy is not installed")
+CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
+HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 
 
 def test_a_voice_is_copied_before_its_styles() -> None:
@@ -34,25 +54,83 @@ def test_a_voice_is_copied_before_its_styles() -> None:
 
 @needs_haproxy
 def test_haproxy_takes_the_configuration() -> None:
-    assert fleet.HAPROXY is not None
-    checked = subprocess.run([fleet.HAPROXY, "-c", "-f", fleet.CONFIGURATION], capture_output=True, text=True)
+    checked = finished(HAPROXY, "-c", "-f", CONFIGURATION)
     assert checked.returncode == 0, checked.stderr
     assert "WARNING" not in checked.stderr, checked.stderr
 
 
+def configuration(members: list[Running], port: int, control: Path) -> str:
+    """The committed configuration with these addresses."""
+    # User, log and socket are those of the service.
+    text = re.sub(r"^    (user|group|log /dev/log).*\n", "", CONFIGURATION.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"stats socket \S+", f"stats socket {control}", text)
+    text = text.replace("bind :50051 proto", f"bind 127.0.0.1:{port} proto")
+    for number, box in enumerate(members, 1):
+        ports = {key: box.config["server"][key].rpartition(":")[2] for key in ("metrics", "agent")}
+        own = f"{box.address} port {ports['metrics']} agent-port {ports['agent']}"
+        text = re.sub(rf"(server box{number}) \S+$", rf"\1 {own}", text, flags=re.MULTILINE)
+        text = re.sub(rf"(server box{number}) \S+ track", rf"\1 {box.address} track", text)
+    # One port for all boxes, which here share a machine.
+    return text.replace("connect port 9464 proto", "connect proto")
+
+
+@dataclass(frozen=True)
+class Front:
+    """A running haproxy."""
+
+    address: str
+    control: Path
+
+    def boxes(self, backend: str) -> list[dict[str, str]]:
+        """haproxy's statistics of each box."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.control))
+            connection.sendall(b"show stat\n")
+            with connection.makefile("r") as answer:
+                rows = list(csv.DictReader(io.StringIO(answer.read().removeprefix("# "))))
+        return [row for row in rows if row["pxname"] == backend and row["svname"].startswith("box")]
+
+    def calls(self, backend: str) -> tuple[int, ...]:
+        """Calls that haproxy has given to each box so far."""
+        return tuple(int(row["stot"]) for row in self.boxes(backend))
+
+    def are_up(self) -> list[bool]:
+        return [row["status"].startswith("UP") for row in self.boxes("by_load")]
+
+
+@contextlib.contextmanager
+def front(members: list[Running], folder: Path) -> Iterator[Front]:
+    """Start haproxy, and wait until its checks find all boxes ready."""
+    path, proxy = folder / "haproxy.cfg", Front(f"127.0.0.1:{free_port()}", folder / "control.sock")
+    path.write_text(configuration(members, int(proxy.address.rpartition(":")[2]), proxy.control))
+    with subprocess.Popen([str(HAPROXY), "-db", "-f", path], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: proxy.control.exists() or process.poll() is not None)
+            assert process.poll() is None, process.communicate()[1]
+            until(lambda: all(proxy.are_up()))
+            yield proxy
+        finally:
+            process.terminate()
+
+
 @needs_haproxy
-@pytest.mark.parametrize("under_load", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_two_boxes_behind_haproxy(tmp_path: Path, under_load: bool) -> None:
-    """One test, since its daemons take longer to start than all else."""
-    with fleet.boxes(tmp_path) as members, fleet.front(members, tmp_path) as proxy:
-        for box in members:
-            fleet.add_voice(box, BUNDLE)
+def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
+    """The daemons start once for all checks, since their start takes longest."""
+    with contextlib.ExitStack() as stack:
+        members = []
+        for name in ("box1", "box2"):
+            (folder := tmp_path / name).mkdir()
+            # All calls come from haproxy's one address.
+            server = {"agent": f"127.0.0.1:{free_port()}", "max_calls_of_peer": 256}
+            members.append(stack.enter_context(running(folder, server=server)))
+            members[-1].add_voice()
+        proxy = stack.enter_context(front(members, tmp_path))
         check_channels_stay(proxy)
         check_a_cancelled_call_ends(members, proxy)
-        assert not under_load or fleet.demonstrate(members, proxy, BUNDLE, 6).broken == []
+        check_a_box_that_is_gone_gets_no_call(members, proxy)
 
 
-def check_channels_stay(proxy: fleet.Front) -> None:
+def check_channels_stay(proxy: Front) -> None:
     used = set()
     with Client(proxy.address) as client:
         for channel in (f"stage {number}" for number in range(8)):
@@ -64,14 +142,24 @@ def check_channels_stay(proxy: fleet.Front) -> None:
     assert used == {(3, 0), (0, 3)}
 
 
-def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) -> None:
+def check_a_cancelled_call_ends(members: list[Running], proxy: Front) -> None:
     """The box counts it as cancelled."""
     with Client(proxy.address) as client:
-        for event in client.stream(" ".join([fleet.LONG] * 4), "ann", nfe=16):
+        for event in client.stream("That was a great round, well played everyone. " * 12, "ann", nfe=16):
             if isinstance(event, Piece):
                 break
         counted = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
-        until(lambda: any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members))
+        until(lambda: any(counted in box.http("/metrics")[1] for box in members))
+
+
+def check_a_box_that_is_gone_gets_no_call(members: list[Running], proxy: Front) -> None:
+    members[0].stop(signal.SIGKILL)
+    until(lambda: proxy.are_up() == [False, True])
+    before, calls = proxy.calls("by_load"), 4
+    with Client(proxy.address) as client:
+        for _ in range(calls):
+            client.speak("Hello, chat.", "ann")
+    assert proxy.calls("by_load") == (before[0], before[1] + calls)
 
 
 def without_voices(box: Shared) -> None:
@@ -124,7 +212,7 @@ def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any
         assert client.voice("bea").sha256 == store.index.voice("bea").sha256
         assert [voice.name for voice in client.voices()] == ["ann", "bea"]
 
-        # What is damaged here is neither copied nor removed there.
+        # A damaged voice or style is neither copied nor removed.
         (tmp_path / "voices" / "bea" / "audio").write_bytes(b"cut")
         status, states = sync("--remove")
         assert status == cli.FAILED and states["ann"] == "same" and states["bea"].startswith("damaged")
@@ -160,7 +248,7 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         (style,) = client.voice("cea").styles
         assert style.sha256 == store.index.described("cea").styles[0].sha256
 
-        # A voice that is replaced is stored anew with its styles.
+        # Replacing a voice stores its styles again.
         store.delete(Place("cea"))
         store.create(Upload(Place("cea"), reference_wav(5.0), TRANSCRIPT))
         store.create(Upload(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT))
@@ -169,7 +257,7 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         assert [style.name for style in client.voice("cea").styles] == ["happy"]
         assert client.voice("cea").sha256 == store.index.voice("cea").sha256
 
-        # What is damaged here is neither copied nor removed there.
+        # A damaged voice or style is neither copied nor removed.
         (tmp_path / "voices" / "cea" / "styles" / "happy" / "audio").write_bytes(b"cut")
         told = states()
         assert told["cea"] == "same" and told["cea/happy"].startswith("damaged")

@@ -99,6 +99,7 @@ CHANGES = st.fixed_dictionaries(
 
 
 @given(CHANGES)
+@pytest.mark.slow
 def test_a_manifest_survives_yaml(changes: dict[str, Any]) -> None:
     read = from_mapping(contract.Manifest, copy.deepcopy(RAW), where="RAW", error=BundleError)
     manifest = dataclasses.replace(read, **changes)

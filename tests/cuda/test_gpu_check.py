@@ -1,11 +1,8 @@
-"""`scripts/gpu-check` on the real CUDA provider: replies of the tiny bundle, and what its tests count."""
+"""The test of memory on a GPU, on the real CUDA provider over libraries that count."""
 
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,19 +14,8 @@ from appliance.engine.loading import load_for
 from tests.cuda.conftest import ROOT
 from tests.engine import test_on_gpu
 from tests.fakes.nvidia.counting.runtime import Runtime
-from tests.harness.patience import PATIENCE_S
-from tests.measure import gpu_check
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
-
-
-def test_every_sampling_replies(made: list[Path], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.measure.gpu_check", tmp_path, "--stage", "replies"]
-    env = os.environ | {gpu_check.COUNTING: str(made[0].parent), "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert ran.returncode == 0, ran.stderr
-    # ONNX Runtime prints there too.
-    assert [line.split(":")[0] for line in ran.stdout.splitlines()[-3:]] == ["exact", "short", "short-kv"]
 
 
 def test_the_test_of_memory_counts_after_all_graphs_are_captured(

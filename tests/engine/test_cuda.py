@@ -75,6 +75,7 @@ def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device:
     engine.shutdown()
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
     short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +247,7 @@ def test_closing_on_a_lost_device_says_nothing_more(device: Device, monkeypatch:
     (True, "ort-cuda", "step_reply_fused.onnx"),
     (False, "ort-cuda (plain attention)", "step_reply.onnx"),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     short: Bundle, device: Device, caplog: pytest.LogCaptureFixture, fuses: bool, label: str, step: str
 ) -> None:

@@ -68,6 +68,7 @@ def test_lanes_that_differ_in_all_share_calls(make_engine: Make, backend: type[W
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 @pytest.mark.parametrize("sampling", [None, *SAMPLINGS])
+@pytest.mark.slow
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     short: Bundle, make_engine: Make, backend: type[Watched], sampling: Sampling | None
 ) -> None:

@@ -140,15 +140,6 @@ def test_a_lane_that_is_given_up_after_a_fault_costs_no_other(make_engine: Make,
         assert relative(moved(engine, lane_id, given), want) <= BATCHED
 
 
-def test_a_condition_that_fails_takes_no_lane(make_engine: Make, backend: Watched) -> None:
-    engine = make_engine(backend, lanes=1)
-    for _ in range(3):
-        backend.before_run = at(1, ("condition",), fail)
-        with pytest.raises(EngineFault):
-            engine.open(segment())
-    assert solo(engine, segment()).shape == (54, 100)
-
-
 class Uploads(Padded):
     """Fails at the n-th upload from now on."""
 
@@ -192,7 +183,7 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
             return super().load(name, *rest)  # type: ignore[arg-type]
 
     engine = make_engine(Unloadable(), lanes=1)
-    for _ in range(3):  # a row that is left behind would be a RuntimeError
+    for _ in range(3):  # a forgotten row would be a RuntimeError
         with pytest.raises(BundleError):
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
 import pytest
 import torch
 
@@ -202,26 +201,3 @@ def test_a_step_of_v1_base(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
     assert made.mha_count == arch.depth
     assert max(made.block_launches) <= MAX_BLOCK_LAUNCHES
-
-
-# The reader sees what these look for.
-
-
-def test_a_length_that_varies_is_checked_at_run_time(made: MakePlan) -> None:
-    varying, single = made("step", "any length").asserts, made("step").asserts
-    assert len(varying) > len(single) > 0
-    assert any("out of bounds [64, 2304]" in message for message in varying)
-    assert not any("64, 2304]" in message for message in single)
-
-
-def test_attention_whose_shares_are_read_is_not_fused(bundle: contract.Bundle, tmp_path: Path) -> None:
-    model = onnx.load(bundle.graph("step"))
-    softmax = next(node for node in model.graph.node if node.op_type == "Softmax")
-    value = onnx.ValueInfoProto(name=softmax.output[0])
-    [kind] = [info.type for info in model.graph.value_info if info.name == value.name]
-    value.type.CopyFrom(kind)
-    model.graph.output.append(value)
-    path = tmp_path / "read.onnx"
-    onnx.save(model, path)
-    found = plan.of(path, spec_of(bundle, "step"), FIXED)
-    assert found.mha_count == bundle.manifest.arch.depth - 1

@@ -50,10 +50,13 @@ class Recorder(grpc.ServerInterceptor):  # type: ignore[misc]
     """Serves nothing, and keeps who was named in each call."""
 
     callers: list[tuple[str, str | None]] = field(default_factory=list)
+    bearers: set[str | None] = field(default_factory=set)
 
     def intercept_service(self, go_on: Any, details: Any) -> Any:
         method = "/".join(details.method.replace("/", ".").split(".")[-2:])
-        self.callers.append((method, dict(details.invocation_metadata).get("x-f5-caller")))
+        metadata = dict(details.invocation_metadata)
+        self.callers.append((method, metadata.get("x-f5-caller")))
+        self.bearers.add(metadata.get("authorization"))
         return go_on(details)
 
 
@@ -85,14 +88,19 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         until(lambda: ("Queue/WatchQueue", None) in recorder.callers)
         assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
         assert {method for method, caller in recorder.callers if caller is None} == {"Queue/WatchQueue"}
+        assert recorder.bearers == {f"Bearer {token}"}
         assert gateway.ask("/tts?text=Hi.").status == gateway.ask("/tts?text=Hi.&token=f5_no").status == 401
         for shown in ({"xi_api_key": token}, {"authorization": f"Bearer {token}"}):
             with pytest.raises(Refused), connected(gateway.address, WRITTEN, **shown):
                 pass
-        assert recorder.callers[-2:] == [("Voices/GetVoice", "token stage.bot-1")] * 2
-        with pytest.raises(Refused) as refused, connected(gateway.address, WRITTEN):
-            pass
-        assert refused.value.status == 401
+        for key, code in ((token, "unimplemented"), ("f5_no", "unauthenticated")):
+            with connected(gateway.address, WRITTEN) as socket:
+                socket.send({"text": " ", "xi_api_key": key})
+                assert next(socket)["code"] == code
+        assert (
+            recorder.callers[-3:] == [("Voices/GetVoice", "token stage.bot-1")] * 3
+            and len(recorder.bearers) == 1
+        )
         gateway.ask(f"/readyz?token={token}")
         gateway.ask("/readyz")
         assert [call for call in recorder.callers if call[0] == "Health/Check"][1:] == [

@@ -1,7 +1,8 @@
-"""uvicorn's protocols, methods of which the limits replace."""
+"""Limits of connections: uvicorn's protocols, methods of which they replace, and places."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
 from appliance.gateway import limits
+from appliance.gateway.places import Place, Places
 
 REQUIREMENTS = Path(__file__).parents[2] / "scripts/requirements"
 
@@ -27,3 +29,18 @@ def test_a_newer_one_is_taken_if_it_has_what_is_replaced(monkeypatch: pytest.Mon
     monkeypatch.delattr(WSProtocol, "handle_message")
     with pytest.raises(ConfigError, match=r"uvicorn 99\.0 does not fit: WSProtocol has no handle_message"):
         limits.limited(GatewayConfig())
+
+
+def test_a_caller_leaves_an_eighth_to_others_and_idle_places_give_way() -> None:
+    closed: list[str] = []
+
+    def take(places: Places, caller: str, *, idle: bool) -> int:
+        close = partial(closed.append, caller)
+        return sum(places.take(Place(caller, lambda: idle, close)) for _ in range(places.most))
+
+    busy, silent = Places(64), Places(64)
+    assert [take(busy, caller, idle=False) for caller in "abca"] == [56, 4, 2, 0]
+    assert not closed
+    assert [take(silent, caller, idle=True) for caller in "ab"] == [64, 64]
+    # Until both have as many.
+    assert closed[:8] == ["a"] * 8 and 32 <= closed.count("a") <= 40

@@ -7,6 +7,7 @@ import io
 import json
 import time
 import urllib.parse
+import wave
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -43,20 +44,36 @@ def said(gateway: Gateway, encoding: str) -> bytes:
 
 @pytest.mark.parametrize("form", [*KINDS, None])
 def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> None:
-    """MP3 where none is named."""
+    """MP3 is the default."""
     answer = gateway.ask("/v1/audio/speech", {**LINE, "response_format": form} if form else LINE)
     form = form or "mp3"
     media_type, container = KINDS[form]
     assert (answer.status, answer.headers["content-type"]) == (200, media_type), answer.body
-    assert answer.headers["transfer-encoding"] == "chunked"
+    is_file = form in ("wav", "flac")  # a reply of one segment is ready with its first byte
+    assert answer.headers["transfer-encoding"] == (None if is_file else "chunked")
     encoding = {"opus": "ogg_opus", "pcm": "pcm16"}.get(form, form)
-    if form != "opus":  # an Ogg stream has a serial number of its own
+    if form != "opus" and not is_file:  # an Ogg stream has a serial number of its own
         assert answer.body == said(gateway, encoding)
+    pcm = np.frombuffer(said(gateway, "pcm16"), "<i2")
     if container:
         with soundfile.SoundFile(io.BytesIO(answer.body)) as file:
             assert (file.format, file.samplerate, file.channels) == (container, 24_000, 1)
-    pcm = np.frombuffer(said(gateway, "pcm16"), "<i2")
+            assert not is_file or (file.frames == len(pcm) and np.array_equal(file.read(dtype="int16"), pcm))
     assert len(pcm) > 10_000 and pcm.any()
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/text-to-speech/ann/stream", "/tts"])
+def test_a_reply_that_is_not_streamed_has_its_length(gateway: Gateway, path: str) -> None:
+    """The reply has several segments; streamed, it has no length."""
+    text = "One line, and another line. And a line that is the last of them all. " * 2
+    sent = {**BOTH, "input": text, "text": text, "response_format": "wav", "streaming_mode": True}
+    whole, streamed = (
+        gateway.ask(f"{path}?output_format=wav_24000", {**sent, "stream": flag}) for flag in (False, True)
+    )
+    assert int(whole.headers["content-length"]) == len(whole.body)
+    with wave.open(io.BytesIO(whole.body)) as file:
+        assert 50_000 < file.getnframes() == len(file.readframes(-1)) / 2
+    assert streamed.headers["content-length"] is None and streamed.body[4:8] == b"\xff" * 4
 
 
 def test_events_carry_the_same_audio(gateway: Gateway) -> None:
@@ -81,7 +98,7 @@ def test_events_carry_the_same_audio(gateway: Gateway) -> None:
     "path",
     [
         *("/livez", "/readyz", "/v1/models", "/v1/models/tts-1", "/v1/audio/models", "/v1/audio/voices"),
-        *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/", "/overlay", "/static/player.js"),
+        *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/v1/user", "/", "/overlay", "/static/player.js"),
         *("/api/status", "/api/queue", "/api/listen", "/tts?text=Hi.&ref_audio_path=ann.wav&channel=head"),
     ],
 )
@@ -114,7 +131,7 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
         ({"input": None}, 400, "input", "is missing"),
         ({"input": 5}, 400, "input", "must be a string, not 5"),
         ({"input": "x" * 4_097}, 400, "input", "at most 4096"),
-        ({"voice": "bob"}, 404, None, "bob"),
+        ({"voice": "bob"}, 404, "voice", "'bob'; those here are ann"),
         ({"voice": ["ann"]}, 400, "voice", "must be a string"),
         ({"response_format": "aac"}, 400, "response_format", "one of mp3, opus, flac, wav, pcm, not 'aac'"),
         ({"speed": 9}, 400, "speed", "must be a number from 0.25 to 4"),
@@ -137,7 +154,7 @@ def test_what_is_wrong_is_named_in_openais_shape(
     assert (answer.status, error["param"]) == (status, param), error
     assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
     assert message in error["message"]
-    assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers["x-should-retry"] == "false" and answer.headers["x-request-id"]
 
 
 BODIES = (b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 20_000, b'{"input": NaN}')
@@ -183,7 +200,7 @@ def test_models(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
 def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
-    """As JavaScript's `slice` cuts a message; the rest is spoken."""
+    """JavaScript's `slice` cuts a message so; the rest is spoken."""
     cut, whole = ({**BOTH, "input": t, "text": t} for t in ("great clip \ud83d", "great clip "))
     answer = gateway.ask(path, cut)
     assert answer.status == 200 and answer.body == gateway.ask(path, whole).body
@@ -207,7 +224,7 @@ QUEUE_FIELDS = {
     "gain_db": (-3.5, 21),
     "request_id": ("mine", 7),
 }
-"""A value that is right, and one that is wrong."""
+"""A valid value and an invalid value."""
 
 
 @pytest.mark.parametrize("method", ["openai", "post", "get"])
@@ -266,16 +283,13 @@ def test_replies_of_a_named_channel_are_serial_unless_said_otherwise(
         heard.close()
 
 
-@pytest.mark.parametrize(
-    ("sent", "named"),
-    [
-        ({"supercede_key": "score"}, "supercede_key"),
-        ({"queueTimeout": 5, "max-spoken-seconds": 3}, "queueTimeout, max-spoken-seconds"),
-        ({"user_key": "eve", "pronunciations": {}}, "user_key, pronunciations"),
-        ({"word_timings": True, "chanel": "stage"}, "word_timings, chanel"),
-        ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
-    ],
-)
+@pytest.mark.parametrize(("sent", "named"), [
+    ({"supercede_key": "score"}, "supercede_key"),
+    ({"queueTimeout": 5, "max-spoken-seconds": 3}, "queueTimeout, max-spoken-seconds"),
+    ({"user_key": "eve", "pronunciations": {}}, "user_key, pronunciations"),
+    ({"word_timings": True, "chanel": "stage"}, "word_timings, chanel"),
+    ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
+])  # fmt: skip
 @pytest.mark.parametrize("voice", ["ann", "nobody"])
 def test_what_looks_like_a_parameter_and_is_none_is_named(
     gateway: Gateway, sent: dict[str, object], named: str | None, voice: str
@@ -313,7 +327,7 @@ def test_a_page_that_is_named_may_call_it(gateway: Gateway) -> None:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client sends, its defaults with a voice of this box, and what it takes the reply for."""
+    """A client's requests, its defaults with a voice of this box, and its reading of the reply."""
 
     body: dict[str, object]
     key: str | None = None

@@ -7,7 +7,6 @@ import itertools
 import signal
 import socket
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -115,7 +114,7 @@ class Moderated:
 
 
 def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path: Path) -> None:
-    """And what a moderator has decided outlives the daemon's end, by SIGTERM and by a kill."""
+    """A moderator's decisions outlive the daemon's end, by SIGTERM and by a kill."""
     ports = {"server": {"listen": f"127.0.0.1:{free_port()}", "socket": ""}}
     loaded = yaml.safe_load(write_config(tmp_path, **ports).read_text())
     with (
@@ -151,19 +150,14 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
         assert gateway.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("path", "sent", "statuses"),
-    [
-        ("/v1/audio/speech", LINE, (401, 401, 200, 403, 200)),
-        ("/v1/audio/voices", None, (401, 401, 200, 200, 200)),
-        ("/v1/audio/models", None, (401, 401, 200, 200, 200)),
-        ("/tts?text=Hi", None, (401, 401, 200, 403, 200)),
-        ("/api/channels/main/skip", {}, (401, 401, 403, 403, 200)),
-        ("/api/users/nobody/cancel", {}, (401, 401, 403, 403, 200)),
-        ("/api/queue", None, (401, 401, 200, 403, 200)),
-        ("/livez", None, (200,) * 5),
-    ],
-)
+@pytest.mark.parametrize(("path", "sent", "statuses"), [
+    ("/v1/audio/speech", LINE, (401, 401, 200, 403, 200)),
+    ("/v1/audio/voices", None, (401, 401, 200, 200, 200)),
+    ("/v1/audio/models", None, (401, 401, 200, 200, 200)), ("/tts?text=Hi", None, (401, 401, 200, 403, 200)),
+    ("/api/channels/main/skip", {}, (401, 401, 403, 403, 200)),
+    ("/api/users/nobody/cancel", {}, (401, 401, 403, 403, 200)),
+    ("/api/queue", None, (401, 401, 200, 403, 200)), ("/livez", None, (200,) * 5),
+])  # fmt: skip
 def test_tokens_by_their_role(guarded: Guarded, path: str, sent: object, statuses: tuple[int, ...]) -> None:
     """Over TLS with the daemon's certificate: for nobody, a token that is none, and each role."""
     assert tuple(guarded.ask(path, role, sent).status for role in ("", "f5_x", *Role)) == statuses
@@ -179,22 +173,19 @@ def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> Non
     assert guarded.ask("/readyz", "").status == 200
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
-        (["gateway.listen=voicebox:8880"], "can be reached from the network"),
-        (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
-        (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
-        (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
-        (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
-        (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
-        (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
-        (["gateway.stall_s=0"], "stall_s: must be between"),
-        (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
-        (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
+    (["gateway.listen=voicebox:8880"], "can be reached from the network"),
+    (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
+    (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
+    (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
+    (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
+    (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
+    (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
+    (["gateway.stall_s=0"], "stall_s: must be between"),
+    (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
+    (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
@@ -227,12 +218,12 @@ def test_the_exit_statuses_are_those_of_its_table() -> None:
             assert status == 75 or ran.stderr.count("\n") == 1
 
 
-async def test_every_status_of_the_daemon_has_its_own_here() -> None:
+def test_every_status_of_the_daemon_has_its_own_here() -> None:
     assert {rule.code.name for rule in TABLE.values()} <= set(STATUSES)
     assert set(REASONS) <= {reason_of(kind) for kind in TABLE}
     for kind, rule in TABLE.items():
         failed = CallFailed(rule.code.name, "m", reason_of(kind), retry_s=rule.retry_s or None)
-        answer = await refusal_of(failed)
+        answer = refusal_of(failed)
         internal = issubclass(kind, ApplianceError) and rule.code.name == "INTERNAL"
         assert (answer.status == 500) is internal
         # Only where the daemon says that it may help, since clients repeat by themselves.
@@ -252,18 +243,33 @@ def test_replies_under_way_are_finished_when_it_stops(gateway: Gateway) -> None:
         assert asked.result().status == 200 and len(asked.result().body) > 100_000
 
 
-def test_one_request_more_than_allowed_is_told_when_to_come_back(gateway: Gateway) -> None:
-    with gateway_of(gateway.daemon, max_requests=1) as other, Client(gateway.daemon.address) as client:
-        client.pause("full")
-        asking = threading.Thread(target=other.ask, args=("/v1/audio/speech", {**LINE, "channel": "full"}))
-        asking.start()
-        until(lambda: client.utterances("full"))
-        answer = other.ask("/v1/models")
-        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
-        assert other.ask("/livez").status == 200
-        client.resume("full")
-        asking.join()
-        until(lambda: other.ask("/v1/models").status == 200)
+def test_one_request_more_than_allowed_is_told_when_to_come_back_and_so_is_one_at_the_end(
+    gateway: Gateway,
+) -> None:
+    limits = {"max_requests": 1, "max_connections": 4, "drain_s": 1}
+    line = {**LINE, "channel": "full"}
+    with (
+        gateway_of(gateway.daemon, **limits) as other,
+        Client(gateway.daemon.address) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        with contextlib.ExitStack() as silent:
+            # Whoever says nothing, or has said half, gives way.
+            sent = [silent.enter_context(other.connected(begun)) for begun in (HALF, *[b""] * 7)]
+            assert other.ask("/v1/models").status == 200
+            assert {read(connection) for connection in sent[:5]} == {b""}
+        for is_last in (False, True):
+            client.pause("full")
+            asked = pool.submit(other.ask, "/v1/audio/speech", line)
+            until(lambda: client.utterances("full"))
+            answer = other.ask("/v1/models")
+            assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+            assert other.ask("/livez").status == 200
+            if is_last:
+                assert other.stop() == 0
+            client.resume("full")
+            answer = asked.result()
+            assert (answer.status, answer.headers["retry-after"]) == ((503, "2") if is_last else (200, None))
 
 
 def test_who_makes_no_progress_is_cut_off(gateway: Gateway) -> None:
@@ -312,7 +318,7 @@ def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gatewa
 
 
 def test_a_burst_on_one_channel_keeps_its_order_also_right_after_a_start(gateway: Gateway) -> None:
-    """Whole and streamed replies, in voices that are looked up and that are not."""
+    """Whole and streamed replies, in voices with and without a lookup."""
     words = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
     with gateway_of(gateway.daemon) as fresh, Client(gateway.daemon.address) as client:
         client.pause("burst")

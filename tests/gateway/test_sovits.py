@@ -96,18 +96,14 @@ def test_ogg(gateway: Gateway) -> None:
     assert (answer.headers["content-type"], rate) == ("audio/ogg", 24_000) and np.abs(samples).max() > 0.01
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "message"),
-    [
-        ({"text": None}, 400, "text: is missing"),
-        ({"ref_audio_path": "/etc/passwd"}, 404, "passwd"),
-        ({"ref_audio_path": "../../voices/bob/audio.wav"}, 404, "audio"),
-        ({"media_type": "aac"}, 400, "nothing on this machine writes AAC"),
-        ({"speed_factor": "fast"}, 400, "speed_factor: must be a number from 0.25 to 4"),
-        ({"streaming_mode": "perhaps"}, 400, "streaming_mode: must be true or false"),
-        ({"text": "x" * 4_097}, 400, "text: has 4097 characters"),
-    ],
-)
+@pytest.mark.parametrize(("change", "status", "message"), [
+    ({"text": None}, 400, "text: is missing"), ({"ref_audio_path": "/etc/passwd"}, 404, "passwd"),
+    ({"ref_audio_path": "../../voices/bob/audio.wav"}, 404, "audio"),
+    ({"media_type": "aac"}, 400, "nothing on this machine writes AAC"),
+    ({"speed_factor": "fast"}, 400, "speed_factor: must be a number from 0.25 to 4"),
+    ({"streaming_mode": "perhaps"}, 400, "streaming_mode: must be true or false"),
+    ({"text": "x" * 4_097}, 400, "text: has 4097 characters"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_in_its_shape(
     gateway: Gateway, change: dict[str, object], status: int, message: str
 ) -> None:

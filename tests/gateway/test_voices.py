@@ -126,18 +126,14 @@ def test_other_names_of_fields_are_taken(gateway: Gateway) -> None:
         assert (made.status, made.json["transcript"]) == (201, SAID)
 
 
-@pytest.mark.parametrize(
-    ("fields", "audio", "status", "message"),
-    [
-        (BOB, None, 400, "audio: is missing"),
-        ({"name": "bob"}, reference_wav(), 400, "transcript: is empty"),
-        ({"transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
-        ({"name": "声", "transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
-        (BOB, b"no sound", 400, "audio"),
-        ({**BOB, "transcript": "x" * 20_000}, reference_wav(), 400, "the form: "),
-        ({f"f{n}": "" for n in range(20)}, reference_wav(), 400, "the form: Too many fields"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "audio", "status", "message"), [
+    (BOB, None, 400, "audio: is missing"), ({"name": "bob"}, reference_wav(), 400, "transcript: is empty"),
+    ({"transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
+    ({"name": "声", "transcript": SAID}, reference_wav(), 400, "name: must be 1 to 64"),
+    (BOB, b"no sound", 400, "audio"),
+    ({**BOB, "transcript": "x" * 20_000}, reference_wav(), 400, "the form: "),
+    ({f"f{n}": "" for n in range(20)}, reference_wav(), 400, "the form: Too many fields"),
+])  # fmt: skip
 def test_a_form_that_is_wrong_is_named(
     gateway: Gateway, fields: dict[str, str], audio: bytes | None, status: int, message: str
 ) -> None:
@@ -148,8 +144,10 @@ def test_a_form_that_is_wrong_is_named(
 
 def test_bodies_that_are_no_form_and_too_long_ones_are_refused(gateway: Gateway) -> None:
     assert gateway.ask(PATH, {"name": "bob"}).status == 415
-    for kind in ("multipart/form-data", f"multipart/form-data; boundary={BOUNDARY}"):
-        assert gateway.ask(PATH, b"nothing of it", content_type=kind).status == 400
+    charsets = (f"; boundary={BOUNDARY}; charset={name}" for name in ("undefined", "punycode", "rot13"))
+    for kind in ("", f"; boundary={BOUNDARY}", *charsets):
+        for body in (b"nothing of it", form({"name": "zoë"}, None)):
+            assert gateway.ask(PATH, body, content_type=f"multipart/form-data{kind}").status == 400
     assert upload(gateway, BOB, bytes(17 << 20)).status == 413
 
 

@@ -180,13 +180,15 @@ class Program:
             self.logged.notify_all()
 
 
-def start(*command: object, within: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
+def start(
+    *command: object, within: Sequence[str] = (), python: str = sys.executable, **environment: str
+) -> subprocess.Popen[str]:
     """Python with this command, its log in a pipe, in this environment and more.
 
     `within`: a command that becomes the one after it, in other surroundings.
     """
     return subprocess.Popen(
-        [str(part) for part in (*within, sys.executable, *command)],
+        [str(part) for part in (*within, python, *command)],
         cwd=ROOT,
         env={**os.environ, **environment},
         stderr=subprocess.PIPE,

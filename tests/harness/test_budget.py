@@ -13,6 +13,8 @@ import pytest
 from tests.harness import budget
 from tests.harness.kept import ROOT
 
+pytestmark = pytest.mark.slow
+
 COUNTED = """
 import subprocess, sys
 pytest_plugins = ["tests.harness.budget"]

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import GUARD, ROOT
 from tests.harness.guard import REFUSED
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 BARE = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 INNER = """
 import os, pytest, subprocess

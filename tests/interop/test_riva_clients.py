@@ -139,13 +139,10 @@ def buf_curl(*options: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        ("appliance.v1.Synthesizer/Synthesize", {"text": "Hello.", "voice": "ann"}),
-        (f"{RIVA}/Synthesize", {"text": "Hello.", "voiceName": "F5.ann"}),
-    ],
-)
+@pytest.mark.parametrize(("method", "message"), [
+    ("appliance.v1.Synthesizer/Synthesize", {"text": "Hello.", "voice": "ann"}),
+    (f"{RIVA}/Synthesize", {"text": "Hello.", "voiceName": "F5.ann"}),
+])  # fmt: skip
 def test_buf_curl_by_reflection(daemon: Running, method: str, message: dict[str, str]) -> None:
     told = buf_curl("--data", json.dumps(message), f"http://{daemon.address}/{method}")
     assert len(base64.b64decode(json.loads(told)["audio"])) > 5_000

@@ -8,11 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +18,9 @@ from appliance import config as configuration
 from appliance.bench import BenchError
 from appliance.client import CallFailed, Client
 from appliance.contract import bundle as bundles
-from tests.harness.daemons import SPEECH
+from tests.harness.daemons import SPEECH, Program, finished, followed, start
 
 READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
-END_S = 40.0
-"""Time to end after SIGTERM; a drain takes up to 20 s."""
 NAME = "bench"
 """Name of the daemon's only voice."""
 VERSION = "import importlib.metadata as m; print(m.version('f5-appliance'))"
@@ -77,9 +72,7 @@ def contender(given: str, base: Path | None = None, overrides: Sequence[str] = (
         kind, python = "version", str(path.absolute())
     else:
         raise BenchError(f"{given}: neither a bundle's folder nor a .yaml file nor an environment's python")
-    ran = subprocess.run(
-        [python, *_flags(python), "-c", VERSION], capture_output=True, text=True, env=_environment(python)
-    )
+    ran = finished(python, *_flags(python), "-c", VERSION)
     if ran.returncode:
         last = (ran.stderr.strip() or "it prints nothing").splitlines()[-1]
         raise BenchError(f"{given}: no f5-appliance in that environment: {last}")
@@ -97,26 +90,23 @@ def started(contender: Contender) -> Iterator[Started]:
     """Run a daemon with the demo's voice. Raises BenchError with the daemon's last line."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
-        process = stack.enter_context(
-            subprocess.Popen(
-                [contender.python, *_flags(contender.python), "-m", "appliance", "serve"]
-                + (["--config", str(contender.path)] if contender.path else [])
-                + [word for one in _settings(contender, folder) for word in ("--set", one)],
-                stderr=subprocess.PIPE,
-                text=True,
-                env=_environment(contender.python),
-            )
-        )
-        # In this order at the end: the client is closed, the daemon ends, and with it its log.
-        reading = contextlib.ExitStack()
-        stack.enter_context(reading)
-        stack.callback(_end, process)
-        client = stack.enter_context(Client(_await_address(process, contender, reading)))
+        settings = [word for one in _settings(contender, folder) for word in ("--set", one)]
+        config = ["--config", contender.path] if contender.path else []
+        command = [*_flags(contender.python), "-m", "appliance", "serve", *config, *settings]
+        # systemd waits for the box's daemon, not for this one.
+        program = Program(start(*command, python=contender.python, NOTIFY_SOCKET=""))
+        stack.enter_context(followed(program, ready=False))
+        with program.logged:
+            program.logged.wait_for(lambda: program.log_ended or READY.search(program.log))
+        if not (found := READY.search(program.log)):
+            message = (program.log.strip() or "without a word").splitlines()[-1]
+            raise BenchError(f"{contender.given}: its daemon ended with {program.process.wait()}: {message}")
+        client = stack.enter_context(Client(found[1]))
         try:
             client.add_voice(NAME, SPEECH.read_bytes(), SPEECH.with_suffix(".txt").read_text("utf-8").strip())
         except CallFailed as failure:
             raise BenchError(f"{contender.given}: {failure}") from failure
-        yield Started(client, process.pid)
+        yield Started(client, program.process.pid)
 
 
 def _settings(contender: Contender, folder: str) -> Iterator[str]:
@@ -130,40 +120,6 @@ def _settings(contender: Contender, folder: str) -> Iterator[str]:
             yield f"server.{name}="
 
 
-def _await_address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
-    assert process.stderr is not None
-    last: deque[str] = deque(maxlen=1)
-    for line in process.stderr:
-        last.append(line.strip())
-        if found := READY.search(line):
-            # Otherwise the pipe fills and the daemon stops.
-            reading = threading.Thread(target=last.extend, args=(process.stderr,))
-            reading.start()
-            stack.callback(reading.join)
-            return found[1]
-    message = last[-1] if last else "without a word"
-    raise BenchError(f"{contender.given}: its daemon ended with {process.wait()}: {message}")
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def _flags(python: str) -> list[str]:
     """Options that hide this environment's folders from another's python."""
     return [] if python == sys.executable else ["-I"]
-
-
-def _environment(python: str) -> dict[str, str]:
-    variables = dict(os.environ)
-    # systemd waits for the box's daemon, not for this one.
-    variables.pop("NOTIFY_SOCKET", None)
-    if python == sys.executable:
-        root = str(Path(__file__).parents[2])
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, variables.get("PYTHONPATH"))))
-    return variables

@@ -1,96 +1,19 @@
-"""Comparison of two daemons: the interval against binomial tails and simulated runs; wrong arguments."""
+"""Comparison of two daemons: its interval against binomial tails, and a run of it."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
 import yaml
 
-from appliance.bench.run import Cell
-from appliance.box.root import Root
-from appliance.box.system import Box
-from appliance.client import Header, Reply, Timings
 from tests.harness.daemons import BUNDLE
 from tests.measure.__main__ import main
-from tests.measure.compare import CONFIDENCE, LEAST_BLOCKS, Speaker, caveats, interval, measure, table
+from tests.measure.compare import CONFIDENCE, LEAST_BLOCKS, interval
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
-
-CELLS = [Cell("English", name, "x", "bench", None) for name in ("short", "medium")]
-
-
-class Machine:
-    """Replies that take what its clock says: 2 s of audio each, slower as the machine heats up."""
-
-    def __init__(self, seed: int, *, noise: float = 0.0, drift: float = 0.0) -> None:
-        self.calls: list[str] = []
-        self._draw, self._noise, self._drift = Random(seed), noise, drift
-
-    def speaker(self, name: str, factor: float = 1.0) -> Speaker:
-        def speak(cell: Cell) -> Reply:
-            heat = 1.0 + self._drift * len(self.calls)
-            # Now and then a neighbour takes the core: a tail that no mean survives.
-            disturbed = 1.0 + self._noise * self._draw.paretovariate(1.5)
-            self.calls.append(name)
-            wall_s = 0.5 * factor * heat * disturbed
-            return Reply(
-                b"\0" * 96_000,
-                Header(sample_rate_hertz=24_000, encoding="PCM16"),
-                Timings(),
-                wall_s,
-                wall_s / 4,
-            )
-
-        return speak
-
-
-def compared(machine: Machine, folder: Path, factor: float = 1.0, blocks: int = 10) -> dict[str, Any]:
-    speakers = {"A": machine.speaker("A"), "B": machine.speaker("B", factor)}
-    found = measure(speakers, CELLS, blocks, Box(Root(folder)))
-    return {**found, **{who: {**found[who], "given": who, "version": "1", "bundle": "tiny"} for who in "AB"}}
-
-
-@pytest.mark.parametrize("drift", [0.0, 0.05])
-def test_a_against_itself_on_a_clock_without_noise(tmp_path: Path, drift: float) -> None:
-    """A drift that is linear within a block cancels to a thousandth."""
-    machine = Machine(0, drift=drift)
-    found = compared(machine, tmp_path, blocks=6)
-    warm_up, rest = machine.calls[:4], "".join(machine.calls[4:])
-    assert warm_up == ["A", "B", "A", "B"] and rest == ("ABBA" * 2 + "BAAB" * 2) * 3
-    for row in found["rows"]:
-        assert row["wall"]["low"] <= 1.0 <= row["wall"]["high"]
-        assert row["wall"]["b_is"] == "no difference shown"
-        assert row["wall"]["smallest_difference"] <= drift / 5
-    assert [row["text"] for row in found["rows"]] == ["short", "medium", "all"]
-    assert "no difference shown" in table(found)
-    found["neighbours"], found["rows"][0]["B"]["audio_s"] = [("make (7)", 0.9)], 2.5
-    shown = "".join(caveats(found))
-    assert "make (7) 0.90 cores" in shown and "short: B speaks 2.50 s where A speaks 2.00 s" in shown
-
-
-@pytest.mark.parametrize("factor", [1.2, 1 / 1.2])
-def test_another_speed_is_found_in_noise(tmp_path: Path, factor: float) -> None:
-    found = compared(Machine(3, noise=0.01, drift=0.01), tmp_path, factor)
-    for row, figure in itertools.product(found["rows"], ("wall", "rtf", "first_audio")):
-        one = row[figure]
-        assert one["low"] <= factor <= one["high"] and one["b_is"] == ("slower" if factor > 1 else "faster")
-        assert one["smallest_difference"] < 0.2
-    assert f"B is {'slower' if factor > 1 else 'faster'}" in table(found)
-
-
-def test_of_runs_without_a_difference_one_in_twenty_may_show_one(tmp_path: Path) -> None:
-    draw = Random(5)
-    misses = sum(
-        not interval([math.exp(draw.gauss(0.0, 0.01) * draw.paretovariate(2.0)) for _ in range(10)]).holds_one
-        for _ in range(4_000)
-    )
-    assert 0.01 < misses / 4_000 < 1.0 - CONFIDENCE
 
 
 @pytest.mark.parametrize("n", range(LEAST_BLOCKS, 40))

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -17,27 +18,30 @@ import pytest
 import pytest_asyncio
 from google.rpc import error_details_pb2, status_pb2
 
+from appliance.audio.phrases import Phrases
 from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
-from appliance.request import Reference, Request, Segment, Timings
+from appliance.contract.sampler import Sampler
+from appliance.request import Reference, Request, Segment, Spoken, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import Callers
 from appliance.rpc.context import Context
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.moderation import QueueService
-from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import RunningServer, listen, riva_services
 from appliance.rpc.speaking import Speaking
-from appliance.rpc.speech import Speech
 from appliance.rpc.status import DETAILS_KEY
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.serve.held import HeldFile
 from appliance.speech.plan import Planner
+from appliance.speech.speech import Speech
+from appliance.speech.wish import Choices
+from appliance.text.normalise import normalise
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
@@ -172,8 +176,8 @@ class Box:
     engine: FakeEngine
     scheduler: Scheduler
     planner: SentencePlanner
-    present: list[Speech]
-    """The one in use."""
+    current: Any
+    """Holder of the Speech in use."""
     speaking: Speaking
     callers: Callers
     broadcaster: Broadcaster
@@ -212,14 +216,25 @@ class Box:
 
     @property
     def speech(self) -> Speech:
-        return self.present[0]
+        speech: Speech = self.current.speech
+        return speech
 
     def change(self, **changes: Any) -> None:
         """As a reload or a swap does: replace the Speech in use."""
-        self.present[0] = replace(self.speech, **changes)
+        self.current.speech = replace(self.speech, **changes)
 
-    def set_defaults(self, **changes: Any) -> None:
-        self.change(defaults=replace(self.speech.defaults, **changes))
+    def set_sampler(
+        self, sampler: Sampler, guidance: float = 2.0, nfe: int = USUAL_NFE, **changes: Any
+    ) -> None:
+        """As a swap to a bundle with another sampler."""
+        now = self.planner.manifest
+        manifest = replace(now, sampler=sampler, defaults=replace(now.defaults, guidance=guidance))
+        usual = replace(self.speech.usual, guidance=guidance, nfe_steps=nfe)
+        self.change(planner=replace(self.planner, manifest=manifest), usual=usual, **changes)
+
+    def set_at_hand(self, at_hand: bool) -> None:
+        """Whether voices are in memory."""
+        self.store.index.at_hand = lambda *of: at_hand  # type: ignore[method-assign]
 
     @contextmanager
     def planning(self, text: str = "") -> Iterator[tuple[Event, Event]]:
@@ -270,12 +285,20 @@ class Arrivals(CallAccess):
 
 
 @dataclass
+class FakeFront:
+    """Front end that speaks texts as they are written."""
+
+    languages: tuple[str, ...] = ()
+    language_of: Callable[[str], str] = lambda text: ""
+    speakable: Callable[..., Spoken] = lambda text, *_: Spoken(normalise(text))
+
+
+@dataclass
 class SentencePlanner:
     """Half a second for each sentence, whatever the segmentation; `cut` decides otherwise."""
 
     manifest: Manifest
     reference: Callable[[str, str], Reference]
-    waits = False
     cut: Callable[[Request], list[Segment]] = lambda request: [
         segment(text, index=index, nfe=request.nfe, seed=request.seed)
         for index, text in enumerate(request.text.split(". "))
@@ -305,6 +328,7 @@ def server_keys() -> dict[str, float]:
 @pytest_asyncio.fixture
 async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]:
     store = store_in(tmp_path, memory_entries=8, max_reference_bytes=12 << 20)
+    store.index.at_hand = lambda *of: False  # type: ignore[method-assign]
     store.create(Upload(Place("ann"), speech_wav(), "Hello there."))
     prompts = Prompts(store.index)
     manifest = bundle.read(BUNDLE, verify=False).manifest
@@ -322,25 +346,21 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     arrived: list[str] = []
     observed: list[tuple[str, str, str]] = []
 
-    present = [
-        Speech(
-            cast(Planner, planner),
-            RequestDefaults(
-                *(SynthesisConfig(max_text_characters=500), USUAL_NFE, 2.0, RATE_HZ),
-                audio=AudioConfig(loudness_lufs=None),
-            ),
-            scheduler,
-            time.monotonic,
-            spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
-            skipped=lambda: skipped.append(None),
-        )
-    ]
+    settings = SynthesisConfig(max_text_characters=500), AudioConfig(loudness_lufs=None)
+    usual = Choices(nfe_steps=USUAL_NFE, guidance=2.0, sample_rate_hz=RATE_HZ)
+    front, plan = cast(Any, FakeFront()), cast(Planner, planner)
+    speech = Speech(front, plan, store.index, *settings, usual, scheduler, Phrases(0), generation=0)
+    current, health = SimpleNamespace(speech=speech), SimpleNamespace(degraded="")
+    counters = SimpleNamespace(
+        spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
+        skipped=lambda: skipped.append(None),
+    )
     config = ServerConfig(
         listen="127.0.0.1:0",
         socket=str(tmp_path / "run" / "grpc.sock"),
         **{"stream_buffer_s": 1.0, "max_calls": 12, **server_keys},
     )
-    speaking = Speaking(lambda: present[0], config)
+    speaking = Speaking(current, config, counters, health)
     callers = Callers(config, Arrivals(arrived))
     broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
@@ -353,7 +373,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
     services = (speaking, callers, broadcaster, queue, kept, store, server, Path(config.socket))
-    box = Box(engine, scheduler, planner, present, *services, spoken, arrived, observed, skipped)
+    box = Box(engine, scheduler, planner, current, *services, spoken, arrived, observed, skipped)
     await box.soon(lambda: bool(scheduler.engines.backend))
     sends_all = (("grpc.max_send_message_length", -1),)
     async with grpc.aio.insecure_channel(box.address, options=sends_all) as box.channel:

@@ -104,10 +104,14 @@ async def test_health_too_is_told_what_is_no_protobuf(channel: grpc.aio.Channel,
     await refused(channel.unary_stream(method)(b"\xff\xff", timeout=PATIENCE_S).read())
 
 
-async def test_a_call_without_a_message_gets_its_status(channel: grpc.aio.Channel) -> None:
+async def test_a_call_without_a_message_or_of_an_unknown_method_gets_its_status(
+    channel: grpc.aio.Channel,
+) -> None:
     call = channel.stream_unary(RAW)(timeout=PATIENCE_S)
     await call.done_writing()
     await refused(call, "closed without one")
+    unknown = {"code": "UNIMPLEMENTED", "reason": "UNKNOWN_METHOD"}
+    await refused(channel.unary_unary("/x/Y")(b"", timeout=PATIENCE_S), **unknown)
 
 
 async def test_a_message_that_does_not_arrive_ends_its_call(channel: grpc.aio.Channel, box: Box) -> None:

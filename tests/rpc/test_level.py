@@ -37,7 +37,7 @@ async def test_segments_of_other_levels_are_all_at_the_target(synthesizer: Stub,
     made = np.split(await spoken(synthesizer), 3)
     levels = [loudness(part, RATE_HZ) for part in made]
     assert max(levels) - min(levels) > 9
-    box.set_defaults(audio=AudioConfig(loudness_lufs=LUFS))
+    box.change(audio=AudioConfig(loudness_lufs=LUFS))
     whole = await spoken(synthesizer)
     for part in (whole, *np.split(whole, 3)):
         assert loudness(part, RATE_HZ) == pytest.approx(LUFS, abs=0.2)
@@ -48,7 +48,7 @@ async def test_segments_of_other_levels_are_all_at_the_target(synthesizer: Stub,
 
 
 async def test_gains_of_request_and_channel_add_up(synthesizer: Stub, box: Box) -> None:
-    box.set_defaults(audio=AudioConfig(LUFS, {"alerts": -4.0}))
+    box.change(audio=AudioConfig(LUFS, {"alerts": -4.0}))
     gains = [
         loudness(await spoken(synthesizer, **fields), RATE_HZ) - LUFS
         for fields in ({}, {"gain_db": 2.0}, {"channel": "alerts"}, {"channel": "alerts", "gain_db": -20.0})
@@ -59,7 +59,7 @@ async def test_gains_of_request_and_channel_add_up(synthesizer: Stub, box: Box) 
 @pytest.mark.parametrize("lufs", [None, LUFS])
 async def test_a_kept_phrase_has_the_level_asked_for(synthesizer: Stub, box: Box, lufs: float | None) -> None:
     box.change(phrases=Phrases(1 << 24))
-    box.set_defaults(audio=AudioConfig(lufs))
+    box.change(audio=AudioConfig(lufs))
     first = await spoken(synthesizer)
     assert np.array_equal(await spoken(synthesizer), first)
     quieter = await spoken(synthesizer, gain_db=-6.0)

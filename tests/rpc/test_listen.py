@@ -130,7 +130,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     text = TEXTS.get(kind, "one. two. three")
     fields = {"channel": "stage", "request_id": "r", "user_key": "mo", **FIELDS.get(kind, {})}
     if kind == "levelled":
-        box.set_defaults(audio=AudioConfig())
+        box.change(audio=AudioConfig())
     elif kind == "cached":
         box.change(phrases=Phrases(1 << 20))
     asked = request(text, **fields)

@@ -43,7 +43,7 @@ async def test_the_python_bot(box: Box, tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     bot(tmp_path, "bot.py", "python")
     output = await run(tmp_path, sys.executable, "bot.py", box.address, "ann")
-    assert output.startswith("2 INVALID_ARGUMENT text: is empty")
+    assert output.startswith("2 INVALID_ARGUMENT text: is empty") and not (tmp_path / "2.wav").exists()
     for name, segments in SAMPLES.items():
         with wave.open(str(tmp_path / name)) as audio:
             assert (audio.getframerate(), audio.getnchannels()) == (24_000, 1)

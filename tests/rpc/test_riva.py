@@ -37,7 +37,7 @@ from appliance.voices.store import Upload
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
-from tests.rpc.conftest import Box, connection, refusal, refused, speech_wav
+from tests.rpc.conftest import Box, FakeFront, connection, refusal, refused, speech_wav
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
         found.append((handling, dict(words), language))
         return Spoken("one")
 
-    box.set_defaults(speakable=speakable)
+    box.change(front=FakeFront(speakable=speakable))
     return found
 
 
@@ -100,8 +100,7 @@ def expected(*texts: str) -> bytes:
 
 
 def seeded(box: Box, **changes: Any) -> None:
-    synthesis = replace(box.speech.defaults.synthesis, seed=5)
-    box.set_defaults(synthesis=synthesis, **changes)
+    box.change(usual=replace(box.speech.usual, seed=5), **changes)
 
 
 async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
@@ -112,7 +111,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
-    seeded(box, speakable=lambda text, *_: Spoken(text.replace("!!!", "")))
+    seeded(box, front=FakeFront(speakable=lambda text, *_: Spoken(text.replace("!!!", ""))))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")
@@ -205,7 +204,7 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
     box.store.create(Upload(Place("mei"), speech_wav(1.4), "你好，大家好。"))
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
     box.store.create(Upload(Place("jo"), speech_wav(1.2), "Guten Tag allerseits."))
-    box.set_defaults(languages=("de", "zh"), language_of=lambda text: "zh" if "你" in text else "de")
+    box.change(front=FakeFront(("de", "zh"), lambda text: "zh" if "你" in text else "de"))
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
     for code in ("de-AT", "de", "", "zh-TW"):
@@ -229,7 +228,7 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
 async def test_a_language_that_was_chosen_reads_the_numbers(
     box: Box, stub: Any, read_as: list[Any], languages: tuple[str, ...], code: str, heard: str
 ) -> None:
-    box.set_defaults(languages=languages)
+    box.speech.front.languages = languages  # type: ignore[misc]
     await stub.Synthesize(asked(voice_name="ann", language_code=code))
     assert [language for _, _, language in read_as] == [heard]
 
@@ -279,7 +278,7 @@ async def test_quality_is_the_nearest_number_of_steps_that_the_bundle_takes(box:
 
     await check(q0=NFE, q20=NFE, q40=2 * NFE, q1=1, q1000=32)
     few = Sampler(guidance="none", steps=(2, 4, 8))
-    box.set_defaults(guidance=0.0, sampler=few)
+    box.set_sampler(few, guidance=0.0)
     await check(q20=8, q40=8, q10=4, q1=2)
 
 

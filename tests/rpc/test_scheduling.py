@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 import time
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,12 +20,14 @@ from appliance.audio import reply as workers
 from appliance.audio.reply import ReplyAudio
 from appliance.config import SchedulerConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
+from appliance.durable import version_of
 from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import INSIDE
-from appliance.rpc.requests import RequestDefaults, ways_of
+from appliance.speech.speech import fewer
+from appliance.voices import index
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import Device, FakeEngine
 from tests.harness.patience import PATIENCE_S, scaled
@@ -54,7 +56,7 @@ async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
 @pytest.mark.parametrize("at_hand", [False, True])
 async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box, at_hand: bool) -> None:
     slowly = ("slow " * 50).strip()
-    box.change(at_hand=lambda voice, style: at_hand)
+    box.set_at_hand(at_hand)
     with box.planning(slowly) as (reached, go):
         slow = start(box.say(slowly))
         await box.soon(reached.is_set)
@@ -70,7 +72,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box
 async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Box, at_hand: bool) -> None:
     """The long ones wait at the door, and each is planned once."""
     box.scheduler.config = SchedulerConfig()
-    box.change(at_hand=lambda voice, style: at_hand)
+    box.set_at_hand(at_hand)
     texts = [f"{number} " + ("word " * 50).strip() for number in range(32)]
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
         stranger, planned, plain = appliance_pb2_grpc.SynthesizerStub(local), list[str](), box.planner.cut
@@ -103,8 +105,7 @@ async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Bo
 
         def switch() -> None:
             generation = box.scheduler.engines.generation
-            box.set_defaults(nfe=2, sampler=Sampler(steps=(2,)))
-            box.change(generation=generation)
+            box.set_sampler(Sampler(steps=(2,)), nfe=2, generation=generation)
 
         box.scheduler.engines.replace(other, switch)
         go.set()
@@ -114,21 +115,32 @@ async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Bo
     assert "open asked before" in other.calls
 
 
-async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(box: Box) -> None:
-    threads = []
-    plain = box.planner.cut
+async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del box.store.index.at_hand
+    planned, looked, plain = list[str](), list[str](), box.planner.cut
 
     def cut(asked: Request) -> list[Segment]:
-        threads.append(threading.current_thread().name)
+        planned.append(threading.current_thread().name)
         return plain(asked)
 
+    def version(path: Path) -> object:
+        looked.append(threading.current_thread().name)
+        return version_of(path)
+
     box.planner.cut = cut
-    for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
-        box.change(at_hand=lambda voice, style, at_hand=at_hand: at_hand)
+    monkeypatch.setattr(index, "version_of", version)
+    for recent_s, text in (
+        (PATIENCE_S, "short"),
+        (PATIENCE_S, "short"),
+        (PATIENCE_S, "a" * 201),
+        (0, "short"),
+    ):
+        monkeypatch.setattr(index, "RECENT_S", recent_s)
         assert (await box.say(text)).audio
-    box.planner.waits = True  # for the process that makes tokens
-    assert (await box.say("short")).audio
-    assert [name.startswith("plan") for name in threads] == [True, False, True, True]
+    assert [name.startswith("plan") for name in planned] == [True, False, True, True]
+    assert looked and all(name.startswith("plan") for name in looked)
 
 
 async def test_a_priority_is_a_promise_and_a_place(box: Box) -> None:
@@ -192,7 +204,7 @@ async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer
 
 
 async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
-    box.set_defaults(synthesis=SynthesisConfig(max_nfe=8))
+    box.change(synthesis=SynthesisConfig(max_nfe=8))
     assert (await box.say(nfe_steps=8)).audio
     told = "nfe_steps: must be between 1 and 8, not 9"
     await refused(box.say(nfe_steps=9), field="nfe_steps", exactly=told)
@@ -200,7 +212,7 @@ async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
 
 async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
     few = Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,))
-    box.set_defaults(guidance=0.0, sampler=few)
+    box.set_sampler(few, guidance=0.0)
     for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
         reply = await box.synthesizer.Synthesize(asked)
         assert (reply.header.nfe_steps, reply.header.guidance) == (4, 0.0)
@@ -208,20 +220,14 @@ async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
     await refused(box.say(nfe_steps=7), field="nfe_steps", exactly=told)
     told = "guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2"
     await refused(box.say(nfe_steps=4, guidance=2.0), exactly=told)
-    box.set_defaults(guidance=2.0, sampler=Sampler(guidance="embedded", strengths=(1, 3)))
+    box.set_sampler(Sampler(guidance="embedded", strengths=(1, 3)), guidance=2.0)
     assert (await box.say(guidance=1.5)).header.guidance == 1.5
     told = "guidance: must be between 1 and 3 with this bundle, not 0.5"
     await refused(box.say(guidance=0.5), exactly=told)
 
 
 def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
-    defaults = RequestDefaults(
-        SynthesisConfig(), 16, 0.0, 24_000, sampler=Sampler(guidance="none", steps=(1, 2, 4, 16))
-    )
-    anyhow = replace(defaults, sampler=Sampler(guidance="none"))
-    for most, of, taken in ((16, defaults, [16, 4, 2]), (4, anyhow, [4, 3, 2])):
-        ways = ways_of(request(nfe_steps=most, min_nfe_steps=2), of, stream=False)
-        assert [way.nfe for way in ways] == taken
+    assert [*fewer(16, 2, (1, 2, 4, 16))] == [4, 2] and [*fewer(4, 2, ())] == [3, 2]
 
 
 async def test_a_caller_that_fills_its_share_leaves_room_for_others(box: Box) -> None:
@@ -331,7 +337,7 @@ large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0
 
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
     """A stream of minutes, all of it made and only its header read; needs `large_buffer`."""
-    box.set_defaults(synthesis=SynthesisConfig())
+    box.change(synthesis=SynthesisConfig())
     fields = {"request_id": request_id, "channel": on, "audio_config": {"sample_rate_hertz": 48_000}}
     asked = request(sentences(300), nfe_steps=1, **fields)
     call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(asked)
@@ -355,7 +361,7 @@ async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
 async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
     # Time stands still while the window fills, however long that takes.
     now = time.monotonic()
-    box.change(clock=lambda: now)
+    box.speaking.clock = lambda: now
     async with connection(box) as channel:
         call = await lazy(box, channel, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
@@ -369,7 +375,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
         assert taken_s > 6.0, "a client's window takes many seconds"
         for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
             assert box.speaking.sending == 1 and not box.observed, "what it has may be played first"
-            box.change(clock=lambda later_s=later_s: now + later_s)  # type: ignore[misc]
+            box.speaking.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
             box.speaking.drop_stalled(30.0)
             await _round_trip(box, channel)  # after which a call that was ended is gone
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
@@ -404,7 +410,7 @@ async def test_a_reader_that_leaves_what_is_made_frees_its_channel(box: Box) -> 
 
 
 async def test_what_is_all_sent_and_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
-    box.set_defaults(synthesis=SynthesisConfig())
+    box.change(synthesis=SynthesisConfig())
     long = {"channel": "stage", "request_id": "long"}
     await read(box.stream(sentences(400), **long))
     [sounding] = box.scheduler.queue.utterances()[0]

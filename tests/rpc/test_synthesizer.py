@@ -70,7 +70,7 @@ async def test_stream_and_unary_give_the_same_samples(synthesizer: Stub) -> None
         assert b"".join(message.audio.data for message in streamed) == whole
 
 
-@pytest.mark.parametrize("encoding", [pb.FLAC, pb.MP3, pb.OGG_OPUS, pb.MULAW])
+@pytest.mark.parametrize("encoding", [pb.FLAC, pb.MP3, pb.OGG_OPUS, pb.MULAW, pb.ALAW])
 async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encoding: int) -> None:
     asked = request(audio_config={"encoding": encoding, "sample_rate_hertz": 48_000})
     reply = await synthesizer.Synthesize(asked)
@@ -80,7 +80,7 @@ async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encodin
     offsets = [message.audio.sample_offset for message in messages[1:-1]]
     assert offsets == sorted(set(offsets)) and offsets[0] == 0
     assert messages[-1].end.samples == round(reply.timings.audio_ms * 48)
-    if encoding in (pb.MP3, pb.MULAW):
+    if encoding in (pb.MP3, pb.MULAW, pb.ALAW):
         tag = id3_tag(MARK) if encoding == pb.MP3 else b""
         assert reply.audio.startswith(tag) and streamed.startswith(tag)
         assert reply.audio.endswith(streamed[len(tag) :])
@@ -129,7 +129,7 @@ async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
 
 @pytest.mark.parametrize("is_marked", [True, False])
 async def test_what_has_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_marked: bool) -> None:
-    box.set_defaults(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
+    box.change(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
     asked = request(audio_config={"encoding": pb.WAV})
     whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
     async with grpc.aio.insecure_channel(box.address) as channel:
@@ -223,7 +223,7 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"request_id": "\u202e"}, "request_id", 'A-Z, a-z, 0-9, ".", "_" and "-"'),
     ({"queue_timeout": Duration(seconds=-1)}, "queue_timeout", "not -1.0"),
     ({"queue_timeout": Duration(seconds=3_601)}, "queue_timeout", "3600.0, not"),
-    ({"audio_config": {"encoding": 7}}, "UNIMPLEMENTED", "7 is not supported; WAV, PCM16, FLAC, MP3"),
+    ({"audio_config": {"encoding": 9}}, "UNIMPLEMENTED", "9 is not supported; WAV, PCM16, FLAC, MP3"),
     ({"audio_config": {"sample_rate_hertz": 2}}, f"{AUDIO}.sample_rate_hertz", "8000 to 48000 Hz, not 2"),
     ({"audio_config": {"speaking_rate": 20.0}}, f"{AUDIO}.speaking_rate", "between 0.25 and 4.0, not 20.0"),
     ({"audio_config": {"speaking_rate": float("nan")}}, f"{AUDIO}.speaking_rate", "not nan"),

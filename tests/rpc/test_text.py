@@ -10,9 +10,8 @@ import soundfile
 
 from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Direction
+from appliance.request import Direction, Request, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.requests import request_of
 from appliance.text.sayable import NOTHING, FrontEnd
 from tests.harness.daemons import ROOT
 from tests.rpc.conftest import Box, refused, request
@@ -23,8 +22,7 @@ from tests.rpc.test_synthesizer import Stub
 @pytest.fixture(autouse=True)
 def front(box: Box) -> None:
     vocabulary = bundle.read(ROOT / "appliance/demo/bundle").vocabulary()
-    speakable = FrontEnd(vocabulary, languages=("en",)).speakable
-    box.set_defaults(speakable=speakable)
+    box.change(front=FrontEnd(vocabulary, languages=("en",)))
 
 
 def changes(header: pb.Header) -> list[tuple[str, str, str]]:
@@ -45,19 +43,19 @@ async def test_the_header_says_what_is_spoken_and_what_was_changed(box: Box) -> 
 
 
 async def test_nothing_to_say_is_no_error_and_costs_nothing(synthesizer: Stub, box: Box) -> None:
-    for encoding in ("WAV", "PCM16", "FLAC", "MP3", "OGG_OPUS", "MULAW"):
+    for encoding in ("WAV", "PCM16", "FLAC", "MP3", "OGG_OPUS", "MULAW", "ALAW"):
         asked = request("主播", audio_config={"encoding": encoding})
         reply = await synthesizer.Synthesize(asked)
         assert (reply.header.text, reply.header.skipped_reason) == ("", NOTHING)
         assert changes(reply.header) == [("unsayable", "主播", "")]
         if encoding == "WAV":
             assert soundfile.info(io.BytesIO(reply.audio)).frames == 0
-        elif encoding in ("PCM16", "MULAW"):
+        elif encoding in ("PCM16", "MULAW", "ALAW"):
             assert reply.audio == b""
         messages = [m async for m in synthesizer.StreamSynthesize(asked)]
         assert [m.WhichOneof("message") for m in messages] == ["header", "end"]
         assert messages[0].header.skipped_reason == NOTHING and messages[1].end.samples == 0
-    assert box.engine.calls == [] and len(box.skipped) == 12
+    assert box.engine.calls == [] and len(box.skipped) == 14
     assert {code for _, code, _ in box.observed} == {"OK"}
 
 
@@ -74,7 +72,7 @@ async def test_a_merged_text_is_spoken_in_words(box: Box) -> None:
 async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
     vocabulary = Vocabulary((*map(chr, range(32, 127)), *"一二三十百点"))
     front = FrontEnd(replace(vocabulary, tokenizer="char"), languages=("en",))
-    box.set_defaults(speakable=front.speakable)
+    box.change(front=front)
     for code, heard in (("", "three"), ("en-GB", "three"), ("zh-CN", "三")):
         reply = await box.say("3", language_code=code)
         assert reply.header.text == heard, code
@@ -88,13 +86,12 @@ async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
 
 async def test_where_no_language_is_known_nothing_is_put_in(box: Box) -> None:
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))))
-    box.set_defaults(speakable=front.speakable)
+    box.change(front=front)
     reply = await box.say("Danke, 3 Leute", merge_key="r", merge_count=2)
     assert reply.header.text == "Danke, 3 Leute, 2x"
 
 
 async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None:
-    box.set_defaults(pronunciations=box.store.index.pronunciations)
     box.store.update("ann", pronunciations={"Xx_Bea": "Bea", "GG": "good game"})
     reply = await box.say("GG @xx_bea", pronunciations={"GG": "well played"})
     assert reply.header.text == "well played Bea"
@@ -104,7 +101,16 @@ async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None
 
 
 async def test_stage_directions_reach_the_planner(box: Box) -> None:
-    asked = request_of(request("*waves* hi [laugh]"), box.speech.defaults, stream=True)
+    asked = Request("", "", 1, 0, 0.0, Segmentation.UPSTREAM)
+    plain = box.planner.cut
+
+    def cut(request: Request) -> list[Segment]:
+        nonlocal asked
+        asked = request
+        return plain(request)
+
+    box.planner.cut = cut
+    await box.say("*waves* hi [laugh]")
     assert (asked.text, asked.directions) == ("hi", (Direction(0, "waves"), Direction(2, "laugh")))
 
 

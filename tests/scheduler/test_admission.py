@@ -27,9 +27,9 @@ from appliance.errors import (
 from appliance.request import Playout, Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import ROOM, STRETCH
 from appliance.scheduler.fairness import expected_newcomers, share_of
-from appliance.scheduler.job import Channel, Demand, Job
+from appliance.scheduler.job import Channel, Demand, Job, Way
 from appliance.scheduler.loop import BIAS, MARGIN_S
-from appliance.scheduler.proof import earliest, shortfall_s
+from appliance.scheduler.proof import earliest, excesses_s
 from tests.harness.engine import CALL_S, Device, raising, samples_of
 from tests.harness.scheduler import Bench
 from tests.harness.segments import pieces
@@ -210,7 +210,8 @@ def test_the_margin_is_part_of_what_a_promise_needs(bench: Bench) -> None:
     workload = bench.scheduler._workload
     for spare_s in (0.01, -0.01):
         now = job.due - 6 * CALL_S * BIAS - MARGIN_S - spare_s
-        assert shortfall_s(workload, now, list(workload.demands(now))) == pytest.approx(-spare_s)
+        [excess_s] = excesses_s(workload, now, workload.timetable(now))
+        assert excess_s == pytest.approx(-spare_s)
 
 
 DUES = st.floats(0.0, 5.0)
@@ -230,7 +231,7 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     now, job = bench.now, bench.job("own", stream=stream)
     job.channel = Channel("")
     segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
-    job.take(segments, [bench.engine.costs.of(piece) for piece in segments])
+    job.take(Way(0, tuple(segments), tuple(map(bench.engine.costs.of, segments))), math.inf)
     job.due = now + soonest_s
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
     found = earliest(bench.scheduler._workload, job, now, busy)
@@ -330,7 +331,7 @@ def test_an_error_on_the_way_leaves_everything_as_it_was(
     merging = bench.scheduler._workload.jobs["j1"] if channel == "main" else None
     before = state_of(bench)
     job = bench.job("new", channel=channel, **serial)
-    monkeypatch.setattr("appliance.scheduler.admission.earliest", raising(kind("odd")))
+    monkeypatch.setattr("appliance.scheduler.choice.earliest", raising(kind("odd")))
     with pytest.raises(kind, match="odd"):
         bench.scheduler.admit(job, [pieces("new", 1)], merging)
     assert state_of(bench) == before

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from appliance.request import Priority
@@ -16,7 +14,7 @@ WAKE_S, IDLE_S = 3.0, 60.0
 class Restful(FakeEngine):
     """Refuses calls while it rests; a wake moves the clock."""
 
-    wake_s = WAKE_S
+    idle_s, wake_s = IDLE_S, WAKE_S
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(EVEN)
@@ -42,9 +40,7 @@ def engine(bench: Bench) -> Restful:
     """It has spoken once and rests."""
     engine = Restful(bench)
     bench.engine = engine
-    engines = bench.scheduler.engines
-    engines.replace(engine, lambda: None)
-    engines.idle_s = IDLE_S
+    bench.scheduler.engines.replace(engine, lambda: None)
     bench.admit("before")
     bench.work()
     assert not bench.scheduler.run_once()
@@ -120,11 +116,3 @@ def test_an_engine_is_not_freed_while_somebody_waits(bench: Bench, engine: Restf
     bench.scheduler.queue.resume("chat")
     bench.work()
     assert "held" in bench.ends()
-
-
-def test_off_it_never_rests(bench: Bench) -> None:
-    bench.engine = engine = Restful(bench)
-    bench.scheduler.engines.replace(engine, lambda: None)
-    assert bench.scheduler.engines.idle_s == math.inf
-    bench.now += 1e9
-    assert not bench.scheduler.run_once() and not engine.rests

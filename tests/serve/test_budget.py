@@ -5,10 +5,12 @@ First sounds are not bounded: they are the machine's as much as the daemon's.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import grpc
@@ -16,12 +18,12 @@ import pytest
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
-from appliance.client import Client, Credentials, Options, Piece
+from appliance.client import CallFailed, Client, Credentials, Options, Piece
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc as rpc
 from tests.harness.daemons import SPEECH, Running, resident, running
 from tests.harness.hostile import ATTACKS, Victim, attacking
-from tests.harness.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -104,7 +106,8 @@ def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
     tokens = box.daemon.folder / "tokens.json"
     guest = token_file.add(tokens, "guest", [Role.SPEAK])
     metadata = (("authorization", f"Bearer {guest}"),)
-    with box.daemon.channel() as channel:
+    with box.daemon.channel() as channel, local(box) as operator:
+        operator.pause("revoked")
         moderation, voice = rpc.QueueStub(channel), rpc.SynthesizerStub(channel)
         writing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         session = voice.Session(iter(writing.get, None), metadata=metadata, timeout=PATIENCE_S)
@@ -118,11 +121,41 @@ def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
         ]
         for call in open_calls:
             next(call)
+        line = pb.SynthesizeRequest(text="Not to be heard.", voice="ann", channel="revoked")
+        paused = voice.StreamSynthesize(line, metadata=metadata, timeout=PATIENCE_S)
+        until(lambda: operator.utterances("revoked"))
         token_file.revoke(tokens, "guest")
-        for call in (*open_calls, session):
+        for call in (*open_calls, session, paused):
             with pytest.raises(grpc.RpcError) as caught:
                 for _ in call:
                     pass
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
         writing.put(None)
+        operator.resume("revoked")
     box.say()
+
+
+def local(box: Box) -> Client:
+    return Client(f"unix:{box.daemon.folder}/grpc.sock")
+
+
+def test_ids_and_keys_reach_their_callers_own_lines(box: Box) -> None:
+    names = ("one", "two")
+    made = [token_file.add(box.daemon.folder / "tokens.json", name, [Role.SPEAK]) for name in names]
+    same: Options = {"request_id": "x", "supersede_key": "x", "channel": "keys", "nfe": 1}
+    with local(box) as operator, ThreadPoolExecutor() as pool, contextlib.ExitStack() as stack:
+        one, two = (
+            stack.enter_context(Client(box.daemon.address, Credentials(token=token))) for token in made
+        )
+        operator.pause("keys")
+        replies = []
+        for client in (one, two):
+            replies.append(pool.submit(client.speak, "Hi.", "ann", **same))
+            until(lambda: len(operator.utterances("keys")) == len(replies))
+        one.cancel("x")
+        with pytest.raises(CallFailed, match="CANCELLED"):
+            replies[0].result()
+        with pytest.raises(CallFailed, match="NOT_FOUND"):
+            one.cancel("x")
+        operator.resume("keys")
+        assert replies[1].result().audio

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from appliance.audio.phrases import Phrases
 from appliance.config import Config, TextConfig, VoicesConfig
 from appliance.contract import bundle
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc.admin import AdminService
-from appliance.rpc.speech import Speech
 from appliance.serve import changes
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import open_store
@@ -42,9 +41,8 @@ def test_a_reload_while_a_swap_loads_is_in_force(tmp_path: Path, monkeypatch: py
     read = bundle.read(BUNDLE, verify=False)
     store = open_store(config.voices, read).index
     scheduler: Any = SimpleNamespace(engines=Engines(), check_open=lambda: None)
-    parts = partial(Speech, scheduler=scheduler, clock=lambda: 0.0)
-    present = changes.Changes(config, read, store, Prompts(store), parts)
-    assert present.front.languages[:1] != ("fr",)
+    present = changes.Changes(config, read, store, Prompts(store), scheduler, Phrases(0))
+    assert present.speech.front.languages[:1] != ("fr",)
 
     def load(*_: object) -> FakeEngine:
         present.reload(replace(config, text=TextConfig(language="fr")))
@@ -53,7 +51,7 @@ def test_a_reload_while_a_swap_loads_is_in_force(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(changes, "load_beside", load)
     asyncio.run(present.swap(BUNDLE, print))
     assert present.speech.generation == 1
-    assert present.front.languages[:1] == present.speech.defaults.languages[:1] == ("fr",)
+    assert present.speech.front.languages[:1] == ("fr",)
 
 
 def test_a_swap_whose_caller_goes_away_is_finished_before_the_next() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,14 +88,16 @@ def test_a_laptop_without_the_file_is_well(tmp_path: Path, caplog: pytest.LogCap
 
 def test_changes_are_logged_once_with_why_and_who(jetson: Jetson, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    box = jetson.box()
+    seconds = itertools.count(jetson.box().uptime())
+    box = jetson.box(uptime=lambda: next(seconds))
     clocks_json.publish(box, Clocks("pinned"))
     clocks = watch(box)
-    clocks.refresh()
-    assert not caplog.records
+    assert not clocks.refresh() and not caplog.records
+    changes = []
     for _ in range(3):
         clocks_json.publish(box, UNPINNED)
-        clocks.refresh()
+        changes.append(clocks.refresh())
+    assert changes == [True, False, False], "the time of a check is no change of the clocks"
     (warning,) = caplog.records
     assert warning.levelno == logging.WARNING
     for words in ("clocks are unpinned", "gpu: min 306000000", "cpu0", "nvpmodel.service ran again"):

@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,8 @@ def test_what_another_boot_found_is_not_shown(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def served(address: str = "127.0.0.1:0", good: Callable[[], bool] = lambda: True) -> Iterator[MetricsServer]:
-    server = MetricsServer(address, Metrics(), alive=good, ready=good, state=lambda: {"state": "running"})
+    state = {"state": "running"}
+    server = MetricsServer(address, Metrics(), names=["box"], alive=good, ready=good, state=lambda: state)
     try:
         yield server
     finally:
@@ -169,10 +171,19 @@ def test_pages(good: bool, status: int) -> None:
             assert status_of(server.port, page, "HEAD") == status
         assert status_of(server.port, "metrics") == status_of(server.port, "state") == 200
         assert status_of(server.port, "else") == 404
-        # Clients leave out what would follow.
-        with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as client:
-            client.sendall(b"HEAD /livez HTTP/1.0\r\n\r\n")
-            assert b"".join(iter(lambda: client.recv(4096), b"")).endswith(b"\r\n\r\n")
+        for page, named, told in (
+            ("livez", "evil.example", status),
+            *(("state", host, 200) for host in ("box:1", "a.localhost", "[::1]")),
+            *(
+                ("metrics", host, 421)
+                for host in ("evil.example", "192.0.2.1", "0.0.0.0", "box\r\nHost: x", "")
+            ),
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as client:
+                client.sendall(f"HEAD /{page} HTTP/1.0\r\nHost: {named}\r\n\r\n".encode())
+                answer = b"".join(iter(partial(client.recv, 4096), b""))
+                # Clients leave out what would follow.
+                assert answer.split()[1] == b"%d" % told and answer.endswith(b"\r\n\r\n")
 
 
 def status_of(port: int, page: str, method: str = "GET", host: str = "127.0.0.1") -> int:

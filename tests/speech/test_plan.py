@@ -22,13 +22,9 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation, Switch
-from appliance.speech.plan import (
-    LONGEST_PIECE_S,
-    SHORT_TEXT_BYTES,
-    Planner,
-    duration_frames,
-    spoken_transcript,
-)
+from appliance.speech.budget import LONGEST_PIECE_S, SHORT_TEXT_BYTES
+from appliance.speech.plan import Planner
+from appliance.speech.work import LOOKUP
 from appliance.text.pieces.pace import exchange
 from appliance.text.tokens.chinese import to_tokens
 from tests.harness.daemons import BUNDLE
@@ -208,7 +204,8 @@ def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
 
     vocabulary = Vocabulary((" ", "b"), "emilia")
     planner = make_planner(duration="tokens", vocabulary=vocabulary, to_tokens=make)
-    assert planner.waits and not make_planner().waits
+    sizes = (max(one.ways([make_request("a d")])) for one in (planner, make_planner()))
+    assert next(sizes) >= LOOKUP > next(sizes)
     (segment,) = planner.plan(make_request("a d"))
     assert segment.ids.tolist() == [1, 1] and "a d." in given
     with pytest.raises(InvalidRequest, match=r"'e f\.' has nothing that the bundle can say"):
@@ -364,14 +361,15 @@ def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(sp
     assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == wanted
 
 
-def test_durations_by_hand():
-    assert duration_frames(400, "x" * 40, "y" * 20, 1.0) == 600
-    assert duration_frames(400, "x" * 40, "y" * 20, 2.0) == 500
-    assert duration_frames(400, "x" * 40, "y" * 9, 1.0) == 400 + int(90 / 0.3), "short: their own pace"
-    assert duration_frames(400, "x" * 40, "y" * 9, 2.0) == 400 + int(90 / 0.6), "which the rate multiplies"
-    assert duration_frames(400, "x" * 40, "你好吗", 1.0) == 400 + 300, "nine bytes"
-    assert spoken_transcript("It ends. ") == "It ends.  "
-    assert spoken_transcript("完了。") == "完了。"
+@pytest.mark.parametrize(("transcript", "text", "speed", "reply"), [
+    ("x" * 39, "y" * 20, 1.0, 195),  # of 390 frames; one more space is after ASCII
+    ("x" * 39, "y" * 20, 2.0, 97),
+    ("x" * 39, "y" * 9, 2.0, 146),  # slower by 0.3, which the rate multiplies
+    ("完" * 13, "你好吗朋友", 1.0, 150),  # bytes
+])  # fmt: skip
+def test_durations_by_hand(transcript: str, text: str, speed: float, reply: int) -> None:
+    (segment,) = make_plan(text, make_reference(transcript), speaking_rate=speed)
+    assert segment.frames - segment.reference_frames == reply
 
 
 def test_more_tokens_than_time_make_room_for_every_token():

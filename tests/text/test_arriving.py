@@ -106,6 +106,7 @@ def test_a_stream_has_the_words_of_its_whole(code: str) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("unit", KINDS.split("|"))
+@pytest.mark.slow
 def test_four_times_the_text_takes_four_times_as_long(unit: str) -> None:
     """The square would be 16 times."""
 

@@ -121,6 +121,7 @@ LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 
 @settings(max_examples=200, deadline=None)
 @given(LINES, st.lists(WORDS, min_size=1, max_size=6), st.data())
+@pytest.mark.slow
 def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], data: st.DataObject) -> None:
     shown = {word.strip().lower(): word for word in words}.values()
     says = {word: f"<{number}>" for number, word in enumerate(shown)}

@@ -101,29 +101,26 @@ def speakers(
     return [(*run.speaker, run.text.strip()) for run in request.runs]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a [voice:berta] b", [("ann", "happy", "a"), ("berta", "", "b")]),
-        ("[Voice: BERTA ]a[voice]b", [("berta", "", "a"), ("ann", "happy", "b")]),
-        ("[voice:berta] [calm] a [voice:o_1] b", [("berta", "calm", "a"), ("o_1", "", "b")]),
-        (
-            "[neutral] a [voice:berta] b [voice] c",
-            [("ann", "", "a"), ("berta", "", "b"), ("ann", "happy", "c")],
-        ),
-        ("a [voice:berta] [voice] b", [("ann", "happy", "a b")]),
-        ("a [voice:ann] b", [("ann", "happy", "a, voice: ann b")]),
-        (
-            "bo [voice:berta] bo [voice:o_1] bo",
-            [("ann", "happy", "own"), ("berta", "", "Beau"), ("o_1", "", "bo")],
-        ),
-        (
-            "LETS GOOO [voice:berta] 3 😂",
-            [("ann", "happy", "Lets go"), ("berta", "", "three face with tears of joy")],
-        ),
-        ("[voice:berta](https://a.example) a", [("ann", "happy", "voice berta a")]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a [voice:berta] b", [("ann", "happy", "a"), ("berta", "", "b")]),
+    ("[Voice: BERTA ]a[voice]b", [("berta", "", "a"), ("ann", "happy", "b")]),
+    ("[voice:berta] [calm] a [voice:o_1] b", [("berta", "calm", "a"), ("o_1", "", "b")]),
+    (
+        "[neutral] a [voice:berta] b [voice] c",
+        [("ann", "", "a"), ("berta", "", "b"), ("ann", "happy", "c")],
+    ),
+    ("10[voice:berta]% [voice] b", [("ann", "happy", "ten percent b")]),
+    ("a [voice:ann] b", [("ann", "happy", "a, voice: ann b")]),
+    (
+        "bo [voice:berta] bo [voice:o_1] bo",
+        [("ann", "happy", "own"), ("berta", "", "Beau"), ("o_1", "", "bo")],
+    ),
+    (
+        "LETS GOOO [voice:berta] 3 😂",
+        [("ann", "happy", "Lets go"), ("berta", "", "three face with tears of joy")],
+    ),
+    ("[voice:berta](https://a.example) a", [("ann", "happy", "voice berta a")]),
+])  # fmt: skip
 def test_a_tag_goes_on_in_another_voice_with_its_styles_and_words(
     text: str, expected: list[tuple[str, str, str]]
 ) -> None:

@@ -80,7 +80,7 @@ def test_another_script_than_the_bundles_is_told_though_it_has_its_letters(tmp_p
 def test_syllables_are_counted_in_the_bundles_languages(
     store: VoiceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.voices.fit.count_warnings", lambda *given: given[-1])
+    monkeypatch.setattr("appliance.voices.syllables.count_warnings", lambda *given: given[-1])
     assert store.create(Upload(Place("ann"), reference_wav(), "some call me nature.")).warnings[-1] == "en"
 
 

@@ -1,4 +1,4 @@
-"""Chat → speakable text: letters made plain, spans found and said, words joined."""
+"""Chat → speakable text: letters made plain, spans found and spoken, words joined."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def rewrite(
         _name_emoji(text, emojis, choices, marks, languages.of(text.text))
     text.text = normalise(text.text, lines=True)
     line = ChatLine(text.text, choices, marks, languages)
-    found = scan.spans(line)
-    for span in found:
+    spans = scan.spans(line)
+    for span in spans:
         _note(text, line, span)
-    text.text = tidied(_joined(_without_repeats(text, line, found)))
+    text.text = tidied(_joined(_without_repeats(text, line, spans)))
 
 
 def tidied(text: str) -> str:
@@ -65,29 +65,29 @@ def tidied(text: str) -> str:
 
 
 def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
-    written, said = line.text[span.start : span.end], span.said.strip()
+    written, said = line.text[span.start : span.end], span.spoken.strip()
     if span.kind in (Kind.PAUSE, Kind.DIRECTION):
         text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
     elif span.kind is not Kind.SPACE and said != written.strip():
         text.note(span.kind.value, written, said)
 
 
-def _joined(found: list[Span]) -> str:
-    """Words of spans; two that meet are kept apart, but beside Chinese characters."""
+def _joined(spans: list[Span]) -> str:
+    """Words of spans, with spaces between, but not next to Chinese characters."""
     parts: list[str] = []
     last = before = ""
     is_word = False
-    for span in found:
-        if not span.said:
+    for span in spans:
+        if not span.spoken:
             continue
-        if is_word and _is_letter(span.said[0]):
+        if is_word and _is_letter(span.spoken[0]):
             parts.append(" ")
-        elif last == " " and before in _HAN_DIGITS and span.said[0] in _HAN_DIGITS:
+        elif last == " " and before in _HAN_DIGITS and span.spoken[0] in _HAN_DIGITS:
             parts.append("，")  # 三 十五 is not 三十五
-        parts.append(span.said)
-        last = span.said[-1]
+        parts.append(span.spoken)
+        last = span.spoken[-1]
         is_word = _is_letter(last) or (span.kind is not Kind.PUNCTUATION and bool(_MARK.match(last)))
-        before = span.said.rstrip()[-1:] or before
+        before = span.spoken.rstrip()[-1:] or before
     return "".join(parts)
 
 
@@ -95,43 +95,43 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() and not _UNSPACED.match(character)
 
 
-def _without_repeats(text: Rewriting, line: ChatLine, found: list[Span]) -> list[Span]:
+def _without_repeats(text: Rewriting, line: ChatLine, spans: list[Span]) -> list[Span]:
     """Keep at most MOST_REPEATS of a word that follows itself."""
-    kept: list[Span] = []
+    result: list[Span] = []
     run: list[Span] = []
 
     def close() -> None:
         if len(run) > MOST_REPEATS:
-            said = run[0].said.strip()
+            said = run[0].spoken.strip()
             text.note(
                 Kind.REPEAT.value, line.text[run[0].start : run[-1].end], " ".join([said] * MOST_REPEATS)
             )
-            cut = kept.index(run[MOST_REPEATS])
-            del kept[cut:]
+            cut = result.index(run[MOST_REPEATS])
+            del result[cut:]
         run.clear()
 
-    for span in found:
-        word = span.said.strip().lower()
-        if span.kind is Kind.SPACE and span.said == " ":
-            kept.append(span)
+    for span in spans:
+        word = span.spoken.strip().lower()
+        if span.kind is Kind.SPACE and span.spoken == " ":
+            result.append(span)
             continue
         is_word = span.kind in _REPEATED and (len(word) > 1 or span.kind is Kind.MARK)
-        if not is_word or (run and word != run[0].said.strip().lower()):
+        if not is_word or (run and word != run[0].spoken.strip().lower()):
             close()
         if is_word:
             run.append(span)
-        kept.append(span)
+        result.append(span)
     close()
-    return kept
+    return result
 
 
 def _name_emoji(
-    text: Rewriting, found: list[Any], choices: TextConfig, marks: Marks, language: Language
+    text: Rewriting, emojis: list[Any], choices: TextConfig, marks: Marks, language: Language
 ) -> None:
     """Put marks for the names of each run of emoji, each emoji of the line once."""
     original, rewritten, at = text.text, "", 0
     runs: list[list[Any]] = []
-    for match in found:
+    for match in emojis:
         if runs and not original[int(runs[-1][-1]["match_end"]) : int(match["match_start"])].strip():
             runs[-1].append(match)
         else:
@@ -175,4 +175,4 @@ def _emoji_name(character: str, language: Language) -> str:
     if name == bare:  # a skin tone alone, too
         return ""
     name = _ASIDE.sub("", name.replace("_", " ")).strip()
-    return re.sub(r"\d+\w*", lambda m: span.said if (span := language.numbers.at(m[0], 0)) else m[0], name)
+    return re.sub(r"\d+\w*", lambda m: span.spoken if (span := language.numbers.at(m[0], 0)) else m[0], name)

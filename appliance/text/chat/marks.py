@@ -9,7 +9,8 @@ _FIRST_TEXT, _FIRST_SILENT = 0xF0000, 0x100000
 TEXT_MARKS = "\U000f0000-\U000ffffd"
 """Range for a pattern's brackets."""
 PRIVATE = re.compile("[\U000f0000-\U0010ffff]+")
-_SILENT = re.compile("([\U00100000-\U0010fffd])")
+SILENT_MARK = "[\U00100000-\U0010fffd]"
+_SILENT = re.compile(f"({SILENT_MARK})")
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,13 @@ class Silent:
     pause_s: float = 0.0
     direction: str = ""
     style: str = ""
-    """As its tag says."""
+    """Name in the tag."""
     voice: str | None = None
-    """Name of the one that goes on; "" for the request's."""
+    """Name of the next voice; "" for the request's."""
 
 
 class Marks:
-    """Marks of a text that has no private characters of its own."""
+    """Marks of a text without other private characters."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

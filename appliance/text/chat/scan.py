@@ -1,11 +1,11 @@
-"""Pass over a line: what was found, and each place between by what can begin there."""
+"""Pass over a line: spans that a finder takes, and readings of all places between them."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-from appliance.text.chat.found import find
+from appliance.text.chat.finders import find
 from appliance.text.chat.line import ChatLine
 from appliance.text.chat.marks import PRIVATE, TEXT_MARKS
 from appliance.text.languages.quantity import CURRENCY
@@ -13,7 +13,7 @@ from appliance.text.scripts import HAN, JOINERS, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _TAKEN = "\ue000"
-"""In place of a found span's characters, so that no reading runs into it."""
+"""Stands for the characters of a finder's span, so that no reading runs into them."""
 _SPACE = re.compile(r"[^\S\n]+")
 _NEWLINE = re.compile(r"\s*\n\s*")
 _NEW_SENTENCE = re.compile(rf"[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я\d{HAN}{KANA}{_TAKEN}\u0590-\u139f\u1780-\u18af\uac00-\ud7a3]")
@@ -40,10 +40,10 @@ _REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
 
 
 def spans(line: ChatLine) -> list[Span]:
-    """In order; they cover the line."""
-    found = find(line)
+    """Spans that cover the line, in order."""
+    by_place = find(line)
     masked = list(line.text)
-    for span in found.values():
+    for span in by_place.values():
         masked[span.start : span.end] = _TAKEN * (span.end - span.start)
     text = "".join(masked)
     result: list[Span] = []
@@ -53,8 +53,8 @@ def spans(line: ChatLine) -> list[Span]:
     while place < len(text):
         while place >= end:
             end, language = next(languages)
-        if place in found:
-            span = found[place]
+        if place in by_place:
+            span = by_place[place]
             is_item |= span.kind is Kind.LAYOUT
         elif match := _NEWLINE.match(text, place):
             ends = is_item or match[0].count("\n") > 1 or _NEW_SENTENCE.match(text, match.end())
@@ -67,7 +67,7 @@ def spans(line: ChatLine) -> list[Span]:
 
 
 def _stop(before: list[Span]) -> str:
-    last = next((span.said.rstrip() for span in reversed(before) if span.said.strip()), "")[-1:]
+    last = next((span.spoken.rstrip() for span in reversed(before) if span.spoken.strip()), "")[-1:]
     is_word = last.isalnum() or unicodedata.category(last or " ")[0] == "M"
     return ("。" if _CHINESE.match(last) else ". ") if is_word else " "
 
@@ -136,7 +136,7 @@ def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
 
 
 def _undrawn(word: str, language: Language) -> str:
-    """Without letters and syllables that were repeated to draw it out."""
+    """Word without letters and syllables that are repeated to draw it out."""
     return _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER[language.stretched].sub(_shortened, word))
 
 

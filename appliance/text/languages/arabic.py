@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from appliance.text.languages.lexis import Lexis, Noun, as_rows
 from appliance.text.languages.readings import language_of, number_table
-from appliance.text.languages.spoken import Lexis, Noun, as_rows
 from appliance.text.spans import Kind, Say, Table, before
 
 _ONES = str.split("صفر واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة")
 _FEMININE_ONES = str.split("صفر واحدة اثنتان ثلاث أربع خمس ست سبع ثماني تسع عشر")
-"""Those before a feminine noun."""
+"""Numbers before a feminine noun."""
 _TENS = str.split("_ _ عشرون ثلاثون أربعون خمسون ستون سبعون ثمانون تسعون")
 _HUNDREDS = str.split("_ مئة مئتان ثلاثمئة أربعمئة خمسمئة ستمئة سبعمئة ثمانمئة تسعمئة")
 _SCALES = (
@@ -42,7 +42,7 @@ def form(number: str) -> int:
 
 
 def cardinal(number: int, gender: str = "") -> str:
-    """With a gender, as before a noun: مئتا."""
+    """Words of a number; with a gender the form before a noun: مئتا."""
     words = " و".join(_parts(number, gender))
     return re.sub(rf"({_LARGE_TWO})ان$", r"\1ا", words) if gender else words
 
@@ -98,25 +98,25 @@ def clock(hour: int, minute: int, marked: bool) -> str:
 @dataclass(frozen=True)
 class _Arabic(Lexis):
     def counted(self, number: str, noun: Noun) -> str:
-        """One stands after its noun, two is the noun's dual, and 102 is a hundred of it and two."""
+        """The word for one stands after its noun, two is the noun's dual, 102 a hundred nouns and two."""
         if len(noun.forms) == 1:
-            return f"{self.said(number)} {noun.forms[0]}"
+            return f"{self.spoken(number)} {noun.forms[0]}"
         name, _, tail = noun.forms[self.form(number)].partition(" ")
         rest = int(number) % 100 if number.isdigit() else 0
         if rest in (1, 2) and number != str(rest):
-            hundreds = self.said(str(int(number) - rest), noun.gender)
+            hundreds = self.spoken(str(int(number) - rest), noun.gender)
             return f"{hundreds} {name} و{noun.forms[rest - 1]}"
         if number == "1":
             name += " واحدة" if noun.gender == "f" else " واحد"
         elif number != "2":
-            name = f"{self.said(number, '' if '.' in number else noun.gender)} {name}"
+            name = f"{self.spoken(number, '' if '.' in number else noun.gender)} {name}"
         return f"{name} {tail}".strip()
 
     def between(self, first: str, word: str, second: str) -> str:
         return super().between(first, word, oblique(second) if word == self.to else second)
 
 
-SPEECH = _Arabic(
+LEXIS = _Arabic(
     code="ar",
     scripts=("ARABIC",),
     cardinal=cardinal,
@@ -221,9 +221,9 @@ SPEECH = _Arabic(
 
 
 def _in_case(say: Say) -> Say:
-    """Oblique words after a preposition, or after one that is a part of the number's word: بـ5."""
+    """Put words into the oblique case after a preposition, which may be a prefix of the number: بـ5."""
 
-    def said(match: re.Match[str]) -> str | tuple[Kind, str] | None:
+    def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
         words, prefix = say(match), match.groupdict().get("prefix") or ""
         if words is None or not (prefix or _PREPOSITION.search(before(match))):
             return words
@@ -231,7 +231,7 @@ def _in_case(say: Say) -> Say:
         text = prefix + (text if prefix in ("و", "ف") else oblique(text))
         return (kind, text) if kind else text
 
-    return said
+    return read
 
 
 def _moment(match: re.Match[str]) -> str | None:
@@ -239,7 +239,7 @@ def _moment(match: re.Match[str]) -> str | None:
     hour, minute, half = int(match["h"]), int(match["m"] or 0), (match["half"] or "")[:1].lower()
     is_named = re.search(r"الساع[ةه] $", before(match))
     is_told = bool(is_named or _DAY_PARTS.match(match.string, match.end()))
-    if not hour and re.search(rf"(?:{SPEECH.lasting}) $", before(match)):
+    if not hour and re.search(rf"(?:{LEXIS.lasting}) $", before(match)):
         return None
     if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p") or is_told):
         return None
@@ -262,12 +262,12 @@ def _one(match: re.Match[str]) -> str | None:
     noun, is_one = match[2], int(match[1]) == 1
     if (
         noun in _UNITS
-        or re.fullmatch(f"{SPEECH.no_noun}|{_MONTHS.replace(' ', '|')}", noun)
+        or re.fullmatch(f"{LEXIS.no_noun}|{_MONTHS.replace(' ', '|')}", noun)
         or _LABEL.search(before(match))
     ):
         return None
     if is_one:
-        return f"{noun} {'واحدة' if re.fullmatch(SPEECH.feminine, noun) else 'واحد'}"
+        return f"{noun} {'واحدة' if re.fullmatch(LEXIS.feminine, noun) else 'واحد'}"
     if noun[-1] != "ة" and not re.fullmatch(_WITH_DUAL, noun):
         return None
     ending = "ين" if _PREPOSITION.search(before(match)) else "ان"
@@ -279,7 +279,7 @@ def _definite(match: re.Match[str]) -> str:
     number, noun = int(match[1]), re.search(r"(?<!\w)[وفبل]?ا?ل\w+ $", before(match))
     if noun and number < 100:
         return ordinal(number, "f" if noun[0].endswith("ة ") else "")
-    return f"ال{cardinal(number, SPEECH.followed(match))}"
+    return f"ال{cardinal(number, LEXIS.followed(match))}"
 
 
 def _rank(match: re.Match[str]) -> str | None:
@@ -289,11 +289,11 @@ def _rank(match: re.Match[str]) -> str | None:
 
 
 def _by(match: re.Match[str]) -> str:
-    return f"{SPEECH.said(SPEECH.plain(match[1]))} في {oblique(SPEECH.said(SPEECH.plain(match[2])))}"
+    return f"{LEXIS.spoken(LEXIS.plain(match[1]))} في {oblique(LEXIS.spoken(LEXIS.plain(match[2])))}"
 
 
 def _percent(match: re.Match[str]) -> str:
-    return f"{SPEECH.said(SPEECH.plain(match[1]))} بالمئة"
+    return f"{LEXIS.spoken(LEXIS.plain(match[1]))} بالمئة"
 
 
 _RANKED = "مركز|موسم|قرن|جزء|دور|أسبوع"
@@ -302,8 +302,8 @@ _RANKED_FEMININE = "حلقة|مرحلة|جولة|مرتبة"
 _WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
 """Masculine nouns that two of them make a dual: 2 يوم."""
 _DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
-_LABEL = re.compile(rf"(?<!\w)(?:{SPEECH.labels}) $")
-_UNITS = as_rows(SPEECH.units)
+_LABEL = re.compile(rf"(?<!\w)(?:{LEXIS.labels}) $")
+_UNITS = as_rows(LEXIS.units)
 _ENDS = r"(?![\w%٪°]|[.,:/]\d)"
 _MOMENT = rf"(?P<h>\d{{1,2}})(?::(?P<m>\d\d))?(?:\s?(?P<half>[صم]|[apAP]\.?[mM]))?{_ENDS}"
 _YEAR = r"(?P<year>1[3-9]\d\d|20\d\d|١[٣-٩]\d\d|٢٠\d\d)\s?(?P<era>م|هـ?)(?!\w)"
@@ -315,11 +315,11 @@ _TABLE: Table = [
         (Kind.TIME, _MOMENT, _moment),
         (Kind.YEAR, _YEAR, _year),
         (Kind.SIGN, rf"(\d+)\s?x\s?(\d+){_ENDS}", _by),
-        *number_table(SPEECH),
+        *number_table(LEXIS),
     )
 ]
 ARABIC = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", _rank),
         (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", _one),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.capitals import SPELT, capitals, is_spelt
+from appliance.text.languages.lexis import Amount, Lexis, as_rows
 from appliance.text.languages.numbers import LONGEST, english, english_ordinal, english_year
 from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address, is_rating
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Amount, Lexis
 from appliance.text.spans import Kind, before
 
 _MONTHS = str.split("January February March April May June July August September October November December")
@@ -108,7 +108,7 @@ class _English(Lexis):
         """Up to two digits are one number, and any before its unit: 500W."""
         is_alone = len(digits) <= 2 and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
         is_number = digits[0] != "0" and (is_alone or re.fullmatch(r"\d+[A-Z]{1,2}", code))
-        return self.said(digits) if is_number else self.digits(digits)
+        return self.spoken(digits) if is_number else self.digits(digits)
 
     def letters(self, letters: str) -> str:
         return " ".join(letters) if letters.isupper() and (letters in SPELT or is_spelt(letters)) else letters
@@ -124,7 +124,7 @@ def _minutes(minute: int) -> str:
     return f"{'oh ' if minute < 10 else ''}{english(minute)}" if minute else ""
 
 
-SPEECH = _English(
+LEXIS = _English(
     code="en",
     cardinal=lambda number, gender: english(number),
     ordinal=lambda number, gender: english_ordinal(number),
@@ -303,7 +303,7 @@ def _day_month(match: re.Match[str]) -> str | None:
 
 
 def _half_day(match: re.Match[str]) -> str | None:
-    """7 pm, 7:30:05 am; without minutes the seconds would be taken for them."""
+    """7 pm, 7:30:05 am; a time without minutes has no seconds."""
     hour, minute, second = (int(part or 0) for part in match.groups()[:3])
     if hour > 12 or minute > 59:
         return None
@@ -314,15 +314,15 @@ def _half_day(match: re.Match[str]) -> str | None:
 def _duration(match: re.Match[str]) -> str:
     hours, minutes, seconds = map(int, match.groups())
     if not minutes:
-        return f"{SPEECH.in_unit(str(hours), 'h')} and {SPEECH.in_unit(str(seconds), 's')}"
+        return f"{LEXIS.in_unit(str(hours), 'h')} and {LEXIS.in_unit(str(seconds), 's')}"
     return f"{english(hours)} {_minutes(minutes)} {_minutes(seconds) or 'zero'}"
 
 
 def _address(match: re.Match[str]) -> str | None:
     if not is_address(match):
         return None
-    dots = SPEECH.points(match[1]).replace("point", "dot")
-    return f"{dots}, port {SPEECH.said(match[2])}" if match[2] else dots
+    dots = LEXIS.points(match[1]).replace("point", "dot")
+    return f"{dots}, port {LEXIS.spoken(match[2])}" if match[2] else dots
 
 
 # Telephone numbers, codes.
@@ -332,30 +332,22 @@ def _short_phone(match: re.Match[str]) -> str | None:
     first, second = match[1], match[2]
     is_round = first[-1] == "0" and second[-1] == "0" and first != "0" and int(first) < int(second)
     is_phone = not is_round or second[0] == "0" or _PHONE_BEFORE.search(before(match))
-    return f"{SPEECH.digits(first)}, {SPEECH.digits(second)}" if is_phone else None
+    return f"{LEXIS.digits(first)}, {LEXIS.digits(second)}" if is_phone else None
 
 
 def _hexadecimal(match: re.Match[str]) -> str:
-    return "zero x " + " ".join(SPEECH.digits(c) or c for c in match[1])
+    return "zero x " + " ".join(LEXIS.digits(c) or c for c in match[1])
 
 
 _SHORT = {
     **{"dmg": "damage", "lvl": "level", "lvls": "levels", "hw": "homework", "btw": "by the way"},
     **{"Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "approx": "approximately"},
 }
-_BY_SOUND = {
-    **{
-        "b4": "before",
-        "gr8": "great",
-        "h8": "hate",
-        "l8": "late",
-        "l8r": "later",
-        "m8": "mate",
-        "w8": "wait",
-    },
-    **{"str8": "straight", "any1": "anyone", "every1": "everyone", "some1": "someone"},
-}
-"""Words with digits for their sound, in small letters; `chat/leet.py` reads those for their shape."""
+_BY_SOUND = as_rows(
+    "b4 before; gr8 great; h8 hate; l8 late; l8r later; m8 mate; w8 wait; str8 straight"
+    "; any1 anyone; every1 everyone; some1 someone"
+)
+"""Words whose digits stand for a sound, in small letters; `chat/leet.py` has digits drawn for letters."""
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}
 _DAY_BEFORE = re.compile(r"\b(?:on|by|until|till|this|next|last|every|due|from|to|see you) $", re.I)
@@ -401,7 +393,7 @@ def _by(match: re.Match[str]) -> str:
     """3.5m x 4m"""
     one = _SIDES[match[2]]
     many = {"foot": "feet", "inch": "inches"}.get(one, f"{one}s")
-    sides = (f"{SPEECH.said(SPEECH.plain(n))} {one if n == '1' else many}" for n in (match[1], match[3]))
+    sides = (f"{LEXIS.spoken(LEXIS.plain(n))} {one if n == '1' else many}" for n in (match[1], match[3]))
     return " by ".join(sides)
 
 
@@ -412,20 +404,20 @@ _SIDES = {
 
 
 def _inches(match: re.Match[str]) -> str | None:
-    """27" monitor; not the end of what is quoted."""
-    return f"{SPEECH.said(match[1])} inch" if before(match).count('"') % 2 == 0 else None
+    """27" monitor, but not the end of a quotation."""
+    return f"{LEXIS.spoken(match[1])} inch" if before(match).count('"') % 2 == 0 else None
 
 
 def _cents(match: re.Match[str]) -> str | None:
-    """50c where that is a price: 20c each."""
+    """50c if that is a price: 20c each."""
     is_price = re.match(_EACH, match.string[match.end() :]) or _PRICE_BEFORE.search(before(match))
-    return SPEECH.in_unit(match[1], "¢") if is_price else None
+    return LEXIS.in_unit(match[1], "¢") if is_price else None
 
 
 def _hash(match: re.Match[str]) -> str:
     """#1, or the number of an order."""
     is_code = len(match[1]) > 3 and _CODE_BEFORE.search(f"{before(match)}#")
-    return f"number {SPEECH.digits(match[1]) if is_code else SPEECH.said(match[1])}"
+    return f"number {LEXIS.digits(match[1]) if is_code else LEXIS.spoken(match[1])}"
 
 
 def _decade(match: re.Match[str]) -> str | None:
@@ -444,7 +436,7 @@ def _decade(match: re.Match[str]) -> str | None:
 
 
 def _ordinal(match: re.Match[str]) -> str | None:
-    digits = SPEECH.plain(match[1])
+    digits = LEXIS.plain(match[1])
     return english_ordinal(int(digits)) if len(digits) <= LONGEST else None
 
 
@@ -460,29 +452,29 @@ def _pairs(digits: str) -> str:
 
 def _slash(match: re.Match[str]) -> str | None:
     a, b = match[1], match[2]
-    if (a, b) in SPEECH.fractions and not _WEEKDAY_BEFORE.search(before(match)):
-        return SPEECH.fractions[a, b]
+    if (a, b) in LEXIS.fractions and not _WEEKDAY_BEFORE.search(before(match)):
+        return LEXIS.fractions[a, b]
     if is_rating(a, b) and (float(a) <= int(b) or not _DATE_BEFORE.search(before(match))):
-        return f"{SPEECH.said(a)} out of {SPEECH.said(b)}"
+        return f"{LEXIS.spoken(a)} out of {LEXIS.spoken(b)}"
     if "." not in a and int(a) + int(b) == 100:
-        return f"{SPEECH.said(a)} {SPEECH.said(b)}"
+        return f"{LEXIS.spoken(a)} {LEXIS.spoken(b)}"
     after = match.string[match.end() : match.end() + 5]
     is_date = 12 < int(b) <= 31 or (
         int(b) <= 12 and (_DATE_BEFORE.search(before(match)) or after[:4] == " is ")
     )
     if "." not in a and 1 <= int(a) <= 12 and is_date and int(b):
         return _date("", a, b)
-    return f"{SPEECH.said(a)} slash {SPEECH.said(b)}"
+    return f"{LEXIS.spoken(a)} slash {LEXIS.spoken(b)}"
 
 
 def _mixed(match: re.Match[str]) -> str:
-    whole, a, b = map(SPEECH.said, match.groups())
-    return f"{whole} and {SPEECH.fractions.get((match[2], match[3])) or f'{a} over {b}'}"
+    whole, a, b = map(LEXIS.spoken, match.groups())
+    return f"{whole} and {LEXIS.fractions.get((match[2], match[3])) or f'{a} over {b}'}"
 
 
 def _parts(match: re.Match[str]) -> str:
     """2/3rds"""
-    words = SPEECH.fractions.get((match[1], match[2]))
+    words = LEXIS.fractions.get((match[1], match[2]))
     return words or f"{english(int(match[1]))} {english_ordinal(int(match[2]))}{'s' * (match[1] != '1')}"
 
 
@@ -493,7 +485,7 @@ def _feet(match: re.Match[str]) -> str | None:
         return f"{english(large)} foot {english(small)}"
     if not match[3] or small > 59:
         return None
-    return f"{SPEECH.in_unit(str(large), 'min')} {SPEECH.in_unit(str(small), 's')}"
+    return f"{LEXIS.in_unit(str(large), 'min')} {LEXIS.in_unit(str(small), 's')}"
 
 
 def _powers(match: re.Match[str]) -> str:
@@ -506,10 +498,10 @@ def _powers(match: re.Match[str]) -> str:
 
 
 ENGLISH = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.LAUGHTER, r"(?:(?<!.)|(?<=[,.!?] ))23{3,}(?=$|[,.!?])", lambda m: "ha ha ha"),
-        (Kind.NUMBER, r"(?:(?<!.)|(?<=[,.!?] ))6{3,}(?=$|[,.!?])", lambda m: SPEECH.digits(m[0])),
+        (Kind.NUMBER, r"(?:(?<!.)|(?<=[,.!?] ))6{3,}(?=$|[,.!?])", lambda m: LEXIS.digits(m[0])),
         (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?![A-Za-z\d_])", _hexadecimal),
         (Kind.CODE, r"(\d{1,3}(?:\.\d{1,3}){3})(?::(\d{1,5}))?(?![\w.]\d|\w)", _address),
         (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d){END}", _slash_date),
@@ -526,18 +518,18 @@ ENGLISH = language_of(
         (
             Kind.TIME,
             rf"(\d{{1,2}}):(\d{{2}})\.(\d{{1,3}}){END}",
-            lambda m: f"{english(int(m[1]))} {_minutes(int(m[2])) or 'zero'} point {SPEECH.digits(m[3])}",
+            lambda m: f"{english(int(m[1]))} {_minutes(int(m[2])) or 'zero'} point {LEXIS.digits(m[3])}",
         ),
         (Kind.PHONE, rf"(\d{{3}})-(\d{{4}}){END}(?!-\d)", _short_phone),
         (
             Kind.PHONE,
             rf"(?:911|112|999){END}(?!-\d)",
-            lambda m: SPEECH.digits(m[0]) if _PHONE_BEFORE.search(before(m)) else None,
+            lambda m: LEXIS.digits(m[0]) if _PHONE_BEFORE.search(before(m)) else None,
         ),
         (
             Kind.SCORE,
             r"(\d{1,3})[-–](\d{1,3})(?=\s?\(?(?:HT|FT|OT|ET|AET)(?![A-Za-z\d_]))",
-            lambda m: f"{SPEECH.said(m[1])} to {SPEECH.said(m[2])}",
+            lambda m: f"{LEXIS.spoken(m[1])} to {LEXIS.spoken(m[2])}",
         ),
         (Kind.MONEY, r"(\d{1,3})c(?![A-Za-z\d_])", _cents),
         (
@@ -548,11 +540,11 @@ ENGLISH = language_of(
         (
             Kind.SCORE,
             r"(\d{1,2})/([248])(?=\s(?:time|beat|signature)\b)",
-            lambda m: f"{SPEECH.said(m[1])} {SPEECH.said(m[2])}",
+            lambda m: f"{LEXIS.spoken(m[1])} {LEXIS.spoken(m[2])}",
         ),
         (Kind.FRACTION, rf"(\d+) (\d)/(\d){END}", _mixed),
         (Kind.FRACTION, r"(\d)/(\d)(?:rd|th)s?(?![A-Za-z\d_])", _parts),
-        (Kind.FRACTION, rf"24-7{END}(?!-)", lambda m: SPEECH.fractions["24", "7"]),
+        (Kind.FRACTION, rf"24-7{END}(?!-)", lambda m: LEXIS.fractions["24", "7"]),
         (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", _slash),
         (Kind.UNIT, r"([3-8])['′](?=\s[a-z])", lambda m: f"{english(int(m[1]))} foot"),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
@@ -577,7 +569,7 @@ ENGLISH = language_of(
         (
             Kind.RANGE,
             rf"({NUMBER}){DASH}\1{END}(?!\s?=|-\d)",
-            lambda m: " ".join([SPEECH.said(SPEECH.plain(m[1]))] * 2),  # 50-50
+            lambda m: " ".join([LEXIS.spoken(LEXIS.plain(m[1]))] * 2),  # 50-50
         ),
         (Kind.YEAR, r"(1\d|20)?(\d0)'?s(?![A-Za-z\d_])", _decade),
         (Kind.NUMBER, r"(?i)(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)(?![A-Za-z\d_])", _ordinal),
@@ -615,7 +607,7 @@ ENGLISH = language_of(
         (Kind.ROMAN, r"[IVX]{2,6}(?='s(?![A-Za-z]))", _possessive),
         (Kind.WORD, r"ft\.(?=\s[A-Z])", lambda m: "featuring"),
         (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", _weekday),
-        (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {SPEECH.said(m[1])}"),
+        (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {LEXIS.spoken(m[1])}"),
     ),
     signs=(
         (Kind.SIGN, r"(?<=[\w)])\^\{?(-?\d{1,3}|[a-z])\}?(?![A-Za-z\d_])", _powers),

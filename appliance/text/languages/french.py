@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -86,7 +86,7 @@ _TENTHS = {
     **{"50": "cinquant", "60": "soixant", "100": "cent"},
 }
 """Stems of 10aine."""
-SPEECH = Lexis(
+LEXIS = Lexis(
     code="fr",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -211,22 +211,22 @@ SPEECH = Lexis(
     """,
 )
 FRENCH = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.TIME, r"(?i)24\s?h(?:eures)?\s?/\s?24(?!\d)", lambda m: "vingt-quatre heures sur vingt-quatre"),
         (Kind.TIME, r"(?i)7\s?j(?:ours)?\s?/\s?7(?!\d)", lambda m: "sept jours sur sept"),
         (Kind.TIME, r"1/2\s?(?:h|heures?)(?!\w)", lambda m: "une demi-heure"),
-        (Kind.TIME, r"(\d{1,2})\s?h\s?1/2(?!\w)", lambda m: f"{SPEECH.in_unit(m[1], 'h')} et demie"),
+        (Kind.TIME, r"(\d{1,2})\s?h\s?1/2(?!\w)", lambda m: f"{LEXIS.in_unit(m[1], 'h')} et demie"),
         (Kind.NUMBER, rf"({'|'.join(_TENTHS)})aine(s?)(?!\w)", lambda m: f"{_TENTHS[m[1]]}aine{m[2]}"),
         (Kind.NUMBER, r"(?i)(\d{1,4})(er|ère|ere|re|ème|eme|ième|nde|nd|e|è)s?(?!\w)", _ordinal),
-        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", LEXIS.numbered),
         (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", _decade),
         (Kind.FRACTION, r"(16(?=/9)|21(?=/9)|4(?=/3))/(9|3)(?![\w/])", _ratio),
         (Kind.TIME, r"3/4\s(?:h(?!\w)|heures?)", lambda m: "trois quarts d'heure"),
         (
             Kind.UNIT,
             r"([12])\s?m\s?(\d\d)(?!\w)",
-            lambda m: f"{SPEECH.in_unit(m[1], 'm')} {cardinal(int(m[2]))}",
+            lambda m: f"{LEXIS.in_unit(m[1], 'm')} {cardinal(int(m[2]))}",
         ),
         (
             Kind.TIME,

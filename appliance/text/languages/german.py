@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -85,7 +85,7 @@ def _strong(noun: str) -> str:
 
 
 def _ending(earlier: str, strong: str) -> str:
-    """Ending of an ordinal after this, or where it ends a pair, 1. und 2., after what is before the pair."""
+    """Ending of an ordinal after earlier words; in a pair, 1. und 2., both have the same."""
     earlier = re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", earlier)
     return "en" if _WEAK.search(earlier) else "e" if _ARTICLE.search(earlier) else strong
 
@@ -160,7 +160,7 @@ _DAYS = {
     **{"Sa": "Samstag", "So": "Sonntag"},
 }
 _FEMININE = r"(?:[A-ZÄÖÜ]\w*(?:e|ung|heit|keit|ion|schaft|ät|zeit|liga)|Person|Nacht|Liga|Frau|Woche)"
-SPEECH = Lexis(
+LEXIS = Lexis(
     code="de",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -262,7 +262,7 @@ SPEECH = Lexis(
     """,
 )
 GERMAN = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.TIME, r"(?i)([01]?\d|2[0-4])\.([0-5]\d)\s?uhr\b", lambda m: clock(int(m[1]), int(m[2]), True)),
         (Kind.TIME, r"(?i)1(?=\s?uhr\b)", lambda m: "ein"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind, Say, before
 
 _SMALL = str.split(
@@ -37,7 +37,7 @@ def cardinal(number: int, gender: str = "") -> str:
 
 
 def ordinal(number: int, ending: str = "") -> str:
-    """With the vowel of its gender and case."""
+    """Ordinal with the vowel of its gender and case."""
     ending = ending or "ा"
     if number in _ORDINALS:
         return _ORDINALS[number] + ending
@@ -63,7 +63,7 @@ def decimals(whole: str, part: str) -> str:
 
 
 def clock(hour: int, minute: int, marked: bool) -> str:
-    """In quarters, as it is spoken, up to noon."""
+    """Time of day, with the words for quarters."""
     if not minute:
         return f"{cardinal(hour)} बजे"
     if not 1 <= hour <= 12 or minute not in (15, 30, 45):
@@ -89,7 +89,7 @@ def _ordinal(vowel: str) -> Say:
 
 
 def _out_of(match: re.Match[str]) -> str:
-    return f"{cardinal(int(match[2]))} में से {SPEECH.said(SPEECH.plain(match[1]))}"
+    return f"{cardinal(int(match[2]))} में से {LEXIS.spoken(LEXIS.plain(match[1]))}"
 
 
 def _year(match: re.Match[str]) -> str | None:
@@ -102,16 +102,16 @@ def _year(match: re.Match[str]) -> str | None:
 def _rupees(match: re.Match[str]) -> str:
     """Rs. 500"""
     found = HINDI.numbers.at(f"₹{match[1]}", 0)
-    return found.said if found else match[0]
+    return found.spoken if found else match[0]
 
 
 def _limit(match: re.Match[str]) -> str:
     """<5 मिनट"""
     unit = " प्रतिशत" if match[3] in ("%", " %") else match[3] or ""
-    return f"{SPEECH.said(SPEECH.plain(match[2]))}{unit} से {'कम' if match[1] == '<' else 'ज़्यादा'}"
+    return f"{LEXIS.spoken(LEXIS.plain(match[2]))}{unit} से {'कम' if match[1] == '<' else 'ज़्यादा'}"
 
 
-SPEECH = Lexis(
+LEXIS = Lexis(
     code="hi",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -202,7 +202,7 @@ _END = r"(?![\w%°]|[.,:/]\d)"
 _WORD_END = r"(?![\w\u0900-\u0903\u093a-\u094f])"
 _SCALE = "k|लाख|करोड़|हज़ार|हजार|L|Cr"
 HINDI = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.TIME, r"(?i)(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m\b\.?", _half_day),
         *(
@@ -216,7 +216,7 @@ HINDI = language_of(
         (Kind.FRACTION, rf"(\d{{1,3}}(?:\.\d+)?)/(5|10|20|100){_END}", _out_of),
         (Kind.MONEY, rf"₹\s?[1१](?=\s(?:{_POSTPOSITION}){_WORD_END})", lambda m: "एक रुपये"),
         (Kind.YEAR, rf"1[1-9]\d\d{_END}", _year),
-        (Kind.PHONE, rf"(?:[6-9]\d{{9}}|[6-9]\d{{4}}[ -]\d{{5}}){_END}", lambda m: SPEECH.grouped(m[0])),
+        (Kind.PHONE, rf"(?:[6-9]\d{{9}}|[6-9]\d{{4}}[ -]\d{{5}}){_END}", lambda m: LEXIS.grouped(m[0])),
     ),
     words=(
         (Kind.MONEY, rf"(?:Rs|INR|रु|रू)\.?\s?(\d[\d,]*(?:\.\d+)?(?:\s?(?:{_SCALE}))?)(?!\w)", _rupees),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis, Noun
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis, Noun
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -56,15 +56,15 @@ def ordinal(number: int, gender: str = "") -> str:
 
 
 def _ordinal(match: re.Match[str]) -> str:
-    if match[2] == "º" and SPEECH.is_weather(match):
-        return SPEECH.in_unit(match[1], "°")
+    if match[2] == "º" and LEXIS.is_weather(match):
+        return LEXIS.in_unit(match[1], "°")
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
 def _placed(match: re.Match[str]) -> str | None:
     """il 5°, al 90'"""
     is_placed = re.search(r"(?i)(?<!\w)(?:il|al|del|dal|nel|sul) $", before(match))
-    return ordinal(int(match[1])) if is_placed and not SPEECH.is_weather(match) else None
+    return ordinal(int(match[1])) if is_placed and not LEXIS.is_weather(match) else None
 
 
 def _dotted(match: re.Match[str]) -> str | None:
@@ -83,7 +83,7 @@ class _Italian(Lexis):
         return re.sub(r"^una (?=[aeiou])", "un'", super().counted(number, noun))
 
 
-SPEECH = _Italian(
+LEXIS = _Italian(
     code="it",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -207,7 +207,7 @@ SPEECH = _Italian(
     """,
 )
 ITALIAN = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.NUMBER, r"1\s(?=[aeiou]\w*a\b)", lambda m: "un'"),
         (Kind.TIME, r"1/2\s?(?:h|or[ae])(?!\w)", lambda m: "mezz'ora"),
@@ -215,10 +215,10 @@ ITALIAN = language_of(
         (Kind.TIME, r"(?<=ll['’])1(?![\w:.,])", lambda m: "una"),
         (Kind.TIME, r"(?i)24\s?h(?:ore)?\s?/\s?24(?!\d)", lambda m: "ventiquattro ore su ventiquattro"),
         (Kind.TIME, r"(?i)7\s?gg?\s?/\s?7(?!\d)", lambda m: "sette giorni su sette"),
-        (Kind.PHONE, r"3\d\d[ .-]\d{6,7}(?!\d)", lambda m: SPEECH.grouped(m[0])),
+        (Kind.PHONE, r"3\d\d[ .-]\d{6,7}(?!\d)", lambda m: LEXIS.grouped(m[0])),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
-        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", LEXIS.numbered),
         (Kind.NUMBER, r"(\d{1,2})°(?=-\d{1,2}°\s[^\W\d_]{3})", lambda m: ordinal(int(m[1]))),
         (Kind.TIME, r"([01]?\d|2[0-3])\.([0-5]\d)(?![\w%€°]|[.,:/]\d|\s?€)", _dotted),
     ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis
 from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis
 from appliance.text.scripts import KANA
 from appliance.text.spans import Kind, before
 
@@ -75,7 +75,7 @@ def cardinal(number: int, gender: str = "") -> str:
 
 
 def _with(words: str, said: str, kind: str) -> str:
-    """Words of a number and its counter, changed where they meet."""
+    """Words of a number and its counter, with the sounds that change between them."""
     if kind in _SHORT:
         end = next((end for end in _SHORT[kind] if words.endswith(end)), "")
         return words.removesuffix(end) + _SHORT[kind].get(end, "") + said
@@ -189,7 +189,7 @@ def _year_month_day(match: re.Match[str]) -> str | None:
 
 def _month_day(match: re.Match[str]) -> str | None:
     month, day = int(match[1]), int(match[2])
-    if not (1 <= month <= 12 and 1 <= day <= 31) or match.groups() in SPEECH.fractions:
+    if not (1 <= month <= 12 and 1 <= day <= 31) or match.groups() in LEXIS.fractions:
         return None
     return counted(month, "月") + _day(day)
 
@@ -197,13 +197,13 @@ def _month_day(match: re.Match[str]) -> str | None:
 def _out_of(match: re.Match[str]) -> str | None:
     """8.5/10: the whole comes first."""
     return (
-        f"{SPEECH.said(match[2])}{SPEECH.out_of}{SPEECH.said(match[1])}"
+        f"{LEXIS.spoken(match[2])}{LEXIS.out_of}{LEXIS.spoken(match[1])}"
         if is_rating(*match.groups())
         else None
     )
 
 
-SPEECH = Lexis(
+LEXIS = Lexis(
     code="ja",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -286,7 +286,7 @@ _NUMBER = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
 _COUNT = _NUMBER + rf"(?P<scale>[百千万億兆])?(?P<counter>{_COUNTER})?(?P<tail>間?[目半]?)"
 _END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
 JAPANESE = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.LAUGHTER, r"(?<![\d.,:A-Za-z/%¥$+-])8{3,}(?=$|[\s、。!！?？…wW♪~〜])", _applause),
         (Kind.LAUGHTER, rf"(?<![^\s、。!！?？…])8{{4,}}(?=[{KANA}])", lambda m: "ぱちぱちぱち"),
@@ -299,7 +299,7 @@ JAPANESE = language_of(
             r"([01]?\d|2[0-4]):([0-5]\d):([0-5]\d)(?=に|から|まで|頃|ごろ|現在|開始|スタート)",
             lambda m: clock(int(m[1]), int(m[2]), True) + counted(int(m[3]), "秒"),
         ),
-        (Kind.UNIT, r"(\d+(?:\.\d+)?)\s?(?:°\s?F|℉)(?![A-Za-z])", lambda m: f"かし{SPEECH.said(m[1])}ど"),
+        (Kind.UNIT, r"(\d+(?:\.\d+)?)\s?(?:°\s?F|℉)(?![A-Za-z])", lambda m: f"かし{LEXIS.spoken(m[1])}ど"),
         (Kind.RANGE, rf"(\d{{1,4}})({_COUNTER})?\s?[-–—~～〜]\s?(\d{{1,4}})({_COUNTER})", _from_to),
         (Kind.RANGE, rf"([1-8])[,、]([2-9])({_COUNTER})", _or_one_more),
         (Kind.SCORE, r"(?i)1\s?on\s?1(?![A-Za-z\d])", lambda m: "ワンオンワン"),
@@ -326,7 +326,7 @@ JAPANESE = language_of(
         (Kind.NUMBER, r"(?i)pp?\.\s?(\d+)(?!\d)", lambda m: f"{cardinal(int(m[1]))}ページ"),
         (Kind.TIME, r"(?i)([ap])m\s?(\d{1,2})(?:[:時](\d\d)分?|時)?()(?!\d)", _half_day),
         (Kind.WORD, r"(?i)lv\.?\s?(?=\d)", lambda m: "レベル"),
-        (Kind.NUMBER, r"(?i)no\.\s?(\d+)(?![A-Za-z\d])", lambda m: f"ナンバー{SPEECH.said(m[1])}"),
+        (Kind.NUMBER, r"(?i)no\.\s?(\d+)(?![A-Za-z\d])", lambda m: f"ナンバー{LEXIS.spoken(m[1])}"),
         (Kind.LAUGHTER, r"(?<![A-Za-z0-9])[wW]+(?![A-Za-z0-9.])", lambda m: "わら"),
     ),
     signs=(

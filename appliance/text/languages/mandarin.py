@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+from appliance.text.languages.lexis import Amount, Lexis, Noun
 from appliance.text.languages.numbers import chinese, chinese_digits, roman
 from appliance.text.languages.quantity import DASH, END, NUMBER, PHONE
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Amount, Lexis, Noun
 from appliance.text.spans import Kind, before
 
 _MEASURES = (
@@ -19,13 +19,13 @@ _MEASURES = (
 _MEASURED = "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级期届帧升吨度枚颗瓦"
 """Measure words that are units of a number before them."""
 _UNCOUNTED = "日号月楼级期届"
-"""Those before which two stays 二."""
+"""Measure words before which two stays 二."""
 _SCORE_BEFORE, _SCORE_AFTER = (
     re.compile(r"(?:比分|总分|大比分)(?:是|为)?\s?$"),
     re.compile("落后|领先|战平|惜败|告负|不敌|战胜|取胜"),
 )
 _CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
-"""In a line with amps: 3A is otherwise a class of games."""
+"""Signs of a line with amps: otherwise 3A is a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
 """Words that make 65W no 650,000."""
 _RATED = (
@@ -63,7 +63,7 @@ _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今�
 
 class _Mandarin(Lexis):
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """3A is a class of games, 65W beside a charger no 650,000, 3天-5折 no range."""
+        """3A is a class of games, 65W of a charger is not 650,000, 3天-5折 is not a range."""
         text, groups = match.string, match.groupdict()
         if groups.get("unit_a") and not (groups["unit_b"] or groups["before_b"]):
             return None
@@ -77,18 +77,18 @@ class _Mandarin(Lexis):
         return amount
 
     def twos(self, number: str) -> str:
-        """Two before what it counts is 两."""
-        return "两" if number == "2" else self.said(number)
+        """两 for a two that counts, else the usual words."""
+        return "两" if number == "2" else self.spoken(number)
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         number, after = self.plain(match["number"]), match.string[match.end() : match.end() + 1]
-        return self.signed(match, self.twos(number) if after and after in _MEASURES else self.said(number))
+        return self.signed(match, self.twos(number) if after and after in _MEASURES else self.spoken(number))
 
     def counted(self, number: str, noun: Noun) -> str:
         name = noun.forms[0]
         if name == "百分之":
-            return f"{name}{'百' if number == '100' else self.said(number)}"
-        return f"{self.said(number) if name in _UNCOUNTED else self.twos(number)}{name}"
+            return f"{name}{'百' if number == '100' else self.spoken(number)}"
+        return f"{self.spoken(number) if name in _UNCOUNTED else self.twos(number)}{name}"
 
     def negative(self, match: re.Match[str]) -> str:
         groups = match.groupdict()
@@ -96,9 +96,9 @@ class _Mandarin(Lexis):
         return ("" if before(match, 2) == "零下" else "零下") if is_cold else self.minus
 
     def in_code(self, digits: str, code: str) -> str:
-        """One or two digits are a number."""
+        """Words of a code's digits: one or two of them are a number."""
         is_number = len(digits) <= 2 and digits[0] != "0" and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
-        return self.said(digits) if is_number else self.digits(digits)
+        return self.spoken(digits) if is_number else self.digits(digits)
 
     def grouped(self, text: str) -> str:
         return self.digits(text)
@@ -114,7 +114,7 @@ def _clock_words(hour: int, minute: int, second: int = 0) -> str:
 
 
 def _capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Other capitals stay beside Chinese."""
+    """Words of Roman numerals; other capitals in Chinese text stay."""
     earlier = before(match, 1)
     if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
         earlier >= "\u4e00" or match[0] in ("III", "VIII")
@@ -127,7 +127,7 @@ def _capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     return None
 
 
-SPEECH = _Mandarin(
+LEXIS = _Mandarin(
     code="zh",
     cardinal=lambda number, gender: chinese(number),
     ordinal=lambda number, gender: f"第{chinese(number)}",
@@ -249,7 +249,7 @@ def _known_number(match: re.Match[str]) -> str | None:
 def _or_one_more(match: re.Match[str]) -> str | None:
     """2、3个"""
     is_next = int(match[2]) == int(match[1]) + 1
-    return f"{SPEECH.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
+    return f"{LEXIS.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
 
 
 # Dates and times.
@@ -281,7 +281,7 @@ def _years(match: re.Match[str]) -> str | None:
 def _lasting(hours: int, minutes: int, seconds: int) -> str:
     """倒计时00:45; 速通2:30:15"""
     parts = ((hours, "小时"), (minutes, "分" if seconds else "分钟"), (seconds, "秒"))
-    return "".join(f"{SPEECH.twos(str(n))}{name}" for n, name in parts if n) or "零秒"
+    return "".join(f"{LEXIS.twos(str(n))}{name}" for n, name in parts if n) or "零秒"
 
 
 def _clock(match: re.Match[str]) -> str | None:
@@ -297,7 +297,7 @@ def _clock(match: re.Match[str]) -> str | None:
 
 def _lap(match: re.Match[str]) -> str:
     """1:02.35"""
-    minutes = f"{SPEECH.twos(match[1])}分" if int(match[1]) else ""
+    minutes = f"{LEXIS.twos(match[1])}分" if int(match[1]) else ""
     zero = "零" if minutes and match[2][0] == "0" and match[2] != "00" else ""
     return f"{minutes}{zero}{chinese(int(match[2]))}秒{chinese_digits(match[3])}"
 
@@ -307,20 +307,20 @@ def _lap(match: re.Match[str]) -> str:
 
 def _percents(match: re.Match[str]) -> str:
     """5%-10%, 5-10%"""
-    a, b = SPEECH.plain(match["number"]), SPEECH.plain(match["last"])
+    a, b = LEXIS.plain(match["number"]), LEXIS.plain(match["last"])
     is_each = match["each"] or match["minus"]
-    last = f"{'负' if match['minus'] else ''}{_percent(b) if is_each else SPEECH.said(b)}"
-    return SPEECH.signed(match, f"{_percent(a)}到{last}")
+    last = f"{'负' if match['minus'] else ''}{_percent(b) if is_each else LEXIS.spoken(b)}"
+    return LEXIS.signed(match, f"{_percent(a)}到{last}")
 
 
 def _percent(number: str) -> str:
-    return SPEECH.in_unit(number, "%")
+    return LEXIS.in_unit(number, "%")
 
 
 def _result(match: re.Match[str]) -> str | None:
-    """2-1 beside a word for a score."""
+    """2-1 with a word that makes it a score."""
     is_score = _SCORE_BEFORE.search(before(match)) or _SCORE_AFTER.match(match.string, match.end())
-    return f"{SPEECH.said(match[1])}比{SPEECH.said(match[2])}" if is_score else None
+    return f"{LEXIS.spoken(match[1])}比{LEXIS.spoken(match[2])}" if is_score else None
 
 
 def _slash(match: re.Match[str]) -> str:
@@ -341,11 +341,15 @@ _PART_OF_DAY = "(?:上午|下午|晚上|早上|凌晨|中午|傍晚|次日|第�
 
 
 MANDARIN = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.SIGN, r"(?<=[歼轰运苏图格])(?<!\d.)[-－](?=\d)", lambda m: ""),
         (Kind.CODE, r"98[kK](?![A-Za-z\d]|\s?[粉人赞播元块观次])", lambda m: "九八K"),
-        (Kind.MONEY, r"(?<=满)(\d+)[-－](\d+)(?!\d)", lambda m: f"{SPEECH.said(m[1])}减{SPEECH.said(m[2])}"),
+        (
+            Kind.MONEY,
+            r"(?<=满)(\d+)[-－](\d+)(?!\d)",
+            lambda m: f"{LEXIS.spoken(m[1])}减{LEXIS.spoken(m[2])}",
+        ),
         (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", _laughter),
         (
             Kind.GOODBYE,
@@ -356,7 +360,7 @@ MANDARIN = language_of(
         (
             Kind.TIME,
             r"(?i)(\d{1,2})h(\d{1,2})(?:m(?:in)?)?(?![a-z\d])",
-            lambda m: f"{SPEECH.twos(m[1])}小时{SPEECH.said(m[2])}分",
+            lambda m: f"{LEXIS.twos(m[1])}小时{LEXIS.spoken(m[2])}分",
         ),
         (Kind.LAUGHTER, rf"{_CLAUSE_START}5{{3,}}{_CLAUSE_END}", lambda m: "呜呜呜"),
         (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
@@ -364,7 +368,7 @@ MANDARIN = language_of(
         (
             Kind.NUMBER,
             r"(\d)([kKwW])(\d)(?![A-Za-z\d])",
-            lambda m: f"{SPEECH.twos(m[1])}{'千' if m[2] in 'kK' else '万'}{chinese(int(m[3]))}",
+            lambda m: f"{LEXIS.twos(m[1])}{'千' if m[2] in 'kK' else '万'}{chinese(int(m[3]))}",
         ),
         (Kind.RANGE, rf"([1-8])[、,，]([2-9])(?=[{_MEASURES}])", _or_one_more),
         (Kind.PHONE, rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}", _emergency),
@@ -406,25 +410,25 @@ MANDARIN = language_of(
         (
             Kind.TIME,
             r"(\d{1,3})[′'](\d{1,2})(?:[″\"]|'')",
-            lambda m: f"{SPEECH.twos(m[1])}分{chinese(int(m[2]))}秒",
+            lambda m: f"{LEXIS.twos(m[1])}分{chinese(int(m[2]))}秒",
         ),
         (
             Kind.SCORE,
             rf"(\d+)[:：比](\d+){_LETTER_END}",
-            lambda m: f"{SPEECH.said(m[1])}比{SPEECH.said(m[2])}",
+            lambda m: f"{LEXIS.spoken(m[1])}比{LEXIS.spoken(m[2])}",
         ),
         (Kind.NUMBER, r"(\d{2})(?=折)", lambda m: chinese_digits(m[1])),
         (Kind.FRACTION, rf"24/7{_LETTER_END}", lambda m: "二十四小时"),
         (
             Kind.UNIT,
             r"([12])(?:米|[mM](?![23](?!\d)))(\d{1,2})(?![A-Za-z\d])",
-            lambda m: f"{SPEECH.twos(m[1])}米{chinese_digits(m[2])}",
+            lambda m: f"{LEXIS.twos(m[1])}米{chinese_digits(m[2])}",
         ),
         (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
         (
             Kind.PERCENT,
             rf"({NUMBER})\s?([百千万亿])\s?[%％]",
-            lambda m: f"百分之{SPEECH.said(SPEECH.plain(m[1]))}{m[2]}",
+            lambda m: f"百分之{LEXIS.spoken(LEXIS.plain(m[1]))}{m[2]}",
         ),
         (Kind.UNIT, r"([248])k(?=画质|屏|分辨率|视频)", lambda m: f"{chinese(int(m[1]))}K"),
         (
@@ -446,21 +450,25 @@ MANDARIN = language_of(
         (
             Kind.VERSION,
             r"[vV]\.?(\d+(?:\.\d+)*)((?:(?<=\.\d)|(?<=\.\d\d))[a-z])?(?=版)",
-            lambda m: SPEECH.points(m[1]) + (m[2] or ""),
+            lambda m: LEXIS.points(m[1]) + (m[2] or ""),
         ),
-        (Kind.NUMBER, r"[Ll][Vv]\.?\s?(\d+)(?![A-Za-z\d.])级?", lambda m: f"{SPEECH.said(m[1])}级"),
-        (Kind.NUMBER, r"[Nn][Oo]\.\s?(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
-        (Kind.NUMBER, r"(KDA?|ADR)\s?(\d+\.\d+)(?![\w.])", lambda m: f"{m[1]}{SPEECH.said(m[2])}"),
+        (Kind.NUMBER, r"[Ll][Vv]\.?\s?(\d+)(?![A-Za-z\d.])级?", lambda m: f"{LEXIS.spoken(m[1])}级"),
+        (Kind.NUMBER, r"[Nn][Oo]\.\s?(\d+)", lambda m: f"第{LEXIS.spoken(m[1])}"),
+        (Kind.NUMBER, r"(KDA?|ADR)\s?(\d+\.\d+)(?![\w.])", lambda m: f"{m[1]}{LEXIS.spoken(m[2])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
-        (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{SPEECH.said(m[1])}"),
+        (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{LEXIS.spoken(m[1])}"),
     ),
     signs=(
         (Kind.SIGN, r"\^2(?!\d)", lambda m: "平方"),
         (Kind.SIGN, r"\^3(?!\d)", lambda m: "立方"),
-        (Kind.SIGN, r"(?<=\d)\^(\d+)", lambda m: f"的{SPEECH.said(m[1])}次方"),
-        (Kind.RANGE, rf"第(\d+)(?:{DASH}|到)(\d+)", lambda m: f"第{SPEECH.said(m[1])}到{SPEECH.said(m[2])}"),
-        (Kind.NUMBER, r"第(\d+)", lambda m: f"第{SPEECH.said(m[1])}"),
+        (Kind.SIGN, r"(?<=\d)\^(\d+)", lambda m: f"的{LEXIS.spoken(m[1])}次方"),
+        (
+            Kind.RANGE,
+            rf"第(\d+)(?:{DASH}|到)(\d+)",
+            lambda m: f"第{LEXIS.spoken(m[1])}到{LEXIS.spoken(m[2])}",
+        ),
+        (Kind.NUMBER, r"第(\d+)", lambda m: f"第{LEXIS.spoken(m[1])}"),
         (Kind.SIGN, r"(?:(?<=\d)|(?<=\d ))[-−]\s?(?=\d+\s?=)", lambda m: "减"),
         (Kind.RANGE, r"(?<=[:：]\d\d)[-–—~～](?=\s?\d{1,2}[:：]\d\d)", lambda m: "到"),
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis
 from appliance.text.spans import Kind
 
 _SMALL = str.split(
@@ -62,8 +62,8 @@ def ordinal(number: int, gender: str = "") -> str:
 
 
 def _ordinal(match: re.Match[str]) -> str:
-    if match[2] == "º" and SPEECH.is_weather(match):
-        return SPEECH.in_unit(match[1], "°")
+    if match[2] == "º" and LEXIS.is_weather(match):
+        return LEXIS.in_unit(match[1], "°")
     return ordinal(int(match[1]), "f" if match[2] in "ªa" else "")
 
 
@@ -78,7 +78,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
 
 
 _WEEKDAYS = {2: "segunda", 3: "terça", 4: "quarta", 5: "quinta", 6: "sexta"}
-SPEECH = Lexis(
+LEXIS = Lexis(
     code="pt",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -192,26 +192,26 @@ SPEECH = Lexis(
     """,
 )
 PORTUGUESE = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.NUMBER, r"(?i)([2-6])(?:[aª][\s-]|-)feira(?!\w)", lambda m: f"{_WEEKDAYS[int(m[1])]}-feira"),
         (Kind.NUMBER, r"(?i)([48])as(?=\sde\sfinal)", lambda m: "quartas" if m[1] == "4" else "oitavas"),
         (Kind.TIME, r"1/2\s?(?:h|horas?)(?!\w)", lambda m: "meia hora"),
         (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", _ordinal),
         (Kind.NUMBER, r"(\d{1,2})([ao])(?=\s[^\W\d_]{3})", _ordinal),
-        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", LEXIS.numbered),
         (Kind.SCORE, r"(\d{1,2})x(\d{1,2})(?![\w.,]\d|\w)", _score),
         (
             Kind.UNIT,
             r"([12])\s?m\s?(\d\d)(?!\w)",
-            lambda m: f"{SPEECH.in_unit(m[1], 'm')} e {cardinal(int(m[2]))}",
+            lambda m: f"{LEXIS.in_unit(m[1], 'm')} e {cardinal(int(m[2]))}",
         ),
-        (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: SPEECH.grouped(m[0])),
+        (Kind.PHONE, r"\d{2}\s?\d{4,5}-\d{4}(?!\d)", lambda m: LEXIS.grouped(m[0])),
     ),
     words=(
         (Kind.SIGN, r"(?i)n[º°.]\s?(?=\d)", lambda m: "número "),
         (Kind.WORD, r"([pcs])/\s?(?=[a-zà-ú])", lambda m: {"p": "para ", "c": "com ", "s": "sem "}[m[1]]),
-        (Kind.EMOTICON, r"s2(?!\w)", lambda m: SPEECH.heart),
+        (Kind.EMOTICON, r"s2(?!\w)", lambda m: LEXIS.heart),
         (Kind.WORD, r"S\.\s(?=[A-ZÁÂÉÍÓÚ])", lambda m: "São "),
         (Kind.SCORE, r"[xX]1(?![\w.,]*\d|\w)", lambda m: "xis um"),
     ),

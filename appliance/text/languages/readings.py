@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from appliance.text.languages import quantity
+from appliance.text.languages.lexis import Amount, Lexis, Noun, as_noun, as_rows
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.plain import SMALL
 from appliance.text.languages.quantity import CURRENCY, DASH
-from appliance.text.languages.spoken import Amount, Lexis, Noun, as_noun, as_rows
 from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Language, Readings, Say, Table, before
 
@@ -48,7 +48,7 @@ _SEATS = (
 _SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})(?<!mil)(?<!mila)\.)?"
 """Full stop of Mio. and тыс., which is no sentence's; mil is a whole word."""
 _TIME_END = rf"(?:(?i:(?<=min)|(?<=std)|(?<=sec)|(?<=sek)|(?<=seg)|(?<=мин)|(?<=сек))\.(?=\s[\d{SMALL}]))?"
-"""Likewise of 1 Std. 30 Min."""
+"""Full stop of 1 Std. 30 Min., which ends no sentence either."""
 _NUMERAL = r"X{0,3}(?:IX|IV|V?I{0,3})"
 _ROMAN = rf"(?=[IVX]{{2}}){_NUMERAL}"
 _ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
@@ -71,44 +71,44 @@ _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб 
 """Units whose rates are named without a number too: in km/h."""
 
 
-def language_of(speech: Lexis, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
-    """With readings of its own, which come before the common ones."""
-    reader = _CommonReadings(speech)
-    said = [f"{speech.joint}{word}{speech.joint}" for word in speech.signs.split("|")]
+def language_of(lexis: Lexis, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
+    """Language of a lexis; its tables have precedence over the common readings."""
+    reader = _CommonReadings(lexis)
+    said = [f"{lexis.joint}{word}{lexis.joint}" for word in lexis.signs.split("|")]
     table: Table = [(Kind.SIGN, p, _always(word)) for p, word in zip(SIGNS, said, strict=True)]
     limits: Table = [
         (
             Kind.SIGN,
-            rf"(?<!{speech.letter})(?<![\d_)<>]){sign}(?=[.,]?\d)",
-            _always(f"{speech.joint}{words}{speech.joint}"),
+            rf"(?<!{lexis.letter})(?<![\d_)<>]){sign}(?=[.,]?\d)",
+            _always(f"{lexis.joint}{words}{lexis.joint}"),
         )
-        for sign, words in zip("<>", filter(None, speech.limits.split("|")), strict=False)
+        for sign, words in zip("<>", filter(None, lexis.limits.split("|")), strict=False)
     ]
     return Language(
-        code=speech.code,
-        link=speech.link,
-        mail=speech.mail,
-        listing=speech.listing,
-        comma=speech.comma,
-        point=speech.ending or speech.dot,
-        digit=lambda character: f"{speech.joint}{speech.digits(character)}{speech.joint}",
-        number=lambda n, is_ordinal: speech.ordinal(int(n), "") if is_ordinal else speech.said(n),
+        code=lexis.code,
+        link=lexis.link,
+        mail=lexis.mail,
+        listing=lexis.listing,
+        comma=lexis.comma,
+        point=lexis.ending or lexis.dot,
+        digit=lambda character: f"{lexis.joint}{lexis.digits(character)}{lexis.joint}",
+        number=lambda n, is_ordinal: lexis.ordinal(int(n), "") if is_ordinal else lexis.spoken(n),
         numbers=Readings([*numbers, *reader.numbers()]),
         words=Readings([*words, *reader.words()]),
         signs=Readings([*signs, *reader.signs(), *limits, *table]),
-        capitals=speech.capitals,
-        scripts=speech.scripts,
-        abbreviations=frozenset(_rows_of(speech.abbreviations)),
-        heart=speech.heart,
-        alone={**dict(zip("&+=%×÷", said, strict=False)), **speech.symbols},
-        sample=speech.sample,
-        stretched=speech.stretched,
+        capitals=lexis.capitals,
+        scripts=lexis.scripts,
+        abbreviations=frozenset(_rows_of(lexis.abbreviations)),
+        heart=lexis.heart,
+        alone={**dict(zip("&+=%×÷", said, strict=False)), **lexis.symbols},
+        sample=lexis.sample,
+        stretched=lexis.stretched,
     )
 
 
-def number_table(speech: Lexis) -> Table:
+def number_table(lexis: Lexis) -> Table:
     """The common readings of numbers."""
-    return _CommonReadings(speech).numbers()
+    return _CommonReadings(lexis).numbers()
 
 
 def _short_months(names: Sequence[str]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def _short_months(names: Sequence[str]) -> dict[str, str]:
 
 
 def _stopped(short: str) -> str:
-    """Pattern of a short noun, whose full stop may be left out if it is not written with one."""
+    """Pattern of a short noun; its full stop is optional unless the lexis has it."""
     return re.escape(short) if short.endswith(".") else rf"{re.escape(short)}\.?"
 
 
@@ -143,35 +143,35 @@ def _rows_of(abbreviations: str) -> dict[str, str]:
 class _CommonReadings:
     """The common readings of a language."""
 
-    def __init__(self, speech: Lexis) -> None:
-        self._s = speech
-        self._names = {sign.lower(): as_noun(rest) for sign, rest in as_rows(speech.units).items()}
-        self._cased = {sign: as_noun(rest) for sign, rest in as_rows(speech.cased).items()}
-        self._rates = as_rows(speech.per)
+    def __init__(self, lexis: Lexis) -> None:
+        self._s = lexis
+        self._names = {sign.lower(): as_noun(rest) for sign, rest in as_rows(lexis.units).items()}
+        self._cased = {sign: as_noun(rest) for sign, rest in as_rows(lexis.cased).items()}
+        self._rates = as_rows(lexis.per)
         self._currencies = {
             sign: (as_noun(main), as_noun(cent) if cent.strip() else None)
-            for sign, rest in as_rows(speech.currencies).items()
+            for sign, rest in as_rows(lexis.currencies).items()
             for main, _, cent in (rest.partition("|"),)
         }
         self._codes = [sign for sign in self._currencies if re.fullmatch("[A-Z]{3}", sign)]
         """Currencies that may come before the number too: EUR 5."""
         self._scales = {
             sign: (int(power or 0), as_noun(noun) if noun else None)
-            for sign, rest in as_rows(speech.scales).items()
+            for sign, rest in as_rows(lexis.scales).items()
             for power, noun in re.findall(r"^(\d*) ?(.*)$", rest)
-        } | {sign: (1_000, None) for sign in speech.thousands.split()}
-        is_shortened = speech.scripts[0] in ("LATIN", "CYRILLIC")
-        self._short_months = _short_months(speech.months.split()) if is_shortened else {}
-        group, point = ("." if speech.decimal == "," else ","), re.escape(speech.decimal)
+        } | {sign: (1_000, None) for sign in lexis.thousands.split()}
+        is_shortened = lexis.scripts[0] in ("LATIN", "CYRILLIC")
+        self._short_months = _short_months(lexis.months.split()) if is_shortened else {}
+        group, point = ("." if lexis.decimal == "," else ","), re.escape(lexis.decimal)
         first = r"(?![0٠०])\d{1,3}"
-        self._number = speech.number or (
+        self._number = lexis.number or (
             rf"(?:{first}(?:[{group}٬]\d{{2,3}})*[{group}٬]\d{{3}}(?:[{point}٫]\d+)?(?!\d)"
             rf"|{first}(?: \d{{3}})+(?:{point}\d+)?(?!\d)|{first}(?:['’]\d{{3}})+(?:[.,]\d+)?(?!\d)"
             rf"|{first}(?:{point}\d{{3}})+[{group}]\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
         )
-        self._end = rf"(?!{speech.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
-        self._sign = rf"(?P<sign>(?<![{speech.unsigned}])[-−+])?"
-        self._marks = "." if speech.number else ".,"
+        self._end = rf"(?!{lexis.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
+        self._sign = rf"(?P<sign>(?<![{lexis.unsigned}])[-−+])?"
+        self._marks = "." if lexis.number else ".,"
 
     # Patterns.
 
@@ -267,7 +267,7 @@ class _CommonReadings:
             (
                 Kind.UNIT,
                 rf"(?<![{s.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
-                lambda m: s.signed(m, s.joint.join((s.said(m[2]), s.letters(m[3])))),
+                lambda m: s.signed(m, s.joint.join((s.spoken(m[2]), s.letters(m[3])))),
             ),
             (
                 Kind.NUMBER,
@@ -331,7 +331,7 @@ class _CommonReadings:
             (
                 Kind.SIGN,
                 rf"[xX](\d+){self._end}",
-                lambda m: f"{s.signs.split('|')[4]}{s.joint}{s.said(s.plain(m[1]))}",
+                lambda m: f"{s.signs.split('|')[4]}{s.joint}{s.spoken(s.plain(m[1]))}",
             ),
             (
                 Kind.CODE,
@@ -346,7 +346,7 @@ class _CommonReadings:
             (
                 Kind.NUMBER,
                 rf"#(\d+){self._end}",
-                lambda m: f"{s.number_sign}{s.joint}{s.said(s.plain(m[1]))}",
+                lambda m: f"{s.number_sign}{s.joint}{s.spoken(s.plain(m[1]))}",
             ),
             (Kind.SIGN, r"#+|={3,}", _always(" ")),
             (Kind.SIGN, r"(?<!\w)['’](?=\d\d(?!\d))", _always("")),  # anni '90
@@ -380,12 +380,12 @@ class _CommonReadings:
 
     def _between(self, word: str) -> Callable[[re.Match[str]], str]:
         s = self._s
-        return lambda m: s.between(s.said(s.plain(m[1])), word, s.said(s.plain(m[2])))
+        return lambda m: s.between(s.spoken(s.plain(m[1])), word, s.spoken(s.plain(m[2])))
 
     def _versus(self, match: re.Match[str]) -> str:
         """1v1"""
         s = self._s
-        return s.between(s.said(s.plain(match[1])), s.versus or match[2], s.said(s.plain(match[3])))
+        return s.between(s.spoken(s.plain(match[1])), s.versus or match[2], s.spoken(s.plain(match[3])))
 
     def _rate(self, match: re.Match[str]) -> str | None:
         """The part of a rate after its number: /s, and any word after money."""
@@ -412,7 +412,7 @@ class _CommonReadings:
 
     def _score(self, match: re.Match[str]) -> str:
         """7-2-11, 4-2-3-1"""
-        said = (self._s.said(self._s.plain(part)) for part in re.findall(r"\d+", match[0]))
+        said = (self._s.spoken(self._s.plain(part)) for part in re.findall(r"\d+", match[0]))
         return (self._s.joint or self._s.comma).join(said)
 
     def _clock_with_seconds(self, match: re.Match[str]) -> str | None:
@@ -509,7 +509,7 @@ class _CommonReadings:
         return self._named(parts) if len(parts) > 1 else None
 
     def _named(self, parts: Mapping[str, str]) -> str | None:
-        """Numbers with the nouns of their units; those of zero are left out."""
+        """Numbers with the nouns of their units, without zeros."""
         numbers = {unit: str(int(value)) for unit, value in parts.items()}
         named = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
         if not named.keys() <= self._names.keys():
@@ -543,21 +543,21 @@ class _CommonReadings:
         if found := s.fractions.get((a, b)):
             return found
         if quantity.is_rating(a, b):
-            return s.joint.join((s.said(a), s.out_of, s.said(b)))
-        said = (s.joint or s.comma).join(s.said(s.plain(part)) for part in (a, *b.split("/")))
+            return s.joint.join((s.spoken(a), s.out_of, s.spoken(b)))
+        said = (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in (a, *b.split("/")))
         return (Kind.SCORE, said) if "/" in b else said
 
     def _list(self, match: re.Match[str]) -> str:
-        return self._s.comma.join(self._s.said(part) for part in match[0].split(","))
+        return self._s.comma.join(self._s.spoken(part) for part in match[0].split(","))
 
     def _weekdays(self, names: Mapping[str, str]) -> Say:
-        def said(match: re.Match[str]) -> str | None:
+        def read(match: re.Match[str]) -> str | None:
             if match[1] == match[2]:
                 return None  # so-so
             first, last = (names[match[group].lower()].partition("|") for group in (1, 2))
             return self._s.day_range.format(first[0], last[2] or last[0])
 
-        return said
+        return read
 
     def _title(self, match: re.Match[str]) -> str:
         """GTA VI, FFX"""
@@ -598,14 +598,14 @@ class _CommonReadings:
         if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
             return None
         parts = re.findall(r"[A-Za-z]+|\d", letters)
-        said = (s.said(part) if part.isdigit() else s.letters(part) for part in parts)
-        return s.joint.join((s.said(match[1]), *said))
+        said = (s.spoken(part) if part.isdigit() else s.letters(part) for part in parts)
+        return s.joint.join((s.spoken(match[1]), *said))
 
     def _code(self, match: re.Match[str]) -> str:
         s, said = self._s, []
         for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+|_+", match[0]):
             if "," in part or (s.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()):
-                said.append(s.said(s.plain(part)))
+                said.append(s.spoken(s.plain(part)))
             elif "." in part:
                 said.append(s.points(part))
             elif part[0].isdigit():
@@ -646,7 +646,7 @@ class _CommonReadings:
         return s.between(s.signed(match, first), s.score if is_score else s.to, second)
 
     def _read(self, match: re.Match[str], suffix: str = "") -> Amount | None:
-        """None for a letter that is no unit: 5G, 4K."""
+        """Amount of a match; None if its letter is no unit: 5G, 4K."""
         groups = match.groupdict()
         unit = groups[f"unit{suffix}"] or ""
         number, scale = self._s.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
@@ -681,7 +681,7 @@ class _CommonReadings:
         return Kind.UNIT if self._nouns(read.sign)[0] and not self._money(read.sign) else Kind.MONEY
 
     def _amount(self, read: Amount, gender: str) -> str:
-        """`gender`: of the word after it, if it has no noun of its own."""
+        """Words of an amount. `gender`: the next word's, for an amount without a noun."""
         s, number = self._s, read.number
         noun, cent = self._nouns(read.sign)
         if self._money(read.sign):
@@ -700,13 +700,13 @@ class _CommonReadings:
             elif whole == "0":
                 return s.counted(small, cent)
             else:
-                named = s.said(small, cent.gender if "{cent}" in s.cents else "")
+                named = s.spoken(small, cent.gender if "{cent}" in s.cents else "")
                 form = cent.forms[min(s.form(small), len(cent.forms) - 1)]
                 return s.counted(whole, noun) + s.cents.format(named, cent=form)
         if noun is None:
-            return s.said(number, gender)
+            return s.spoken(number, gender)
         if s.of and number.isdigit() and int(number) and int(number) % 1_000_000 == 0:
-            return f"{s.said(number)} {self._of(noun)}"
+            return f"{s.spoken(number)} {self._of(noun)}"
         return s.counted(number, noun)
 
     def _of(self, noun: Noun | None) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from appliance.text.languages.lexis import Lexis, as_noun, as_rows
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.readings import language_of, number_table
-from appliance.text.languages.spoken import Lexis, as_noun
 from appliance.text.spans import Kind, Say, before
 
 _SMALL = str.split(
@@ -29,26 +29,11 @@ _OF_GENDER = {
     ("два", "f"): "две",
     ("два", "a"): "две",
 }
-_GENITIVES = {
-    "ноль": "ноля",
-    "один": "одного",
-    "одно": "одного",
-    "одна": "одной",
-    "одну": "одной",
-    "два": "двух",
-    "две": "двух",
-    "три": "трёх",
-    "четыре": "четырёх",
-    "восемь": "восьми",
-    "сорок": "сорока",
-    "девяносто": "девяноста",
-    "сто": "ста",
-    "двести": "двухсот",
-    "триста": "трёхсот",
-    "четыреста": "четырёхсот",
-    "тысяча": "тысячи",
-    "тысячи": "тысяч",
-} | {many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)}
+_GENITIVES = as_rows(
+    "ноль ноля; один одного; одно одного; одна одной; одну одной; два двух; две двух; три трёх"
+    "; четыре четырёх; восемь восьми; сорок сорока; девяносто девяноста; сто ста; двести двухсот"
+    "; триста трёхсот; четыреста четырёхсот; тысяча тысячи; тысячи тысяч"
+) | {many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)}
 _ORDINALS = {
     number: re.sub("ь$", "", word)
     for number, word in [*enumerate(_SMALL), *((10 * n, _TENS[n]) for n in (2, 3))]
@@ -198,7 +183,7 @@ class _Russian(Lexis):
         return f"{first}-{second}" if word == "-" else super().between(first, word, second)
 
     def followed(self, match: re.Match[str]) -> str:
-        """One goes by the noun's singular, two by its genitive."""
+        """Gender of one by the singular of the noun, of two by its genitive."""
         after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() :].lower())
         if not after or re.fullmatch(self.no_noun, after[1]) or _LABEL.search(before(match)):
             return ""
@@ -218,7 +203,7 @@ _LABEL = re.compile(
     r"(?i)(?<!\w)(?:уровень|уровня|уровне|лвл|номер|топ|часть|сезон|серия|раунд|карта|фаза|эпизод|версия|глава"
     r"|акт|вариант|пункт|шаг|день|игра|№)\s?$"
 )
-SPEECH = _Russian(
+LEXIS = _Russian(
     code="ru",
     scripts=("CYRILLIC",),
     cardinal=cardinal,
@@ -344,7 +329,7 @@ SPEECH = _Russian(
     """,
 )
 _IN_GENITIVE = replace(
-    SPEECH,
+    LEXIS,
     genitive=True,
     form=genitive_form,
     cardinal=lambda number, gender: genitive(cardinal(number, gender)),
@@ -353,11 +338,11 @@ _IN_GENITIVE = replace(
 
 
 def _in_case(say: Say) -> Say:
-    """Words in the case of the preposition before or of the noun after; None in the nominative."""
+    """Put words into the case of the preposition before, or of the noun after; None: nominative."""
 
-    def said(match: re.Match[str]) -> str | tuple[Kind, str] | None:
+    def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
         noun, number = _PLURAL.match(match.string, match.end()), match.groupdict().get("number") or ""
-        if number and form(SPEECH.plain(number)) == 0:
+        if number and form(LEXIS.plain(number)) == 0:
             noun = None
         is_to = match[0].isdigit() and bool(_TO.search(before(match)))
         is_since = _FROM.search(before(match)) and _HOURS.match(match.string, match.end())
@@ -365,7 +350,7 @@ def _in_case(say: Say) -> Say:
         ending = noun["case"][-1] if noun else "м" if is_to else ""
         return _oblique(words, ending) if isinstance(words, str) and ending in _OBLIQUE else words
 
-    return said
+    return read
 
 
 def _oblique(words: str, ending: str) -> str:
@@ -400,7 +385,7 @@ def _short_day(match: re.Match[str]) -> str | None:
 
 
 def _moment(hour: str, minute: str) -> str:
-    """In the genitive."""
+    """Time of day in the genitive."""
     minutes = (
         f"{'ноля ' if 0 < int(minute) < 10 else ''}{genitive(cardinal(int(minute)))}" if int(minute) else ""
     )
@@ -439,12 +424,12 @@ def _short_century(match: re.Match[str]) -> str:
 
 def _hours_minutes(match: re.Match[str]) -> str:
     """1ч 30м"""
-    return f"{SPEECH.in_unit(match[1], 'ч')} {SPEECH.in_unit(match[2], 'мин')}"
+    return f"{LEXIS.in_unit(match[1], 'ч')} {LEXIS.in_unit(match[2], 'мин')}"
 
 
 def _thousand_roubles(match: re.Match[str]) -> str:
     """5 т.р."""
-    return SPEECH.counted(f"{match[1]}000", as_noun("рубль/рубля/рублей"))
+    return LEXIS.counted(f"{match[1]}000", as_noun("рубль/рубля/рублей"))
 
 
 def _year_of_era(match: re.Match[str]) -> str:
@@ -487,7 +472,7 @@ def _year(match: re.Match[str]) -> str | None:
 
 
 def _written_year(match: re.Match[str]) -> str | None:
-    """24.12.2026 г.: the word is said with the date."""
+    """24.12.2026 г.: the date has the word already."""
     is_dated = re.search(r"\d[-./]\d{1,2}[-./]\d{2,4}\s?$", before(match))
     return (
         ("." if match[0][-1] == "." and not match.string[match.end() :].strip() else "") if is_dated else None
@@ -527,8 +512,8 @@ def _suffixed(match: re.Match[str]) -> str | None:
 
 
 def _out_of(match: re.Match[str]) -> str | None:
-    whole, most = SPEECH.plain(match[1]), match[2]
-    return f"{SPEECH.said(whole)} из {genitive(cardinal(int(most)))}" if is_rating(whole, most) else None
+    whole, most = LEXIS.plain(match[1]), match[2]
+    return f"{LEXIS.spoken(whole)} из {genitive(cardinal(int(most)))}" if is_rating(whole, most) else None
 
 
 def _full_stop(match: re.Match[str]) -> str | None:
@@ -549,7 +534,7 @@ _CARDS = dict(
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
 RUSSIAN = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (Kind.TIME, r"(\d{1,2}):([0-5]\d)\s?[-–—]\s?(\d{1,2}):([0-5]\d)(?![\d:])", _hours),
         (Kind.TIME, r"(\d{1,2}):([0-5]\d)(?![\d:])", _clock_in_case),
@@ -570,7 +555,11 @@ RUSSIAN = language_of(
             _suffixed,
         ),
         (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(5|10|20|100){_ENDS}", _out_of),
-        (Kind.SIGN, rf"(\d+)\s?[xх]\s?(\d+){_ENDS}", lambda m: f"{SPEECH.said(m[1])} на {SPEECH.said(m[2])}"),
+        (
+            Kind.SIGN,
+            rf"(\d+)\s?[xх]\s?(\d+){_ENDS}",
+            lambda m: f"{LEXIS.spoken(m[1])} на {LEXIS.spoken(m[2])}",
+        ),
         (Kind.RANGE, r"(\d{1,3})[-–](\d{1,3})(?=\s([а-яё]+))", _places),
         (Kind.NUMBER, r"([1-9]|1\d|2[01])\sв\.(?!\s?\w)", _short_century),
         (Kind.TIME, r"(\d+)\s?ч\s?(\d+)\s?м(?:ин)?(?!\w)", _hours_minutes),
@@ -578,18 +567,18 @@ RUSSIAN = language_of(
         (
             Kind.UNIT,
             r"(\d+(?:[.,]\d+)?)\s?кв\.\s?м(?!\w)",
-            lambda m: SPEECH.in_unit(SPEECH.plain(m[1]), "кв.м"),
+            lambda m: LEXIS.in_unit(LEXIS.plain(m[1]), "кв.м"),
         ),
         (Kind.NUMBER, r"(10|[2-9])-к(а|у|и|е|ой)(?!\w)", lambda m: _CARDS[int(m[1])] + m[2]),
         (Kind.NUMBER, r"(\d{1,3})(?=\s([а-яё]+))", _place),
-        (Kind.NUMBER, r"(\d+)(?=\s[кКkKмМxXхХ]\s)", lambda m: SPEECH.said(m[1])),
+        (Kind.NUMBER, r"(\d+)(?=\s[кКkKмМxXхХ]\s)", lambda m: LEXIS.spoken(m[1])),
         *((kind, pattern, _in_case(say)) for kind, pattern, say in number_table(_IN_GENITIVE)),
     ),
     words=(
         (Kind.ROMAN, r"([IVX]{1,6})(?=\sвек(а|у|ом|е|ов|ах|)(?!\w))", _century),
         (Kind.ROMAN, r"([IVX]{1,6})\sв\.", _short_century),
         (Kind.WORD, r"г(?:\.|ода?)?(?!\w)", _written_year),
-        (Kind.SIGN, rf"[xXхХ](\d+){_ENDS}", lambda m: f"икс {SPEECH.said(m[1])}"),
+        (Kind.SIGN, rf"[xXхХ](\d+){_ENDS}", lambda m: f"икс {LEXIS.spoken(m[1])}"),
         (Kind.WORD, r"(?i)г-(н|жа)(?!\w)", lambda m: "господин" if m[1] in "нН" else "госпожа"),
         (Kind.WORD, r"(д|кв)\.\s?(?=\d)", lambda m: "дом " if m[1] == "д" else "квартира "),
         (Kind.WORD, r"(?i)(?:по\s)?мск(?!\w)", lambda m: "по Москве"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.lexis import Lexis, as_noun
 from appliance.text.languages.readings import language_of
-from appliance.text.languages.spoken import Lexis, as_noun
 from appliance.text.spans import Kind, before
 
 _SMALL = str.split(
@@ -68,12 +68,12 @@ def _one(ones: int) -> str:
 
 def _ordinal(match: re.Match[str]) -> str:
     ending = match[2].lower()
-    if ending == "º" and SPEECH.is_weather(match):
-        return SPEECH.in_unit(match[1], "°")
+    if ending == "º" and LEXIS.is_weather(match):
+        return LEXIS.in_unit(match[1], "°")
     gender = (
         "f" if ending in ("ª", "ra", "da", "ta", "ma", "va", "na", "a") else "m" if ending == "er" else ""
     )
-    return ordinal(int(match[1]), gender or ("m" if SPEECH.followed(match) else ""))
+    return ordinal(int(match[1]), gender or ("m" if LEXIS.followed(match) else ""))
 
 
 def _decade(match: re.Match[str]) -> str | None:
@@ -88,8 +88,8 @@ def _one_o_clock(match: re.Match[str]) -> str | None:
 
 def _soles(match: re.Match[str]) -> str:
     """S/ 20"""
-    soles = SPEECH.counted(match[1].replace(",", ""), as_noun("sol/es"))
-    return soles + (SPEECH.cents.format(cardinal(int(match[2]))) if match[2] and int(match[2]) else "")
+    soles = LEXIS.counted(match[1].replace(",", ""), as_noun("sol/es"))
+    return soles + (LEXIS.cents.format(cardinal(int(match[2]))) if match[2] and int(match[2]) else "")
 
 
 def clock(hour: int, minute: int, marked: bool) -> str:
@@ -101,7 +101,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
     return f"{words} {'cero ' if minute < 10 else ''}{cardinal(minute)}"
 
 
-SPEECH = Lexis(
+LEXIS = Lexis(
     code="es",
     cardinal=cardinal,
     ordinal=ordinal,
@@ -217,7 +217,7 @@ SPEECH = Lexis(
     """,
 )
 SPANISH = language_of(
-    SPEECH,
+    LEXIS,
     numbers=(
         (
             Kind.NUMBER,
@@ -230,8 +230,8 @@ SPANISH = language_of(
             _ordinal,
         ),
         (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", _decade),
-        (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: SPEECH.grouped(m[0])),
-        (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", SPEECH.numbered),
+        (Kind.PHONE, r"[67]\d\d \d{3} \d{3}(?!\s?[\w€$£%])", lambda m: LEXIS.grouped(m[0])),
+        (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", LEXIS.numbered),
         (Kind.TIME, r"1(?::00)?(?=\s(?:de la (?:tarde|mañana|madrugada)))", lambda m: "una"),
         (Kind.TIME, r"1/2\s?(?:h|horas?)(?!\w)", lambda m: "media hora"),
         (Kind.TIME, r"1(?![\w:.,/-]|\s[^\W\d_])", _one_o_clock),

@@ -6,7 +6,7 @@ import re
 
 from appliance.config import TextConfig
 from appliance.text.chat.chat import PICTURE, rewrite, unnamed
-from appliance.text.chat.found import THOUGHTS
+from appliance.text.chat.finders import THOUGHTS
 from appliance.text.chat.line import Languages
 from appliance.text.chat.marks import Marks
 from appliance.text.chat.rewrite import Rewriting
@@ -25,7 +25,7 @@ MOST_REFUSED = 6
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f🏻-🏿]|\u200d{PICTURE}?)*$)")
-"""Tag of thoughts; at the end also what may become one, or another emoji."""
+"""Tag of thoughts; at the end also the start of a tag, or of an emoji."""
 _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
 )
@@ -112,6 +112,10 @@ class TextSplitter:
         self._refused.clear()
         return piece
 
+    def fit(self, budgets: Budgets) -> None:
+        """Cut the pieces after the first by other budgets."""
+        self._budgets, self._limit = budgets, budgets.largest
+
     def rest(self) -> str:
         """Rest at the end of the input; a thought that has not ended is dropped."""
         rest = self._text + ("" if self._thought else unnamed(self._tag, self._named))
@@ -132,8 +136,8 @@ class TextSplitter:
 
         # White space completes a clause as any following character would.
         whole = f"{text[:most]}." if text[most - 1 : most].isspace() else text[: most + 1]
-        found = breaks(whole, self._codes, Rank.IDEOGRAPH)
-        ends = [at for at in found if at.end <= most and len(text[: at.end].encode()) >= budgets.minimum]
+        cuts = breaks(whole, self._codes, Rank.IDEOGRAPH)
+        ends = [at for at in cuts if at.end <= most and len(text[: at.end].encode()) >= budgets.minimum]
         for at in (ends := sorted(ends, key=preference)):
             is_best = preference(at)[0] == 0
             if not (is_best or is_full or (self._is_first and at.rank >= Rank.SPACE)):

@@ -34,11 +34,11 @@ def chunk_text(text: str, max_bytes: int) -> list[str]:
     chunks: list[str] = []
     chunk = ""
     for sentence in filter(None, _UPSTREAM_BREAK.split(text)):
-        if _bytes(chunk) + _bytes(sentence) > max_bytes:
+        if size_of(chunk) + size_of(sentence) > max_bytes:
             if chunk:
                 chunks.append(chunk.strip())
             chunk = ""
-        chunk += sentence + " " if _bytes(sentence[-1]) == 1 else sentence
+        chunk += sentence + " " if size_of(sentence[-1]) == 1 else sentence
     if chunk:
         chunks.append(chunk.strip())
     return chunks
@@ -101,7 +101,7 @@ def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
     """Pieces of at most `most` bytes; only white space is lost."""
-    if _bytes(text) <= most:
+    if size_of(text) <= most:
         return [text] if text else []
     places = Places(text, languages)
     pieces, start = [], 0
@@ -136,7 +136,7 @@ class Places:
         self._text = text
         self._breaks = [*breaks(text, languages), Break(len(text), len(text), Rank.SENTENCE)]
         self._ends = [at.end for at in self._breaks]
-        self._sizes = [*itertools.accumulate(map(_bytes, text), initial=0)]
+        self._sizes = [*itertools.accumulate(map(size_of, text), initial=0)]
 
     def size(self, start: int, end: int = -1) -> int:
         """Bytes of a piece; -1: to the end of the text."""
@@ -244,7 +244,7 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
 
 def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER) -> Iterator[Break]:
     """Places to cut `text` at, in order, each with its best rank; `least` or more."""
-    found: dict[int, Break] = {}
+    cuts: dict[int, Break] = {}
     for place in range(1, 0 if least and text.isascii() else len(text)):
         rank_between = _rank_between(text[place - 1], text[place])
         if (
@@ -252,16 +252,16 @@ def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER
             and rank_between >= least
             and text[place + 1 : place + 2] not in _SILENCED
         ):
-            found[place] = Break(place, place, rank_between)
+            cuts[place] = Break(place, place, rank_between)
     for rank, pattern in reversed(_PUNCTUATION):
         for match in pattern.finditer(text):
             end = match.start() + len(match[0].rstrip())
-            found[match.end()] = Break(end, match.end(), rank)
+            cuts[match.end()] = Break(end, match.end(), rank)
     wholes = [m.span() for pattern in (_WHOLE, _abbreviated(languages)) for m in pattern.finditer(text)]
     ahead = iter([*sorted(wholes), (len(text), len(text) + 1)])
     begin, end = next(ahead)
-    for place in sorted(found):
-        cut = found[place]
+    for place in sorted(cuts):
+        cut = cuts[place]
         while end <= cut.end:
             begin, end = next(ahead)
         if begin >= cut.next and cut.next < len(text):
@@ -275,7 +275,7 @@ _SKIN_TONES = "🏻🏼🏽🏾🏿"
 _LEADING = "เแโใไເແໂໃໄ"
 """Vowels of Thai and Lao that are written before their consonant: a syllable begins."""
 _FOLLOWING = "ะาำๅฯๆะາຳຽໆຯ"
-"""Letters of Thai and Lao that belong to what is before them."""
+"""Letters of Thai and Lao that belong to the letter before them."""
 _CLOSING = "ะำะຳๆ"
 """Letters of _FOLLOWING that end a syllable."""
 _SILENCED = frozenset("์်")
@@ -285,7 +285,7 @@ _OPEN = "ัື็ັົ"
 
 
 def _rank_between(left: str, right: str) -> Rank | None:
-    """None if the characters belong together."""
+    """Rank of a cut between two characters; None if they belong together."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
     if left.isascii() and right.isascii():
@@ -301,7 +301,7 @@ def _rank_between(left: str, right: str) -> Rank | None:
 
 
 def _is_joined(left: str, right: str) -> bool:
-    """True within a letter with its marks, a conjunct, an emoji, and where a vowel needs what follows it."""
+    """True within a letter with its marks, a conjunct or an emoji, and after a vowel that needs a letter."""
     return (
         unicodedata.category(right)[0] == "M"
         or right in _FOLLOWING
@@ -314,5 +314,6 @@ def _is_joined(left: str, right: str) -> bool:
     )
 
 
-def _bytes(text: str) -> int:
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
     return len(text.encode())

@@ -59,6 +59,7 @@ GROUPS = st.from_regex(r"[1-9][0-9]{0,3}(?:[-., :/][0-9]{1,4}){1,4}", fullmatch=
 @pytest.mark.parametrize("code", LANGUAGES)
 @settings(max_examples=40)
 @given(NUMBERS)
+@pytest.mark.slow
 def test_no_full_stop_stands_inside_a_number(code: str, number: str) -> None:
     said = front(code).speakable(AMONG[code].format(number)).text
     assert not re.search(r"[.。!?]", said), said

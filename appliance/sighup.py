@@ -1,6 +1,6 @@
 """SIGHUP while a program starts, whose imports alone take half a second.
 
-Its default is to end the program, and systemd takes that end for a wish.
+By default the signal ends the program, and systemd does not start it again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import signal
 
 
 def expect(command: str) -> None:
-    """Call it first: `serve` keeps a hangup until it can `answer`; the others have nothing to read again."""
+    """Hold the signal until `answer` in `serve`; ignore it in programs that read no configuration again."""
     if command == "serve":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     elif command in ("gateway", "wyoming"):
@@ -17,5 +17,5 @@ def expect(command: str) -> None:
 
 
 def answer() -> None:
-    """Let the handler have the hangup that was kept, and all that come."""
+    """Deliver the held signal, and all later ones, to the handler."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

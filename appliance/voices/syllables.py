@@ -74,7 +74,7 @@ def count_warnings(
     power = _band_power(samples, rate_hz)
     speech_s, heard = _speech_s(power), _nuclei(power)
     text = spoken(transcript, languages)
-    written, letters_per_s = syllables(text), pace.weight(text) / speech_s
+    written, letters_per_s = syllables_of(text), pace.weight(text) / speech_s
     ratio = heard / max(written, 1.0) * math.sqrt(USUAL_PACE / max(letters_per_s, 0.1))
     is_far = abs(heard - written) >= LEAST_DIFFERENCE and not BOUNDS[0] <= ratio <= BOUNDS[1]
     if not is_far and PACES[0] <= letters_per_s <= PACES[1]:
@@ -106,7 +106,7 @@ def spoken(transcript: str, languages: Sequence[str] = ()) -> str:
     return " ".join(marks.restored(part) for part, _ in marks.parts(changed.text))
 
 
-def syllables(text: str) -> float:
+def syllables_of(text: str) -> float:
     """Estimate from the spelling, in any script."""
     text = unicodedata.normalize("NFC", text.lower())
     japanese = _KANA.search(text) is not None

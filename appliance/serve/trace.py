@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,10 +104,9 @@ class Recorder(Observer):
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
         self._call = call
         now = workload.clock() if call is None else call.begun
-        order = sorted(workload.demands(now), key=workload.urgency)
-        ranks = {demand.job: rank for rank, demand in reversed(list(enumerate(order)))}
+        first = {job: workload.urgency(demands[0]) for job, demands in workload.timetable(now).items()}
         for job, since in self._waits.items():
-            reason = None if call and job in call.jobs else _reason(job, call, ranks)
+            reason = None if call and job in call.jobs else _reason(job, call, first)
             if reason != since.reason:
                 self._add_wait(job, now)
                 self._waits[job] = _Since(now, reason)
@@ -160,7 +159,8 @@ class Recorder(Observer):
             self._add_request(job, since.reason, since.time, now)
 
 
-def _reason(job: Job, call: EngineCall | None, ranks: dict[Job, int]) -> str:
+def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float, ...]]) -> str:
+    """Reason for which a job waits; `urgency` orders the jobs."""
     if job.channel.hold is not GOING:
         return APPROVAL if job.channel.unapproved else PAUSED
     if job.made:
@@ -169,7 +169,7 @@ def _reason(job: Job, call: EngineCall | None, ranks: dict[Job, int]) -> str:
         return READER
     if call is None:
         return LOOP
-    if ranks[job] < min(ranks[other] for other in call.jobs):
+    if urgency[job] < min(urgency[other] for other in call.jobs):
         if job.lane is None:
             return LANES
         if call.kind == "open":

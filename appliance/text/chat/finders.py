@@ -138,8 +138,8 @@ def _space(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _direction_tag(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
-    found = _bracketed(line, match)
-    return found if found and found[0] in (Kind.DIRECTION, Kind.PAUSE) else None
+    reading = _bracketed(line, match)
+    return reading if reading and reading[0] in (Kind.DIRECTION, Kind.PAUSE) else None
 
 
 _FACE = (
@@ -225,46 +225,46 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading], ...] = (
     ("$", Kind.MARKUP, r"\$\$", _space),
 )
 """Signs of which one must be there, kind, pattern, words, in order of precedence."""
-_FOUND = [(signs, kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
+_PATTERNS = [(signs, kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
     re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
     re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
 )
-"""Marks of emphasis and formulas are spans; what is between is read as the rest."""
+"""Marks of emphasis and formulas: the marks are spans, the text between them is read as usual."""
 
 
 @dataclass
-class _Found:
+class _Spans:
     """Spans that do not overlap."""
 
     taken: bytearray
     spans: dict[int, Span] = field(default_factory=dict)
 
-    def add(self, kind: Kind, start: int, end: int, said: str) -> None:
+    def add(self, kind: Kind, start: int, end: int, words: str) -> None:
         if end > start and not any(self.taken[start:end]):
             self.taken[start:end] = b"\1" * (end - start)
-            self.spans[start] = Span(kind, start, end, said)
+            self.spans[start] = Span(kind, start, end, words)
 
 
 def find(line: ChatLine) -> dict[int, Span]:
     text = line.text
-    found = _Found(bytearray(len(text)))
-    for signs, kind, pattern, read in _FOUND:
+    spans = _Spans(bytearray(len(text)))
+    for signs, kind, pattern, read in _PATTERNS:
         if signs and not any(sign in text for sign in signs):
             continue
         for match in pattern.finditer(text):
-            if found.taken[match.start()]:
+            if spans.taken[match.start()]:
                 continue
-            said = read(line, match)
-            if isinstance(said, str):
-                found.add(kind, *match.span(), said)
-            elif said is not None:
-                found.add(said[0], *match.span(), said[1])
+            words = read(line, match)
+            if isinstance(words, str):
+                spans.add(kind, *match.span(), words)
+            elif words is not None:
+                spans.add(words[0], *match.span(), words[1])
     for pattern in _PAIRED if any(sign in text for sign in "*_~|$") else ():
         for match in pattern.finditer(text):
-            if not (any(found.taken[slice(*match.span(1))]) or any(found.taken[slice(*match.span(3))])):
-                found.add(Kind.MARKUP, *match.span(1), "")
-                found.add(Kind.MARKUP, *match.span(3), "")
-    return found.spans
+            if not (any(spans.taken[slice(*match.span(1))]) or any(spans.taken[slice(*match.span(3))])):
+                spans.add(Kind.MARKUP, *match.span(1), "")
+                spans.add(Kind.MARKUP, *match.span(3), "")
+    return spans.spans

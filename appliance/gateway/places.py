@@ -1,0 +1,68 @@
+"""Places that callers share: of connections, requests, uploads. A caller is a token, else an address."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(eq=False)
+class Place:
+    caller: str
+    is_idle: Callable[[], bool] = lambda: False
+    """True while another caller may have it."""
+    close: Callable[[], object] = lambda: None
+
+
+class Places:
+    """One caller alone may take all places but an eighth, and of that eighth as many as are still free.
+
+    If that is not enough, the oldest idle place of whoever has most is closed.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._taken: dict[Place, None] = {}
+        """The oldest first."""
+
+    def take(self, place: Place) -> bool:
+        """False if there is none for its caller."""
+        counts = Counter(other.caller for other in self._taken)
+        free, own = self.most - len(self._taken), counts[place.caller]
+        if free <= -(-self.most // 8) and own >= free:
+            idle = [one for one in self._taken if counts[one.caller] >= own and one.is_idle()]
+            if not idle:
+                return False
+            closed = max(idle, key=lambda one: counts[one.caller])
+            self.leave(closed)
+            closed.close()
+        self._taken[place] = None
+        return True
+
+    def leave(self, place: Place) -> None:
+        self._taken.pop(place, None)
+
+
+class Connection(Place):
+    """An HTTP connection, idle while its request has no place of its own."""
+
+    def __init__(self, address: str, is_arriving: Callable[[], bool], close: Callable[[], object]) -> None:
+        """`is_arriving`: whether the body of its request is still to come."""
+        super().__init__(address, lambda: not self._has_place, close)
+        self.is_arriving = is_arriving
+        self._has_place = False
+
+    @contextmanager
+    def holding(self, place: Place, places: Places) -> Iterator[bool]:
+        """Hold a place of its request meanwhile; False if there is none."""
+        if not places.take(place):
+            yield False
+            return
+        self._has_place = True
+        try:
+            yield True
+        finally:
+            self._has_place = False
+            places.leave(place)

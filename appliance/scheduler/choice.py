@@ -1,0 +1,101 @@
+"""The choice of a job's way and deadline, in four cases:
+
+on time, or as soon as on an idle box   the best way
+later, because others come first        the cheapest way that may wait
+too late beside newcomers alone         the cheapest way that is in time without them
+too late even on an idle box            the last way, late
+
+Any other job is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from appliance.errors import Overloaded
+from appliance.scheduler.job import Demand, Job, Way
+from appliance.scheduler.proof import Blocking, earliest, unblocked
+from appliance.scheduler.workload import Workload
+
+
+@dataclass(frozen=True)
+class Window:
+    """Deadlines of a job's first audio."""
+
+    soonest: float
+    """Deadline to aim for."""
+    usual: float
+    """Latest deadline that is on time."""
+    latest: float
+    """Latest deadline that is accepted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """Earliest deadlines of a job in several ways, beside work that is promised already."""
+
+    job: Job
+    soonest: float
+    workload: Workload
+    now: float
+    others: Sequence[Demand]
+    blocking_s: Blocking
+    newcomers: Callable[[], Sequence[Demand]]
+    """Returns the demands of requests for which the job, taking a way, leaves room."""
+
+    def alone(self, way: Way) -> float:
+        """Deadline on an idle box. The engine may have to wake."""
+        self.job.take(way, self.soonest)
+        idle_s = self.blocking_s if self.workload.call.kind == "wake" else unblocked
+        return earliest(self.workload, self.job, self.now, (), idle_s)
+
+    def beside_others(self, way: Way) -> float:
+        self.job.take(way, self.soonest)
+        return earliest(self.workload, self.job, self.now, self.others, self.blocking_s)
+
+    def with_newcomers(self, way: Way) -> float:
+        self.job.take(way, self.soonest)
+        beside = [*self.others, *self.newcomers()]
+        return earliest(self.workload, self.job, self.now, beside, self.blocking_s)
+
+
+def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
+    """Have the job take one of the ways. Raises Overloaded."""
+    job, latest, dues = attempt.job, window.latest, dict[Way, float]()
+    for way in ways:
+        dues[way] = attempt.with_newcomers(way)
+        if dues[way] <= window.usual:
+            break
+    best, last = min(dues, key=dues.__getitem__), [*dues][-1]
+    due = dues[best]
+    if due <= latest:
+        is_as_soon_as_can_be = due <= window.usual or due <= attempt.alone(best)
+        # A job that waits for others keeps others waiting: the cheapest way is made.
+        way = best if is_as_soon_as_can_be else _cheapest(dues, latest)
+        return job.take(way, dues[way])
+    # Newcomers put a job off, but are no reason to refuse a job that may wait.
+    may_wait = latest > window.usual
+    real = {way: attempt.beside_others(way) for way in dues} if may_wait else dues
+    if min(real.values()) <= latest:
+        limit = job.deadline if job.terms.queue_timeout_s is None else latest
+        return _take_late(job, _cheapest(real, latest), min(due, limit), latest)
+    # A box that is too slow even when idle serves a job late rather than never.
+    if dues[last] <= attempt.alone(last):
+        return _take_late(job, last, dues[last], latest)
+    raise too_late(min(real.values()) - latest)
+
+
+def _cheapest(dues: Mapping[Way, float], latest: float) -> Way:
+    return min((way for way, due in dues.items() if due <= latest), key=attrgetter("total_s"))
+
+
+def _take_late(job: Job, way: Way, due: float, latest: float) -> None:
+    late_s = max(due - latest, 0.0)
+    job.take(way, due - late_s, late_s)
+
+
+def too_late(late_s: float) -> Overloaded:
+    reason = f"would come {late_s:.2f} s too late beside what was admitted before"
+    return Overloaded(reason, retry_s=max(late_s, 0.1))

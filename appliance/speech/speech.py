@@ -1,0 +1,315 @@
+"""Speech: what depends on a bundle and on the configuration; it makes segments of a wish."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from typing import cast
+
+from appliance.audio.encode import check_rate
+from appliance.audio.phrases import Key, Phrases
+from appliance.config import AudioConfig, Config, LanguageRow, SynthesisConfig
+from appliance.contract.bundle import Manifest
+from appliance.contract.tokens import Vocabulary
+from appliance.errors import ApplianceError, ConfigError, InvalidRequest
+from appliance.options import AUTO
+from appliance.request import (
+    AT_FIRST,
+    Handling,
+    Reference,
+    Request,
+    Segment,
+    Segmentation,
+    SegmentAudio,
+    Spoken,
+    Switch,
+)
+from appliance.scheduler import Scheduler
+from appliance.scheduler.interface import Engine
+from appliance.speech.plan import Planner
+from appliance.speech.wish import NOT_SAID, Choices, Wish, within
+from appliance.speech.work import LOOKUP, VOICE, Work
+from appliance.text.languages import base_code
+from appliance.text.normalise import clean
+from appliance.text.pieces.arriving import TextSplitter
+from appliance.text.pieces.split import Budgets
+from appliance.text.polyglot import LanguageTable
+from appliance.text.pronounce import check as check_pronunciations
+from appliance.text.sayable import FrontEnd
+from appliance.text.styles import Voiced, style_of
+from appliance.text.tokens.tokenizers import maker
+from appliance.voices.index import VoiceIndex
+
+SEED_BITS = 32
+"""Size of drawn seeds: exact in every client's numbers, also in JavaScript's."""
+FEWER_STEPS = 0.75
+"""Ratio of steps from one way to serve a request to the next."""
+
+SEGMENTATIONS = {
+    "adaptive": (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY),
+    "upstream": (Segmentation.UPSTREAM,),
+    "low_latency": (Segmentation.LOW_LATENCY,),
+}
+"""What the configuration names; the best comes first, and with a seed only the last is possible."""
+RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
+"""Table, text, channel and language → code and row."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to serve a wish: with these steps and this segmentation."""
+
+    request: Request
+    segments: Sequence[Segment] = ()
+    key: Key | None = None
+    """Key in the phrase cache, if the finished audio is to be kept."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A wish with its voice, its text and its segments: the scheduler may admit it."""
+
+    speech: Speech
+    """Speech of the bundle that speaks it."""
+    wish: Wish
+    """The wish with all choices."""
+    ways: Sequence[Way]
+    """At least one, the best first."""
+    kept: tuple[SegmentAudio, ...] = ()
+    """Audio of an earlier request that serves the wish."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the text has nothing to speak."""
+        return not self.ways[0].request.text
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Whatever one bundle needs to speak. A reload or a swap replaces it whole."""
+
+    front: FrontEnd
+    planner: Planner
+    voices: VoiceIndex
+    synthesis: SynthesisConfig
+    audio: AudioConfig
+    usual: Choices
+    """Choices of a caller who leaves them to the bundle and the configuration."""
+    scheduler: Scheduler
+    phrases: Phrases
+    generation: int | None = None
+    """Engine for which the bundle plans; None for a secondary bundle, which no swap replaces."""
+    bundle: str = ""
+    """Key of the bundle's engine; "" for the engine in use."""
+    table: LanguageTable | None = None
+    """Voices of wishes that leave the voice to the language of their text."""
+    beside: Mapping[str, Speech] = field(default_factory=dict)
+    """Speech of each language in the table that has a bundle of its own."""
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        manifest: Manifest,
+        vocabulary: Vocabulary,
+        reference: Callable[[str, str], Reference],
+        *,
+        voices: VoiceIndex,
+        scheduler: Scheduler,
+        phrases: Phrases,
+        bundle: str = "",
+    ) -> Speech:
+        """Raises ConfigError for settings that the bundle does not take."""
+        synthesis = config.synthesis
+        usual = usual_choices(synthesis, manifest)
+        planner = Planner(
+            manifest,
+            vocabulary,
+            reference,
+            maker(vocabulary.tokenizer, vocabulary.voice),
+            max_audio_s=synthesis.max_audio_s,
+            max_work_s=synthesis.max_work_s,
+            restores_level=config.audio.loudness_lufs is None,
+        )
+        front = FrontEnd(vocabulary, config.text, manifest.text.languages)
+        generation = None if bundle else scheduler.engines.generation
+        settings = synthesis, config.audio, usual
+        return cls(front, planner, voices, *settings, scheduler, phrases, generation, bundle)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.planner.manifest
+
+    @cached_property
+    def _manifest_text(self) -> str:
+        return repr(self.manifest)
+
+    @property
+    def engine(self) -> Engine:
+        """Engine of the bundle; there is one as soon as requests are admitted."""
+        return cast(Engine, self.scheduler.engines.of(self.bundle))
+
+    # From a wish to segments.
+
+    def ready(self, wish: Wish, count: int = 1) -> Work[Ready]:
+        """Choose voice and bundle, read the text of a wish that speaks for `count` requests, and plan it.
+
+        Its first slice has `wish.size`. Raises InvalidRequest, VoiceNotFound, StorageError.
+        """
+        wish, speech = self._chosen(wish, LanguageTable.of)
+        ready: Ready = yield from speech._planned(wish.speaking_for(count))
+        return ready
+
+    def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
+        """The wish with voice, style and language of its row in the table, and the Speech of the row."""
+        table = self.table if wish.is_by_language else None
+        if table is None or (wish.voice and self.voices.is_usable(AUTO)):
+            return wish, self
+        code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
+        style, language = wish.style or row.style, wish.language_code or code
+        wish = replace(wish, voice=row.voice, style=style, language_code=language)
+        return wish, self.beside.get(code, self)
+
+    def _planned(self, wish: Wish) -> Work[Ready]:
+        is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
+        if wish.may_hold_tags or wish.begin != AT_FIRST or not is_in_memory:
+            yield LOOKUP
+        for name in wish.tagged_voices:
+            yield VOICE
+            self.voices.is_usable(name)
+        wish = wish.over(self.usual)
+        requests = self._requests(wish)
+        if not requests[0].text:
+            return Ready(self, wish, [Way(requests[0])])
+        ways = yield from self.planner.ways(requests)
+        made_by = f"{self._manifest_text} {self.engine.backend}"
+        keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
+        found = self.phrases.find(keys)
+        if found is None:
+            return Ready(self, wish, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
+        place, phrase = found
+        request, segments = ways[place]
+        return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
+
+    def _requests(self, wish: Wish) -> list[Request]:
+        """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""
+        request = self._request(wish)
+        ways = [replace(request, segmentation=one) for one in self._segmentations(wish)]
+        if wish.min_nfe_steps is not NOT_SAID:
+            within("min_nfe_steps", wish.min_nfe_steps, 1, request.nfe)
+            steps = fewer(request.nfe, wish.min_nfe_steps, self.manifest.sampler.steps)
+            ways += [replace(ways[-1], nfe=nfe) for nfe in steps]
+        return ways
+
+    def _segmentations(self, wish: Wish) -> Sequence[Segmentation]:
+        """Segmentation of a wish; if it is adaptive and no seed fixes the samples, each, the best first."""
+        if wish.segmentation is not NOT_SAID:
+            return [wish.segmentation]
+        synthesis = self.synthesis
+        name = synthesis.stream_segmentation if wish.stream else synthesis.unary_segmentation
+        return SEGMENTATIONS[name] if wish.seed is None else SEGMENTATIONS[name][-1:]
+
+    def _request(self, wish: Wish) -> Request:
+        """A wish that has all choices, its text within the vocabulary, in upstream's segmentation."""
+        sampler, synthesis = self.manifest.sampler, self.synthesis
+        within("nfe_steps", wish.nfe_steps, 1, synthesis.max_nfe)
+        written = clean(wish.text, limit_characters=synthesis.max_text_characters)
+        check_pronunciations(wish.pronunciations)
+        begin = self._begin(wish)
+        spoken = self._spoken(wish, begin.voice)
+        if not wish.voice:
+            raise InvalidRequest("voice", "is empty; name a registered voice (ListVoices lists them)")
+        with values_of(partial(InvalidRequest, "nfe_steps")):
+            sampler.check_steps(wish.nfe_steps)
+        with values_of(partial(InvalidRequest, "guidance")):
+            sampler.check_strength(wish.guidance)
+        check_rate(wish.sample_rate_hz, wish.encoding)
+        return Request(
+            **{**vars(spoken), "switches": (begin, *spoken.switches)},
+            written=spoken.text if wish.handling is Handling.SSML else written,
+            voice=wish.voice,
+            style=style_of(wish.style),
+            nfe=wish.nfe_steps,
+            seed=secrets.randbits(SEED_BITS) if wish.seed is None else wish.seed,
+            guidance=wish.guidance,
+            segmentation=Segmentation.UPSTREAM,
+            speaking_rate=wish.speaking_rate,
+            max_spoken_s=wish.max_spoken_seconds,
+        )
+
+    def _begin(self, wish: Wish) -> Switch:
+        """Voice and style of an earlier text, unless the voice is gone or the style is not this voice's."""
+        voice, style = wish.begin.voice, wish.begin.style
+        lost_voice = voice and not self.voices.is_usable(voice)
+        lost_style = style and style not in self.voices.styles(voice or wish.voice)
+        return AT_FIRST if lost_voice or lost_style else wish.begin
+
+    def _spoken(self, wish: Wish, begin: str) -> Spoken:
+        """The text within the vocabulary; it begins in the voice `begin`, "" is the voice of the wish."""
+
+        def voiced(voice: str) -> Voiced:
+            words = {**self.voices.pronunciations(voice), **wish.pronunciations}
+            return Voiced(words, self.voices.styles(voice) if wish.may_hold_tags else ())
+
+        @cache
+        def other(name: str) -> Voiced | None:
+            return voiced(name or wish.voice) if not name or self.voices.is_usable(name) else None
+
+        own = voiced(begin or wish.voice)
+        others = other if wish.voice_tags and wish.may_hold_tags else None
+        return self.front.speakable(
+            wish.text, wish.handling, own.words, wish.language_code, own.styles, others, begin
+        )
+
+    # A text that is still being written.
+
+    def splitter(self, wish: Wish) -> TextSplitter:
+        """Splitter of texts with the values of a wish. Raises InvalidRequest, VoiceNotFound, StorageError."""
+        codes = filter(None, (base_code(wish.language_code), *self.front.languages))
+        most, is_verbatim = self.synthesis.max_text_characters, wish.handling is Handling.VERBATIM
+        budgets = self.budgets(replace(wish, text="0"))  # a digit tells no language
+        return TextSplitter(budgets, tuple(codes), most=most, verbatim=is_verbatim)
+
+    def budgets(self, wish: Wish) -> Budgets:
+        """Sizes of pieces in the voice of a wish; the channel's language stays what it was.
+
+        Raises InvalidRequest, VoiceNotFound, StorageError.
+        """
+        wish, speech = self._chosen(wish, LanguageTable.likely)
+        return speech.planner.budgets(speech._request(wish.over(speech.usual)))
+
+
+def usual_choices(synthesis: SynthesisConfig, manifest: Manifest) -> Choices:
+    """Raises ConfigError for settings that the bundle does not take."""
+    sampler, nfe = manifest.sampler, synthesis.steps_with(manifest.sampler)
+    guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
+    with values_of(lambda why: ConfigError(f"synthesis.nfe: {why}")):
+        sampler.check_steps(nfe)
+    if nfe > synthesis.max_nfe:
+        raise ConfigError(
+            f"synthesis.max_nfe: must be {nfe} or more with this bundle, not {synthesis.max_nfe}"
+        )
+    with values_of(lambda why: ConfigError(f"synthesis.guidance: {why}")):
+        sampler.check_strength(guidance)
+    rate_hz = manifest.mel.sample_rate_hz
+    return Choices(nfe_steps=nfe, guidance=guidance, seed=synthesis.seed, sample_rate_hz=rate_hz)
+
+
+@contextmanager
+def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
+    """Replace a ValueError by the error that its message makes."""
+    try:
+        yield
+    except ValueError as error:
+        raise error_of(str(error)) from None
+
+
+def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
+    """Numbers of steps below `nfe`, falling, among the `steps` that a bundle takes; none: it takes any."""
+    yield from (number for number in reversed(steps) if fewest <= number < nfe)
+    while nfe > fewest and not steps:
+        nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
+        yield nfe

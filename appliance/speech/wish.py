@@ -1,0 +1,115 @@
+"""Wish: a request as its caller asked for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from appliance.encodings import Encoding
+from appliance.errors import InvalidRequest
+from appliance.options import AUTO
+from appliance.request import AT_FIRST, Handling, Segmentation, Switch, Terms
+from appliance.speech.work import LOOKUP, WORD
+from appliance.text.scripts import HAN, KANA
+
+NOT_SAID: Any = None
+"""Stands for a value that the caller left open."""
+_HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
+_TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNORECASE)
+"""Name in a tag that switches the voice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """Values that the bundle and the configuration decide, unless the caller does."""
+
+    nfe_steps: int = NOT_SAID
+    guidance: float = NOT_SAID
+    seed: int | None = NOT_SAID
+    sample_rate_hz: int = NOT_SAID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish(Choices):
+    """Values of one request, each right by itself: no bundle and no configuration has been asked.
+
+    A field with the name of a field of SynthesizeRequest is that field.
+    """
+
+    terms: Terms
+    stream: bool
+    encoding: Encoding
+    text: str
+    voice: str
+    style: str = ""
+    """NEUTRAL is the voice's own recording, "" leaves it to the table of languages."""
+    language_code: str = ""
+    handling: Handling = Handling.CHAT
+    segmentation: Segmentation = NOT_SAID
+    min_nfe_steps: int = NOT_SAID
+    pronunciations: Mapping[str, str] = field(default_factory=dict)
+    voice_tags: bool = False
+    merge_text: str = ""
+    merge_count: int = 0
+    """Requests that this one stands for, alone or with those before it; 0 is one."""
+    merge_count_is_total: bool = False
+    speaking_rate: float = 1.0
+    max_spoken_seconds: float = 0.0
+    """The text is cut to this; 0: no limit."""
+    gain_db: float = 0.0
+    word_timings: bool = False
+    begin: Switch = AT_FIRST
+    """Voice and style in which the text goes on from an earlier one."""
+
+    def over(self, usual: Choices) -> Wish:
+        """The wish with the usual choices in place of those that the caller left open."""
+        left = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
+        return replace(self, **{name: getattr(usual, name) for name in left})
+
+    @property
+    def size(self) -> int:
+        """Characters that reading the wish amounts to; never 0."""
+        size = 1 + len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
+        return size + LOOKUP * (self.voice.lower() == AUTO)
+
+    @property
+    def is_by_language(self) -> bool:
+        """True if the language of the text may decide the voice."""
+        return self.voice.lower() in ("", AUTO)
+
+    @property
+    def may_hold_tags(self) -> bool:
+        is_document = self.voice_tags and self.handling is Handling.SSML
+        return self.handling is not Handling.VERBATIM and ("[" in self.text + self.merge_text or is_document)
+
+    @property
+    def tagged_voices(self) -> list[str]:
+        """Names in the text that may be those of other voices."""
+        return [name.lower() for name in _TAGGED.findall(self.text)] if self.voice_tags else []
+
+    def merged(self, waiting: int) -> int:
+        """Count of requests that this one speaks for, in place of a request that stands for `waiting`."""
+        count = self.merge_count or 1
+        return max(count, waiting) if self.merge_count_is_total else count + waiting
+
+    def speaking_for(self, count: int) -> Wish:
+        """The wish with a text that says how many merged requests it stands for."""
+        text, end = self.text, ""
+        if count <= 1:
+            return self
+        if self.merge_text:
+            return replace(self, text=self.merge_text.replace("{count}", str(count)))
+        if self.handling is Handling.SSML:
+            text, end, _ = text.rpartition("</speak>")
+        is_chinese = _HAN.search(self.text) and not _KANA.search(self.text)
+        # The text's language has the words: "three times", "dreimal".
+        return replace(self, text=f"{text}，{count}次{end}" if is_chinese else f"{text}, {count}x{end}")
+
+
+def within(name: str, value: float, least: float, most: float) -> None:
+    """Raises InvalidRequest naming the field."""
+    # NaN is in no range.
+    if not least <= value <= most:
+        raise InvalidRequest(name, f"must be between {least} and {most}, not {value}")
