@@ -342,7 +342,7 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            nfe = self._changes.speech.usual.nfe
+            nfe = self._changes.speech.usual.nfe_steps
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
@@ -377,7 +377,7 @@ class Daemon:
         warm_tokens(read.manifest.text)
         loaded = load(read)
         self._scheduler.engines.add(key, loaded)
-        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe)
+        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe_steps)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
@@ -492,9 +492,11 @@ class Daemon:
 
     def _tell(self) -> dict[str, object]:
         """State for programs without gRPC: the keys are `readiness.Told`'s."""
-        engines = self._scheduler.engines
+        engines, manifest = self._scheduler.engines, self._changes.bundle.manifest
         return {
             "state": self._state,
+            "family": manifest.family,
+            "languages": manifest.text.languages,
             "for_s": round(time.monotonic() - self._begun, 1),
             "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,
