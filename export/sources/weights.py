@@ -1,4 +1,4 @@
-"""Known weights: repository, files, architecture, language and stated licence, one row each of weights.yaml."""
+"""Known weights: repository, files, architecture, language and stated licence, a row each of weights.yaml."""
 
 from __future__ import annotations
 
