@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 """Constants of <fcntl.h> and <linux/fs.h>."""
+NEW = re.compile(r"\..+\.[0-9a-f]{8}\.new")
+"""Name of a file that is to replace another."""
 BLOCK_BYTES = 1 << 20
 SPARE_BYTES = 64 << 20
 """Bytes of a disk that stay free for others."""
@@ -38,13 +40,16 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a file of which readers, also after a power cut, find the old content or the new, never a part.
 
     `mode` holds whatever the umask; None: 0666 less the umask. The new file `.NAME.RANDOM.new` is never
-    opened through a link, so others may write in the folder too; a kill can leave it. Raises OSError.
+    opened through a link, so others may write in the folder too; if a kill leaves it, the next writer in the
+    folder removes it. Raises OSError.
     """
+    _remove_left(path.parent)
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(new, flags, 0o666 if mode is None else mode)
     try:
         with os.fdopen(handle, "wb") as stream:
+            fcntl.flock(handle, fcntl.LOCK_EX)
             stream.write(data)
             stream.flush()
             if mode is not None:
@@ -56,6 +61,15 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
             new.unlink()
         raise
     sync(path.parent)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove new files whose writers were killed: a living writer holds its file's lock."""
+    with contextlib.suppress(OSError):
+        for left in folder.iterdir():
+            if NEW.fullmatch(left.name) and left.is_file():
+                with contextlib.suppress(OSError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    left.unlink()
 
 
 def publish(made: Path, place: Path) -> None:
@@ -113,7 +127,7 @@ def version_of(path: Path) -> tuple[int, int, int] | None:
 @contextlib.contextmanager
 def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold a folder's lock against threads and processes; it ends with its holder. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, operation)
         yield
@@ -131,13 +145,18 @@ def sha256(path: Path) -> str:
 
 
 def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
-    """Remove entries with such names, unless another process writes there. Raises StorageError."""
+    """Remove entries with such names, and new files at any depth, unless another process writes there.
+
+    Raises StorageError.
+    """
     with storage_errors(str(folder)):
         try:
             with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 for path in folder.iterdir():
                     if leftovers.fullmatch(path.name):
                         remove(path)
+                for inside, _, _ in os.walk(folder):
+                    _remove_left(Path(inside))
         except BlockingIOError:
             logger.info("%s: not swept, another process is writing there", folder)
 

@@ -23,6 +23,11 @@ class Exit(enum.IntEnum):
     CONFIG = 78
 
 
+NO_MEMORY = (
+    *("bad_alloc", "MemoryError", "allocate memory", "Unable to allocate", "start new thread"),
+    *("pthread_create failed", "failed to map segment"),
+)
+"""Texts in messages of Python, numpy and ONNX Runtime for which there was too little memory."""
 NOT_RETRIED = (Exit.BUNDLE, Exit.STORAGE, Exit.CONFIG)
 """Statuses after which systemd does not start again: RestartPreventExitStatus of the units."""
 
@@ -182,6 +187,11 @@ class EngineFault(ApplianceError, RuntimeError):
 
 class OutOfDeviceMemory(EngineFault):
     """The device has too little memory left; what it holds is whole."""
+
+
+def engine_fault(message: str) -> EngineFault:
+    """Error of a runtime's message, which also tells whether memory was short."""
+    return (OutOfDeviceMemory if any(sign in message for sign in NO_MEMORY) else EngineFault)(message)
 
 
 class DeviceLost(EngineFault):

@@ -1,7 +1,7 @@
 """Options of a request, a row each: read by daemon, Python client, HTTP gateway and `appliance say`.
 
 Another option is a field of appliance.proto (`scripts/proto` writes the stubs), a row and a line of Options
-here, and what it does: `request.Request` and `rpc/requests.py` hand it on.
+here, and what it does: for an option of the text a field of `speech/wish.py`, used in `speech/speech.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import key_steps
-from appliance.encodings import Encoding
 
 FloatArray = NDArray[np.float32]
 
@@ -121,7 +120,7 @@ AS_MADE = ReplyLevel()
 
 @dataclass(frozen=True)
 class Request:
-    """Validated and with all defaults."""
+    """Inputs of a plan: all that determines the samples, and what is told of the text."""
 
     text: str
     voice: str
@@ -130,9 +129,6 @@ class Request:
     guidance: float
     segmentation: Segmentation
     speaking_rate: float = 1.0
-    encoding: Encoding = Encoding.WAV
-    sample_rate_hz: int = 24_000
-    stream: bool = False
     written: str = ""
     """Text before the front end rewrote it."""
     changes: tuple[Change, ...] = ()
@@ -143,8 +139,6 @@ class Request:
     switches: tuple[Switch, ...] = ()
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
-    word_timings: bool = False
-    level: ReplyLevel = AS_MADE
 
     @property
     def runs(self) -> list[Run]:

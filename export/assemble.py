@@ -29,8 +29,8 @@ from export.graphs import fourier, parts, to_onnx, vocoders
 from export.graphs.step import Update
 from export.model.bigvgan import BigVGANConfig
 from export.model.vocos import VocosConfig
+from export.parity import comparison, oracles
 from export.precision import calibration, qdq, rewrites
-from export.proof import oracles, parity
 from export.sources import checkpoint
 from export.sources.checkpoint import WeightsKind
 from export.sources.licence import licence, recognised
@@ -208,7 +208,7 @@ def _repeated(vocabulary: Vocabulary) -> str:
     return f": {same}" if same else ""
 
 
-Measure = Callable[[contract.Bundle], parity.Report]
+Measure = Callable[[contract.Bundle], comparison.Report]
 PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
 """Most failures listed in an error message."""
@@ -230,7 +230,7 @@ class Gate:
     accept: str = ""
     """Reason to write a bundle despite broken bounds, but for results that are not finite."""
 
-    def judge(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
+    def judge(self, manifest: contract.Manifest, report: comparison.Report) -> contract.Manifest:
         """Add report and sampling to the manifest. Raises BundleFailed for broken bounds."""
         sampling = report.sampling if self.sampling == "auto" else self.sampling
         failed = [*report.failed, *(line for line in report.beyond(sampling) if line not in report.failed)]
@@ -260,7 +260,7 @@ class BuildOptions:
 
     @property
     def lossy(self) -> bool:
-        return self.int8_beside or self.precision in parity.LOSSY
+        return self.int8_beside or self.precision in comparison.LOSSY
 
 
 def build(
@@ -287,17 +287,17 @@ def build(
         def check(files: dict[str, str]) -> None:
             traced = contract.Bundle(partial, writer.manifest({"default": files}))
             bounds = loaded.declaration.bounds[options.precision]
-            rows = list(parity.single(parity.Graphs(traced, "default", bounds), alone, set()))
-            report = parity.Report(options.precision, rows)
-            parity.give_back()
+            rows = list(comparison.single(comparison.Graphs(traced, "default", bounds), alone, set()))
+            report = comparison.Report(options.precision, rows)
+            comparison.give_back()
             if not report.broken:  # else the peaks, which come later, tell where
                 gate.judge(traced.manifest, report)
 
         variants = writer.write(check)
         manifest = dataclasses.replace(writer.manifest(variants), evidence=dict(evidence))
         report = measure(contract.Bundle(partial, manifest))
-        if parity.PEER in manifest.variants:
-            manifest = _without(partial, manifest, parity.PEER)
+        if comparison.PEER in manifest.variants:
+            manifest = _without(partial, manifest, comparison.PEER)
         if beyond := report.drop(contract.INT8):
             progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
@@ -460,7 +460,7 @@ class BundleWriter:
         """Add the variant that `parity` compares with `like`; no bundle contains it in the end."""
         if not self.declaration.upstream_int8:
             return variants
-        return {**variants, parity.PEER: variants[like] | {"step": PEER_STEP}}
+        return {**variants, comparison.PEER: variants[like] | {"step": PEER_STEP}}
 
     def _share(self, steps: Mapping[str, str]) -> None:
         """Let step graphs have the weights of the first."""

@@ -19,8 +19,8 @@ from appliance.errors import BundleError, EngineFault, PhonesMissing
 from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
 from export.families import MELS, NAMED, Family, FamilyError, family, of
 from export.graphs.to_onnx import ExportError
+from export.parity import comparison
 from export.precision import qdq, rewrites
-from export.proof import parity
 from export.sources import look, weights
 from export.sources.checkpoint import CheckpointError, preferred
 from export.sources.reading import read_options
@@ -294,7 +294,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
             print(f"int8 for CPUs is left out: {NO_FINER}", file=sys.stderr)
     if name not in (known := of(named.arch).precisions):
         raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
-    if renoises and name in parity.LOSSY:
+    if renoises and name in comparison.LOSSY:
         raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
     gc.freeze()  # later searches for garbage skip the imported modules
     recordings = _recordings(arguments)
@@ -307,9 +307,9 @@ def _bundle(arguments: argparse.Namespace) -> None:
             progress.say(line)
         alone = assemble.graphs_alone(loaded, arguments.max_frames)
 
-        def measure(bundle: contract.Bundle) -> parity.Report:
+        def measure(bundle: contract.Bundle) -> comparison.Report:
             expected = assemble.expectations(loaded, options, alone)
-            return parity.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
+            return comparison.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
 
         made = assemble.build(
             loaded,
@@ -363,7 +363,7 @@ def _parity(arguments: argparse.Namespace) -> None:
     made = contract.read(arguments.bundle)
     if not (arguments.family and arguments.checkpoint and arguments.vocab and arguments.vocoder_path):
         print("measured when it was written:")
-        print(parity.table(made.manifest.parity.get("rows", []), ""))
+        print(comparison.table(made.manifest.parity.get("rows", []), ""))
         raise assemble.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
@@ -373,7 +373,7 @@ def _parity(arguments: argparse.Namespace) -> None:
         manifest.precision, manifest.max_frames, int8_beside=contract.INT8 in manifest.variants
     )
     expected = assemble.expectations(loaded, options)
-    report = parity.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
+    report = comparison.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
     print(report.table())
     if report.failed:
         raise assemble.BundleFailed("; ".join(report.failed))

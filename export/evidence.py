@@ -20,10 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from appliance.contract.bundle import Text
 from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.placement import Placement
-from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
 from appliance.text.tokens.tokenizers import maker
@@ -31,7 +29,7 @@ from appliance.voices.decode import decode
 from appliance.voices.reference import MAX_REFERENCE_MS, MIN_RMS, resample, trim
 from export import progress
 from export.assemble import BundleFailed, Loaded
-from export.families import NAMED, of
+from export.families import NAMED
 from export.families.declaration import Point
 from export.sources.checkpoint import CheckpointError, WeightsKind
 
@@ -56,7 +54,6 @@ OTHERS_FIT_BETTER = 0.95
 HEARS_TEXT = 0.95
 """Ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above 1 with
 a vocabulary in another order."""
-PLAIN = Text()
 GIVEN, WITHOUT_TEXT = "given", "without text"
 TAKEN: Mapping[WeightsKind, str] = {"ema": "averaged", "raw": "raw"}
 OTHER: Mapping[WeightsKind, WeightsKind] = {"ema": "raw", "raw": "ema"}
@@ -108,7 +105,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     """
     progress.begin("evidence")
     found = Evidence(tuple(one.name for one in recordings))
-    recordings = [one for one in recordings if _is_read(loaded.vocabulary, loaded.text, one)]
+    recordings = [one for one in recordings if _is_read(loaded, one)]
     if not recordings:
         found.verdict = Verdict.UNREAD
         found.advice.append(
@@ -186,6 +183,7 @@ class Trial:
     def given(cls, loaded: Loaded) -> Trial:
         return cls(GIVEN, "", loaded.sources.family.arch, loaded.mel)
 
+    @torch.inference_mode()
     def loss(
         self,
         loaded: Loaded,
@@ -194,14 +192,29 @@ class Trial:
         *,
         drops_text: bool = False,
     ) -> float:
+        """Mean squared error of the velocity over the frames that the model must fill in."""
         given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
-        model = loaded.declaration.build(loaded.weights(), given)
-        strength = loaded.sources.defaults.guidance
-        return loss(
-            *(model, loaded.vocabulary, self.mel, recordings, times, strength),
-            drops_text=drops_text,
-            text=loaded.text,
-        )
+        model, text = loaded.declaration.build(loaded.weights(), given), loaded.text
+        strength, errors = loaded.sources.defaults.guidance, []
+        seeds = SEEDS[: 1 if len(recordings) > 1 else None]
+        for one in recordings:
+            mel = torch.from_numpy(log_mel(one.samples(self.mel.sample_rate_hz), self.mel))  # (N, M)
+            known = int(len(mel) * CONDITION)
+            cond = mel.clone()
+            cond[known:] = 0.0
+            tokens = _tokens(loaded, one)
+            ids = torch.from_numpy(loaded.vocabulary.ids(tokens)).long()
+            index = None
+            if text.durations:
+                places = Placement(text.durations).index(len(mel), tokens, (), len(mel))
+                index = torch.from_numpy(places).long()
+            for seed, time in itertools.product(seeds, times):
+                noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
+                point = Point((1 - time) * noise + time * mel, cond, ids, time, strength, drops_text, index)
+                velocity = loaded.declaration.velocity(model, point)
+                progress.did(len(mel))
+                errors.append(float((velocity - (mel - noise))[known:].square().mean()))
+        return float(np.mean(errors))
 
 
 def _trials(loaded: Loaded) -> Iterator[Trial]:
@@ -246,52 +259,16 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], fo
     found.advice.append(told)
 
 
-@torch.inference_mode()
-def loss(
-    model: Any,
-    vocabulary: Vocabulary,
-    spec: MelSpec,
-    recordings: Sequence[EvidenceRecording],
-    times: Sequence[float] = TIMES,
-    strength: float = 0.0,
-    *,
-    drops_text: bool = False,
-    text: Text = PLAIN,
-) -> float:
-    """Mean squared error of the velocity over the frames that the model is not given.
-
-    `strength` is for weights that embed it; of `text` what is around it, and durations that place tokens.
-    """
-    errors, velocity = [], of(model.arch).velocity
-    seeds = SEEDS[: 1 if len(recordings) > 1 else None]
-    for one in recordings:
-        mel = torch.from_numpy(log_mel(one.samples(spec.sample_rate_hz), spec))  # (N, M)
-        known = int(len(mel) * CONDITION)
-        cond = mel.clone()
-        cond[known:] = 0.0
-        tokens = _tokens(vocabulary, text, one)
-        ids = torch.from_numpy(vocabulary.ids(tokens)).long()
-        index = None
-        if text.durations:
-            index = torch.from_numpy(Placement(text.durations).index(len(mel), tokens, (), len(mel))).long()
-        for seed, time in itertools.product(seeds, times):
-            noise = torch.randn(mel.shape, generator=torch.Generator().manual_seed(seed))
-            at = (1 - time) * noise + time * mel
-            found = velocity(model, Point(at, cond, ids, time, strength, drops_text, index))
-            progress.did(len(mel))
-            errors.append(float((found - (mel - noise))[known:].square().mean()))
-    return float(np.mean(errors))
-
-
-def _tokens(vocabulary: Vocabulary, text: Text, one: EvidenceRecording) -> Sequence[str]:
+def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:
+    vocabulary = loaded.vocabulary
     reads = vocabulary.tokenizer in ("letters", "simple")  # which may have one case alone
     words = Spelling(vocabulary).read(one.words) if reads else one.words
-    return vocabulary.split(text.framed(words), maker(vocabulary.tokenizer, vocabulary.voice))
+    return vocabulary.split(loaded.text.framed(words), maker(vocabulary.tokenizer, vocabulary.voice))
 
 
-def _is_read(vocabulary: Vocabulary, text: Text, one: EvidenceRecording) -> bool:
+def _is_read(loaded: Loaded, one: EvidenceRecording) -> bool:
     """True unless the vocabulary lacks most of the words."""
-    return not vocabulary.leaves_out or 2 * len(_tokens(vocabulary, text, one)) >= len(one.words)
+    return not loaded.vocabulary.leaves_out or 2 * len(_tokens(loaded, one)) >= len(one.words)
 
 
 def idle(spec: MelSpec, recordings: Sequence[EvidenceRecording]) -> float:

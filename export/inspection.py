@@ -11,8 +11,8 @@ from onnx import TensorProto
 
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
-from export.proof import parity
-from export.proof.oracles import ALLOWED_PEAK
+from export.parity import comparison
+from export.parity.oracles import ALLOWED_PEAK
 from export.sources.weights import KNOWN
 
 COMMONEST = 8
@@ -80,7 +80,7 @@ def _known(manifest: Manifest) -> list[str]:
 
 def parity_lines(manifest: Manifest) -> list[str]:
     record = manifest.parity
-    lines = [parity.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
+    lines = [comparison.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
     if "peaks" in record:
         told = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
         lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(told)}")

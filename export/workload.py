@@ -10,10 +10,8 @@ import torch
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, INT8, Precision
 from export import assemble
 from export.evidence import SEEDS, TIMES, EvidenceRecording
-from export.precision import calibration
-from export.progress import Plan, Stage
-from export.proof import oracles, parity
-from export.proof.oracles import (
+from export.parity import comparison, oracles
+from export.parity.oracles import (
     GATE_NFES,
     LONG_FRAMES,
     LONG_TIMES,
@@ -22,6 +20,8 @@ from export.proof.oracles import (
     SOLVED_TIMES,
     STEP_FRAMES,
 )
+from export.precision import calibration
+from export.progress import Plan, Stage
 
 S_OF_PRODUCT = 2.7e-11
 """Guessed seconds of a core for a multiplication in torch: v1_Base on an AMD EPYC."""
@@ -37,7 +37,7 @@ VARIANTS: dict[Precision, tuple[str, ...]] = {
     "int8": ("default",),
     "int8-qdq": ("default", FLOAT32, "ort-cpu"),
 }
-"""Variants that `parity.variants` will find in the bundle, in its order."""
+"""Variants that `comparison.variants` will find in the bundle, in its order."""
 
 
 def plan(
@@ -119,10 +119,10 @@ class _Work:
             yield Stage(f"gate of {FUSED}", "engine", (5 + REPLY) * one)
         if self._precision == "fp16":
             yield Stage(f"gate of {FLOAT32_SUMS}", "engine", (5 + REPLY) * one)
-        tried = self._loaded.declaration.samplings or self._named in parity.MEASURED
-        steps = GATE_NFES[0] * (1 + REPLY) + parity.FINE_NFE if tried else 0.0
+        tried = self._loaded.declaration.samplings or self._named in comparison.MEASURED
+        steps = GATE_NFES[0] * (1 + REPLY) + comparison.FINE_NFE if tried else 0.0
         for name in reversed(names):
-            lossy = name == INT8 or self._precision in parity.LOSSY
+            lossy = name == INT8 or self._precision in comparison.LOSSY
             steps = max(steps, GATE_NFES[0]) if lossy else steps
             yield Stage(
                 f"samples of {name}",

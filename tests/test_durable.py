@@ -15,8 +15,11 @@ from tests.harness.daemons import finished
 
 
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    replace_file(path, b"old", mode=0o640)
+    path, left, held = (tmp_path / name for name in ("file", ".a.0123abcd.new", ".b.0123abcd.new"))
+    left.touch(), held.touch()
+    with locked(held):
+        replace_file(path, b"old", mode=0o640)
+    assert (left.exists(), held.exists()) == (False, True)
     before = version_of(path)
     replace_file(path, b"new", mode=0o600)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)

@@ -13,14 +13,14 @@ TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
 
 
 Changes = Iterable[tuple[str, str]]
-"""What was written, and what is said for it."""
+"""Pairs of a written part and the words that replace it."""
 
 
 def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = ()) -> list[Span]:
-    """(begin, end) in characters of `written` for each word; two words have the same or follow one another.
+    """(begin, end) in characters of `written` for each word; two words share a span or follow one another.
 
-    All words of what was rewritten have the whole of it ("$5" for "five dollars"). A word with nothing of its
-    own between its neighbours' has an empty span after the one before.
+    All words of a rewritten part have the whole part ("$5" for "five dollars"). A word that stands for nothing
+    written has an empty span after the word before.
     """
     theirs = [*TOKEN.finditer(written)]
     tokens = [(number, token) for number, word in enumerate(spoken) for token in TOKEN.findall(word.text)]
@@ -36,7 +36,7 @@ def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = 
         if span[0] >= end:
             first, begin = number, span[0]
         end = max(span[1], end)
-        # Those that share a token, as a comma after an emoji, have all of each other's.
+        # Two words that share a token, as the comma after an emoji, get each other's tokens too.
         found[first:] = [(begin, end)] * (number + 1 - first)
     return found
 
@@ -48,6 +48,6 @@ def matched_tokens(written: list[str], spoken: list[str], changes: Changes) -> l
 
 
 def _whole_tokens(text: str) -> list[str]:
-    """Tokens of a text that may be cut, as those of long changes are: without the last, then."""
+    """Tokens of one side of a change; the last token is left out if the side is shortened."""
     found = TOKEN.findall(text.casefold())
     return found[:-2] if text.endswith("…") else found

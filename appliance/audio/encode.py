@@ -89,7 +89,7 @@ def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int, mark:
 
 
 def as_file(stream: bytes, samples: int) -> bytes:
-    """A streamed WAV or FLAC of so many samples, with its length in the header."""
+    """Write the length of a streamed WAV or FLAC, in samples, into its header."""
     if stream.startswith(b"fLaC"):
         rate_and_samples = int.from_bytes(stream[18:26], "big") | samples
         return stream[:18] + rate_and_samples.to_bytes(8, "big") + stream[26:]

@@ -223,6 +223,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
 
 
 def _voices(inspection: Inspection) -> Finding:
+    from appliance.speech import resident
     from appliance.voices.store import open_store
 
     try:
@@ -235,10 +236,12 @@ def _voices(inspection: Inspection) -> Finding:
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
-    if misread := voices.misread():
+    misread, missing = voices.misread(), [*resident.missing_voices(inspection.config, voices)]
+    if misread or missing:
         value, remedy = (
-            "; ".join(misread),
-            "give each a transcript in the bundle's letters, and a bundle of its language",
+            "; ".join([*misread, *missing]),
+            "give each a transcript in the bundle's letters, and a bundle of its language; "
+            "let text.languages name stored voices",
         )
         return Finding(
             "voices", Level.WARN, value, LIMITS["voices"], remedy, figures | {"misread": len(misread)}

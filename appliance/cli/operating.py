@@ -131,8 +131,7 @@ def _bundle(options: argparse.Namespace) -> int:
     from appliance.speech import resident
 
     installed = Path(paths.CONFIG)
-    path = options.config or (installed if installed.is_file() else None)
-    loaded = config.load(path, options.set)
+    loaded = config.load(options.config or (installed if installed.is_file() else None), options.set)
     rows = [row.bundle for row in loaded.text.languages.values() if row.bundle]
     store = BundleStore(loaded.bundle.path, print_line, rows)
     if options.action == "list":

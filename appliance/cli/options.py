@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and what is made of them."""
+"""Arguments that several commands take, and the values read from them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from appliance.cli.options import Failure
 from appliance.client import Event, Header, Piece
 
 AHEAD_S = 1.0
-"""Seconds that are left to play when the next line is asked for."""
+"""Seconds still to be played when the next line is requested."""
 NOTHING_PLAYS = "nothing here plays sound: install aplay (Debian: alsa-utils) or Python's sounddevice"
 BAR = 30
 """Characters."""

@@ -70,8 +70,7 @@ def _prepare(options: argparse.Namespace) -> int:
     loaded = config.load(options.config, options.set)
     folder = loaded.bundle.path
     if options.beside and folder.resolve().is_relative_to(paths.INSTALLATION):
-        library = Path(__file__).resolve().parents[2]
-        folder = library / folder.resolve().relative_to(paths.INSTALLATION)
+        folder = Path(__file__).resolve().parents[2] / folder.resolve().relative_to(paths.INSTALLATION)
     loaded = replace(loaded, bundle=replace(loaded.bundle, path=folder))
     all_ = resident.bundles_of(loaded)
     folders = [each.folder for each in all_]

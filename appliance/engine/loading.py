@@ -33,6 +33,7 @@ from appliance.errors import (
     Interrupted,
     OutOfDeviceMemory,
     StorageError,
+    engine_fault,
 )
 from appliance.request import PassedOver
 
@@ -88,10 +89,11 @@ def load_for(
         return engine
     except (ApplianceError, Interrupted):
         raise
-    except (MemoryError, OSError) as error:
-        # Temporary, and not of the bundle: another start may succeed.
-        raise EngineFault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
+        fault = engine_fault(f"the engine cannot be loaded: {_reason(error)}")
+        if isinstance(error, OSError) or isinstance(fault, OutOfDeviceMemory):
+            # Another start may succeed with the same bundle.
+            raise fault from error
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
 
 

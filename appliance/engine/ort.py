@@ -15,7 +15,7 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.host import HostMemory
-from appliance.errors import BundleError, EngineFault, Interrupted
+from appliance.errors import BundleError, EngineFault, Interrupted, OutOfDeviceMemory, engine_fault
 
 RunOptions = tuple[Any, Any]
 """Usual options, and those that return working memory to the system."""
@@ -36,7 +36,7 @@ class OrtBound:
         binding: Any,
         tensors: list[Tensor],
         options: RunOptions,
-        fault: Callable[[str], EngineFault] = EngineFault,
+        fault: Callable[[str], EngineFault] = engine_fault,
     ) -> None:
         """`fault` makes an error of the runtime's message."""
         self._session, self._binding, self._options, self._fault = session, binding, options, fault
@@ -113,7 +113,7 @@ def bind(
             for name, tensor in tensors.items():
                 bind_one(name, device, number, tensor.dtype.type, tensor.shape, address(tensor))
     except Exception as error:  # the runtime's exceptions share no base class of their own
-        raise EngineFault(f"ONNX Runtime: {error}") from error
+        raise engine_fault(f"ONNX Runtime: {error}") from error
     return binding
 
 
@@ -157,11 +157,14 @@ def shrink_memory() -> None:
 
 
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
-    """Raises BundleError when the runtime cannot read the file."""
+    """Raises BundleError when the runtime cannot read the file, OutOfDeviceMemory."""
     try:
         return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # the runtime's exceptions share no base class of their own
-        raise BundleError(f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}") from error
+        message = f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}"
+        if isinstance(fault := engine_fault(message), OutOfDeviceMemory):
+            raise fault from error
+        raise BundleError(message) from error
 
 
 @functools.cache

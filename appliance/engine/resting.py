@@ -26,7 +26,7 @@ class RestingEngine:
         self.max_lanes, self.max_batch = engine.max_lanes, engine.max_batch
         self.can_interrupt = engine.can_interrupt
         self.wake_s = engine.ready_s
-        """Seconds that the last wake took; before the first, those of the start without builds."""
+        """Seconds that the last wake took; before the first wake, the start without builds."""
 
     def rest(self) -> None:
         """Free graphs, tensors and the device. No lane may be open."""

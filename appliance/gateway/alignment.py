@@ -62,7 +62,7 @@ class Untold:
         told, self._timed = self._timed[:size], self._timed[size:]
         if not told:
             return None
-        # What was told before may reach further, by a few milliseconds.
+        # The last message may reach further, by a few milliseconds.
         starts, ends = (
             [max(round(time_s * 1e3) - self._told_ms, 0) for time_s in times]
             for times in ([one.start_s for one in told], [one.end_s for one in told])
@@ -76,7 +76,7 @@ class Untold:
 
 
 def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:
-    """Characters of the text as it is spoken; `words` are better times than the header's."""
+    """Align the spoken text; `words` have better times than the header."""
     timed: list[Timed] = []
     for word in words or header.words:
         timed += _spread(word.word, word.start_s, word.end_s)
@@ -85,9 +85,9 @@ def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:
 
 
 def written(text: str, header: Header, said: Alignment) -> Alignment:
-    """Characters of the text as it was written, all of them; `said` has those that are spoken.
+    """Align every character of the written text; `said` is the alignment of the spoken text.
 
-    What was rewritten shares the time of what is said for it, what was dropped the pause at its place.
+    A rewritten part shares the time of the words that replace it, a dropped part the pause at its place.
     """
     changes = [(change.before, change.after) for change in header.changes]
     return _aligned(text, said.timed, changes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from functools import partial
 
 from anyio import move_on_after
@@ -13,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from appliance.access.token_file import FORM, Role, Tokens
 from appliance.client.connection import CALLER, TOKEN
 from appliance.errors import AccessDenied, Unauthenticated
-from appliance.gateway.places import Connection, Places
+from appliance.gateway.places import Connection, Place, Places
 from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")
@@ -37,7 +35,7 @@ KEY_FOLLOWS = "appliance.key_follows"
 """Key in the scope of a WebSocket without a token: what returns the refusal of the one that follows."""
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
-BUSY_RETRY_S, RESTART_RETRY_S = 1.0, 2.0
+BUSY_RETRY_S = 1.0
 MAX_UPLOADS = 4
 """Uploads at a time, of which each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
@@ -82,9 +80,7 @@ class AccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in CONNECTIONS:
-            token = _token(scope)
-            CALLER.set(self._caller(scope, token))
-            TOKEN.set(token if FORM.fullmatch(token) else "")
+            self._call_for(scope, _token(scope))
         if scope["type"] not in CONNECTIONS or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -93,9 +89,14 @@ class AccessMiddleware:
             is_upload = scope["path"] == STORED_VOICES and method_of(scope) == "POST"
             places = self._uploads if is_upload else self._requests
             connection: Connection = scope["state"]["connection"]
-            with connection.placed(places, CALLER.get(), is_upload=is_upload) as has_place:
+            place = Place(CALLER.get(), connection.is_arriving, connection.close)
+            if is_upload:
+                place.is_idle = lambda: False
+            elif KEY_FOLLOWS in scope:
+                place.is_idle = lambda: KEY_FOLLOWS in scope
+            with connection.holding(place, places) as has_place:
                 if has_place:
-                    await self._serve(scope, receive, send)
+                    await self._app(scope, receive, send)
                     return
             kind = "uploads" if is_upload else "requests (gateway.max_requests)"
             message = f"{places.most} {kind} are under way, or as many as one caller may have"
@@ -104,24 +105,12 @@ class AccessMiddleware:
             await _discard_body(receive)
         await refused.response(scope)(scope, receive, send)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; one that the drain does not wait for is told to come again."""
-        try:
-            await self._app(scope, receive, send)
-        except asyncio.CancelledError:
-            if scope["type"] != "http":
-                raise
-            restarting = Refusal(
-                503, "the gateway is stopping", code="unavailable", retry_s=RESTART_RETRY_S
-            ).response(scope)
-            with suppress(RuntimeError):  # its reply has begun
-                await restarting(scope, receive, send)
-
-    def _caller(self, scope: Scope, token: str) -> str:
-        """`token NAME`, or `http ADDRESS` of a request without a valid one."""
+    def _call_for(self, scope: Scope, token: str) -> None:
+        """Name the caller in this context: `token NAME`, or `http ADDRESS` without a valid token."""
         held = self._tokens.find(token) if self._tokens is not None else None
         address, _ = scope["client"] or ("unknown", 0)
-        return f"http {address}" if held is None else held.caller
+        CALLER.set(f"http {address}" if held is None else held.caller)
+        TOKEN.set(token if FORM.fullmatch(token) else "")
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         token = _token(scope)
@@ -141,7 +130,8 @@ class AccessMiddleware:
             return Refusal(401, str(error) if token else TOKEN_NEEDED, code="unauthenticated")
         except AccessDenied as error:
             return Refusal(403, str(error), code="access_denied")
-        CALLER.set(self._caller(scope, token))
+        self._call_for(scope, token)
+        scope.pop(KEY_FOLLOWS, None)
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import HTTPConnection, Request
@@ -14,12 +15,13 @@ from starlette.routing import BaseRoute, Route
 from appliance.client import End, Header, Options, Voice, WordTiming
 from appliance.gateway.alignment import spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
-from appliance.gateway.refusals import ELEVENLABS_KEY, Refusal
+from appliance.gateway.refusals import ELEVENLABS_KEY
 from appliance.gateway.speech import (
     AudioFormat,
     Framing,
     Spoken,
     is_streamed,
+    not_stored,
     speech_of,
 )
 from appliance.gateway.voices import shown_voices
@@ -52,34 +54,19 @@ SUBSCRIPTION = {
     **{"tier": "f5-appliance", "status": "active", "character_count": 0, "character_limit": 1_000_000_000},
     **{"voice_slots_used": 0, "voice_limit": 1_000, "can_use_instant_voice_cloning": True},
 }
-"""What tools look at before they speak: nothing is counted here."""
+"""Nothing is counted here."""
+CONSTANTS = {
+    "/v1/user": {"user_id": "f5-appliance", "is_new_user": False, "subscription": SUBSCRIPTION},
+    "/v1/user/subscription": SUBSCRIPTION,
+    "/v1/voices/settings/default": SETTINGS,
+}
 OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "stream")
 
 
-async def convert(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}."""
-    return await _speak(request, whole=True)
-
-
-async def stream(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}/stream."""
-    return await _speak(request)
-
-
-async def convert_with_timestamps(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}/with-timestamps."""
-    return await _speak(request, TimedJson, whole=True)
-
-
-async def stream_with_timestamps(request: Request) -> Response:
-    """POST /v1/text-to-speech/{voice_id}/stream/with-timestamps."""
-    return await _speak(request, JsonLines)
-
-
-async def _speak(
-    request: Request, framing: Callable[[str], Framing] | None = None, *, whole: bool = False
+async def speak(
+    request: Request, *, whole: bool, framing: Callable[[str], Framing] | None = None
 ) -> Response:
-    """`framing` makes one with times, of the text."""
+    """POST /v1/text-to-speech/{voice_id}, whole or streamed; `framing` makes the body with times."""
     fields = (await json_body(request)).beside(request.query_params)
     text = fields.to_speak("text")
     options = options_of(fields)
@@ -123,7 +110,7 @@ def settings_of(fields: Fields) -> Options:
 
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Any]:
-    """Both alignments of a reply: of the text as it was written, and as it is spoken."""
+    """Alignments of a reply, to the written text and to the spoken text."""
     said = spoken(header, words)
     return {
         "alignment": written(text, header, said).in_seconds(),
@@ -156,7 +143,7 @@ class TimedJson(Framing):
 
 
 class JsonLines(Framing):
-    """JSON objects, one a line; the first has the alignments of all, as estimated before it is made."""
+    """Lines of JSON; the first line has the estimated alignments of the whole reply."""
 
     media_type = "application/x-ndjson"
 
@@ -187,31 +174,22 @@ async def voice(request: Request) -> Response:
 async def voice_settings(request: Request) -> Response:
     """GET /v1/voices/{voice_id}/settings."""
     await _named(request)
-    return await default_settings(request)
-
-
-async def default_settings(request: Request) -> Response:
-    """GET /v1/voices/settings/default."""
     return JSONResponse(SETTINGS)
 
 
 async def _named(request: Request) -> tuple[str, Voice]:
     """Name and voice of the path. Raises Refusal."""
     asked = request.path_params["voice_id"].lower()
-    for name, found in (await shown_voices(request)).items():
+    shown = await shown_voices(request)
+    for name, found in shown.items():
         if name.lower() == asked:
             return name, found
-    raise Refusal(404, f"voice_id: no voice is stored under the name {asked[:60]!r}", code="voice_not_found")
+    raise not_stored(asked, [*shown])
 
 
-async def user(request: Request) -> Response:
-    """GET /v1/user, by which tools try a key."""
-    return JSONResponse({"user_id": "f5-appliance", "is_new_user": False, "subscription": SUBSCRIPTION})
-
-
-async def subscription(request: Request) -> Response:
-    """GET /v1/user/subscription."""
-    return JSONResponse(SUBSCRIPTION)
+async def constant(content: Any, request: Request) -> Response:
+    """Answer a question that tools ask before they speak, the same for everybody."""
+    return JSONResponse(content)
 
 
 def _voice(name: str, voice: Voice) -> dict[str, Any]:
@@ -244,20 +222,23 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
 
 
 def is_asked(request: HTTPConnection) -> bool:
-    """True for a request of an ElevenLabs client, which names its key in a header of its own."""
+    """True for a request of an ElevenLabs client, which sends its key in the header `xi-api-key`."""
     return ELEVENLABS_KEY in request.headers
 
 
 PATH = "/v1/text-to-speech/{voice_id}"
 ROUTES: list[BaseRoute] = [
-    Route(PATH, convert, methods=["POST"]),
-    Route(f"{PATH}/stream", stream, methods=["POST"]),
-    Route(f"{PATH}/with-timestamps", convert_with_timestamps, methods=["POST"]),
-    Route(f"{PATH}/stream/with-timestamps", stream_with_timestamps, methods=["POST"]),
+    *(
+        Route(f"{PATH}{way}", partial(speak, whole=whole, framing=framing), methods=["POST"])
+        for way, whole, framing in (
+            ("", True, None),
+            ("/stream", False, None),
+            ("/with-timestamps", True, TimedJson),
+            ("/stream/with-timestamps", False, JsonLines),
+        )
+    ),
     *(Route(path, voices, methods=["GET"]) for path in ("/v1/voices", "/v2/voices")),
     Route("/v1/voices/{voice_id}", voice, methods=["GET"]),
-    Route("/v1/voices/settings/default", default_settings, methods=["GET"]),
     Route("/v1/voices/{voice_id}/settings", voice_settings, methods=["GET"]),
-    Route("/v1/user", user, methods=["GET"]),
-    Route("/v1/user/subscription", subscription, methods=["GET"]),
+    *(Route(path, partial(constant, content), methods=["GET"]) for path, content in CONSTANTS.items()),
 ]

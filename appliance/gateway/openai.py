@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from appliance.box.checks import readiness
 from appliance.client import End, Header, WordTiming
 from appliance.config import Config
 from appliance.contract import bundle
@@ -122,7 +123,10 @@ async def model(request: Request) -> Response:
 
 
 async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
-    """Bundle's family, where it can be read, and OpenAI's names; languages."""
+    """Family of the bundle that speaks, else of `bundle.path`, and OpenAI's names; languages."""
+    told = await asyncio.to_thread(readiness.told, config.server.metrics)
+    if told.family:
+        return [told.family, *MODELS], told.languages
     try:
         read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
     except BundleError:
@@ -139,7 +143,7 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/audio/models", audio_models),
-    # Clients whose base address was given without /v1.
+    # Some clients leave /v1 out of the address.
     Route("/audio/speech", speech, methods=["POST"]),
     Route("/audio/models", audio_models),
 ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from importlib import metadata
 from inspect import getdoc
 from typing import Any
@@ -17,18 +16,22 @@ from appliance.gateway import elevenlabs, openai, sovits
 from appliance.gateway.body import ANY_SEED, COMMON
 from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, Option, OptionKind
 
-TYPES: Mapping[OptionKind, str] = {
-    OptionKind.WHOLE: "integer",
-    OptionKind.NUMBER: "number",
-    OptionKind.DURATION: "number",
-    OptionKind.FLAG: "boolean",
+TYPES = {
+    **{OptionKind.WHOLE: "integer", OptionKind.FLAG: "boolean"},
+    **{OptionKind.NUMBER: "number", OptionKind.DURATION: "number"},
 }
-"""Kind of an option → type in JSON; others are strings."""
+"""Type in JSON of options that are no strings."""
 TEXT, FLAG = {"type": "string"}, {"type": "boolean"}
 PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
+WAYS = {
+    "/audio/speech": ("input", openai.OWN),
+    elevenlabs.PATH: ("text", elevenlabs.OWN),
+    "/tts": ("text", sovits.OWN),
+}
+"""Part of a path that speaks → name of its text, and names of the interface's own parameters."""
 
 
-def of_option(option: Option) -> dict[str, Any]:
+def schema_of(option: Option) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": TYPES.get(option.kind, "string")}
     if option.choices:
         schema["enum"] = list(option.choices)
@@ -37,58 +40,47 @@ def of_option(option: Option) -> dict[str, Any]:
     if option.between:
         least, most = option.between
         schema |= {"minimum": ANY_SEED if option.field == "seed" else least, "maximum": most}
-    return schema | ({"description": option.say} if option.say else {})
+    return {**schema, "description": option.say} if option.say else schema
 
 
-def one_of(choices: Collection[str]) -> dict[str, Any]:
-    return {"type": "string", "enum": list(choices)}
-
-
-COMMON_SCHEMAS = {option.http: of_option(option) for option in COMMON}
-SPEED = of_option(BY_FIELD["audio_config.speaking_rate"])
-OPENAI = {
-    **{"model": TEXT, "input": TEXT, "speed": SPEED, "stream": FLAG},
+COMMON_SCHEMAS = {option.http: schema_of(option) for option in COMMON}
+SPEED = schema_of(BY_FIELD["audio_config.speaking_rate"])
+OWN_SCHEMAS = {
+    **{"speed": SPEED, "speed_factor": SPEED, "stream": FLAG, "streaming_mode": FLAG},
     "voice": {"oneOf": [TEXT, {"type": "object", "properties": {"id": TEXT}}]},
-    "response_format": one_of(openai.FORMATS),
-    "stream_format": one_of(("audio", "sse")),
-}
-ELEVENLABS = {
-    **{"model_id": TEXT, "text": TEXT, "language_code": TEXT, "stream": FLAG},
     "voice_settings": {"type": "object", "properties": {"speed": SPEED}},
-    "output_format": {"type": "string", "default": elevenlabs.DEFAULT_FORMAT},
+    "response_format": {"enum": list(openai.FORMATS)},
+    "media_type": {"enum": list(sovits.FORMATS)},
+    "stream_format": {"enum": ["audio", "sse"]},
 }
-SOVITS = {
-    **{"text": TEXT, "ref_audio_path": TEXT, "speed_factor": SPEED, "streaming_mode": FLAG, "stream": FLAG},
-    "text_lang": TEXT,
-    "media_type": one_of(sovits.FORMATS),
-}
+"""Schemas of parameters that are no texts."""
 
 
-def speech_of(path: str) -> tuple[str, Mapping[str, Any]]:
-    """Name of the text in a way to speak, and all parameters; empty for another path."""
-    if path.endswith("/audio/speech"):
-        return "input", {**OPENAI, **COMMON_SCHEMAS}
-    if path.startswith(elevenlabs.PATH):
-        return "text", {**ELEVENLABS, **COMMON_SCHEMAS}
-    return ("text", {**SOVITS, **COMMON_SCHEMAS}) if path == "/tts" else ("", {})
+def speech_of(path: str) -> tuple[str, dict[str, Any]]:
+    """Name of the text and schemas of all parameters of a path that speaks; empty for another path."""
+    for part, (text, own) in WAYS.items():
+        if part in path:
+            return text, {name: OWN_SCHEMAS.get(name, TEXT) for name in own} | COMMON_SCHEMAS
+    return "", {}
 
 
 def operation(route: Route, method: str) -> dict[str, Any]:
-    endpoint = route.endpoint.func if isinstance(route.endpoint, functools.partial) else route.endpoint
-    in_path = PARAMETER.findall(route.path)
-    parameters = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in in_path]
     text, schemas = speech_of(route.path)
-    described: dict[str, Any] = {"summary": (getdoc(endpoint) or "").partition("\n")[0]}
-    if schemas and method == "GET":
-        parameters += [
-            {"name": name, "in": "query", "required": name == text, "schema": schema}
-            for name, schema in schemas.items()
-        ]
-    elif schemas:
+    in_path = dict.fromkeys(PARAMETER.findall(route.path), TEXT)
+    in_query = schemas if method == "GET" else {}
+    described: dict[str, Any] = {
+        "summary": (getdoc(getattr(route.endpoint, "func", route.endpoint)) or "").partition("\n")[0],
+        "parameters": [
+            {"name": name, "in": where, "required": where == "path" or name == text, "schema": schema}
+            for where, named in (("path", in_path), ("query", in_query))
+            for name, schema in named.items()
+        ],
+        "responses": {"200": {"description": "done"}, "default": {"description": "an error"}},
+    }
+    if schemas and method == "POST":
         body = {"type": "object", "required": [text], "properties": schemas}
         described["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    described["responses"] = {"200": {"description": "done"}, "default": {"description": "an error"}}
-    return {**described, "parameters": parameters}
+    return described
 
 
 def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:

@@ -51,16 +51,12 @@ class Connection(Place):
     def __init__(self, address: str, is_arriving: Callable[[], bool], close: Callable[[], object]) -> None:
         """`is_arriving`: whether the body of its request is still to come."""
         super().__init__(address, lambda: not self._has_place, close)
-        self._is_arriving = is_arriving
+        self.is_arriving = is_arriving
         self._has_place = False
 
     @contextmanager
-    def placed(self, places: Places, caller: str, *, is_upload: bool) -> Iterator[bool]:
-        """Take a place for its request, which is idle while the body comes, unless that is an upload.
-
-        Yields False if there is none.
-        """
-        place = Place(caller, lambda: not is_upload and self._is_arriving(), self.close)
+    def holding(self, place: Place, places: Places) -> Iterator[bool]:
+        """Hold a place of its request meanwhile; False if there is none."""
         if not places.take(place):
             yield False
             return

@@ -36,7 +36,9 @@ STATUSES: Mapping[str, int] = {
 REASONS: Mapping[str, int] = dict.fromkeys(
     ("OUT_OF_DEVICE_MEMORY", "STORAGE_ERROR", "BUNDLE_ERROR", "PHONES_MISSING"), 503
 )
-"""Daemon's reason → HTTP status, where that is more exact."""
+"""Daemon's reason → HTTP status, if the reason is more exact than gRPC's status."""
+FIELDS = {"VOICE_NOT_FOUND": "voice"}
+"""Daemon's reason → wrong field of the request, if the daemon names none."""
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """HTTP status → `type` of OpenAI's errors; else server_error from 500 on, invalid_request_error."""
 UNREACHABLE_RETRY_S = 2.0
@@ -87,7 +89,7 @@ class Refusal(Exception):
 
 def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
     """`names`: field of the gRPC request → parameter of this API."""
-    message, param = error.message, error.field
+    message, param = error.message, error.field or FIELDS.get(error.reason, "")
     if param and names and param in names:
         param = names[param]
         message = message.replace(f"{error.field}:", f"{param}:", 1)

@@ -12,7 +12,7 @@ from appliance.gateway.speech import AudioFormat, Spoken, is_streamed, speech_of
 
 FORMATS = {
     "wav": AudioFormat("wav", "audio/wav"),
-    # Its headerless audio names no rate; clients assume this one, which its models up to v2 have.
+    # Clients assume this rate of headerless audio, since models up to v2 have it.
     "raw": AudioFormat("pcm16", "audio/raw", 32_000),
     "ogg": AudioFormat("ogg_opus", "audio/ogg", 24_000),
 }
@@ -24,7 +24,7 @@ NAMES = {
 
 OWN = ("text", "text_lang", "ref_audio_path", "media_type", "speed_factor", "streaming_mode", "stream")
 LANGUAGES = {"zh": "zh", "yue": "zh", "en": "en", "ja": "ja", "ko": "ko"}
-"""Its `text_lang`, without `all_` → code; `auto` and others leave it to the bundle."""
+"""Value of `text_lang` without `all_` → code; the bundle decides for `auto` and other values."""
 
 
 async def tts(request: Request) -> Response:

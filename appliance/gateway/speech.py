@@ -1,4 +1,4 @@
-"""Speech as HTTP replies: whole, or sent while it is made. A client that disconnects ends its call."""
+"""HTTP replies with speech, streamed or whole. A client that disconnects ends its call."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
@@ -73,9 +73,9 @@ class SpeechRequest:
 
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[dict[str, Any]]:
-        """Arguments of the client's `speak` and `stream`, after those before it on its channel are admitted.
+        """Arguments of the client's `speak` and `stream`, once earlier requests of the channel are admitted.
 
-        The deadline has what it may wait for its turn.
+        The deadline includes the wait for a turn.
         """
         await self.turn.acquire()
         with ExitStack() as turn:
@@ -106,8 +106,8 @@ class SpeechRequest:
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, AudioEncoding(self.format.encoding), rate_hz, self.mark)
 
-    async def refusal(self, error: CallFailed, client: AsyncClient) -> Refusal:
-        return await refusal_with_voices(error, client, {**COMMON_NAMES, **self.names})
+    def refusal(self, error: CallFailed) -> Refusal:
+        return refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
 class Framing:
@@ -117,7 +117,7 @@ class Framing:
     """Empty: the audio's."""
 
     def begin(self, header: Header) -> None:
-        """Take what is known before the audio; on a thread, since a text may be long."""
+        """Take the header, which comes before the audio; runs on a thread, since a text may be long."""
 
     def piece(self, data: bytes) -> bytes:
         return data
@@ -142,9 +142,9 @@ class WholeFile(Framing):
 
 
 class Spoken(Response):
-    """Sends speech as it is made, the status with the first audio; or whole, with its length.
+    """Sends speech while it is made, the status with the first audio; or a whole reply with its length.
 
-    A later error breaks the connection, so that half of a reply is not taken for all of it.
+    A later error breaks the connection, so that no client takes half of a reply for the whole.
     """
 
     def __init__(
@@ -178,10 +178,10 @@ class Spoken(Response):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except CallFailed as error:
             if is_begun:
-                # Without an end of the body uvicorn closes the connection.
+                # uvicorn closes the connection of a reply whose body has no end.
                 logger.info("a reply is cut off: %s", error.reason or error.status)
                 return
-            refusal = await self._speech.refusal(error, self._client)
+            refusal = self._speech.refusal(error)
             await refusal.response(scope, self._speech.headers)(scope, receive, send)
             return
         if not is_begun:
@@ -231,7 +231,7 @@ class Spoken(Response):
 
 
 def is_streamed(fields: Fields, default: bool = True) -> bool:
-    """What a request's `stream` says: false asks for a file with its length."""
+    """Read `stream`: false asks for a file with its length."""
     return default if fields.get("stream") is None else fields.flag("stream")
 
 
@@ -284,7 +284,7 @@ async def speech_of(
 
 
 async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> str:
-    """As `voice_of`, from a daemon that may be away until this time."""
+    """Call `voice_of`; a daemon that is away is awaited until this time."""
     while True:
         try:
             return await voice_of(request, name)
@@ -315,29 +315,14 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
     raise not_stored(name, stored)
 
 
-async def refusal_with_voices(
-    error: CallFailed, client: AsyncClient, names: Mapping[str, str] | None = None
-) -> Refusal:
-    """As `refusal_of`; a voice that is not stored is refused with those that are."""
-    refusal = refusal_of(error, names)
-    if error.reason == "VOICE_NOT_FOUND":
-        refusal.param = refusal.param or (names or {}).get("voice", "voice")
-        with suppress(CallFailed):
-            refusal.message += f"; {_choice([voice.name async for voice in client.voices()])}"
-    return refusal
-
-
 def not_stored(name: str, stored: Sequence[str]) -> Refusal:
-    """Refusal of a voice by its name, empty for none, with those that there are."""
+    """Refuse the name of a voice, or the lack of a name, and name the voices that are stored."""
     message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
+    more = ", …" if len(stored) > MOST_LISTED else ""
+    choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"
     return Refusal(
         404 if name else 400,
-        f"voice: {message}; {_choice(stored)} (gateway.voice and gateway.voices map names)",
+        f"voice: {message}; {choice} (gateway.voice and gateway.voices map names)",
         code="voice_not_found",
         param="voice",
     )
-
-
-def _choice(stored: Sequence[str]) -> str:
-    more = ", …" if len(stored) > MOST_LISTED else ""
-    return f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"

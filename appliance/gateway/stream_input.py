@@ -1,7 +1,7 @@
-"""Text that is spoken while it is written, over ElevenLabs' WebSockets.
+"""ElevenLabs' WebSockets, which speak a text while it is written.
 
-Each context is a session of the daemon. /stream-input has one, and ends with it; /multi-stream-input has
-several, by `context_id`.
+Each context is a session of the daemon. A connection of /stream-input has one context and ends with it; a
+connection of /multi-stream-input has several, by `context_id`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from appliance.gateway.body import Fields, invalid, json_object, within
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, refusal_with_voices, voice_of
+from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
 from appliance.options import AUTO
 
 MAX_CONTEXTS = 8
-"""Contexts of a connection that are spoken at a time: the sessions that the daemon gives one caller."""
+"""Contexts that a connection speaks at a time; the daemon gives one caller as many sessions."""
 MAX_CLOSING = 32
 """Contexts of a connection that are closed and still spoken, or wait for that."""
 MAX_WAITING = 32_768
@@ -116,13 +116,12 @@ async def _with_key(websocket: WebSocket, headers: list[tuple[bytes, bytes]]) ->
 
 async def _voice(websocket: WebSocket) -> str:
     """Voice that the address names. Raises Refusal, also before the connection is a WebSocket."""
-    client = websocket.app.state.client
     try:
         voice = await voice_of(websocket, websocket.path_params["voice_id"])
         if voice != AUTO:
-            await client.voice(voice)
+            await websocket.app.state.client.voice(voice)
     except CallFailed as error:
-        raise await refusal_with_voices(error, client) from error
+        raise refusal_of(error) from error
     return voice
 
 
@@ -156,7 +155,7 @@ class Connection:
         self._places = asyncio.Semaphore(MAX_CONTEXTS)
 
     async def serve(self, inactivity_s: float) -> None:
-        """Take messages until the client leaves, or all that it has closed is spoken."""
+        """Take messages until the client leaves, or every closed context is spoken."""
         code, reason = OK, ""
         while code == OK:
             message = await self._next(inactivity_s)
@@ -207,18 +206,18 @@ class Connection:
                 await asyncio.wait((leaving, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
 
     async def _left(self) -> None:
-        """Wait until the client leaves; what it says now has no effect."""
+        """Wait until the client leaves, and drop its messages."""
         while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
             pass
         if message["code"] == RESTART:
             await asyncio.Event().wait()
 
     async def end(self) -> None:
-        """Cancel what is still spoken."""
+        """Cancel the contexts that still speak."""
         await cancel([*self._tasks])
 
     async def _take(self, fields: Fields) -> bool:
-        """Do what a message says; True if it is the last. Raises Refusal."""
+        """Act on a message; True if it is the last. Raises Refusal."""
         if not self._is_multi:
             context = self._write("", fields)
             is_last = bool(fields.get("text") == "")
@@ -247,7 +246,7 @@ class Connection:
         return is_last
 
     def _write(self, name: str, fields: Fields) -> Context | None:
-        """Say what a message says, in a context that it may begin. Raises Refusal."""
+        """Write a message's text to its context, which the message may begin. Raises Refusal."""
         text, context = fields.text("text"), self._contexts.get(name)
         if (context is None or context.is_closing) and (
             text or (text == "" and fields.get("voice_settings"))
@@ -299,7 +298,7 @@ class Connection:
 
 
 class Context:
-    """One text: what is said is spoken in order, each flush ends an utterance."""
+    """Text of one `context_id`; each flush ends an utterance."""
 
     def __init__(
         self,
@@ -309,7 +308,7 @@ class Context:
         most_characters: int,
         places: asyncio.Semaphore,
     ) -> None:
-        """`session` opens one with the first words, in one of `places`; `most_characters` of an utterance."""
+        """`session` opens a session with the first words, which takes one of `places`."""
         self._session, self._send, self._most = session, send, most_characters
         self._places, self._encoder = places, encoder
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
@@ -348,7 +347,7 @@ class Context:
             self._texts.put_nowait("")
 
     def finish(self) -> None:
-        """Speak what was said, and end."""
+        """Flush, speak to the end, and end."""
         if not self.is_closing:
             self.flush()
             self.is_closing = True
@@ -356,7 +355,7 @@ class Context:
             self._begun.set()
 
     def close(self) -> None:
-        """Speak what was flushed, and end; at once with words that were not flushed, and if closed again."""
+        """End after the flushed words; end at once with words that were not flushed, or if closed again."""
         if not self._is_flushed or (self.is_closing and self.is_busy):
             self.cancel()
         else:
@@ -396,11 +395,11 @@ class Context:
 
     async def _write(self, session: Session) -> None:
         writer = SessionWriter(session, self._most)
-        with suppress(CallFailed):  # the reader is told as well
+        with suppress(CallFailed):  # it reaches the reader too
             while (text := await self._texts.get()) is not None:
                 self._waiting -= len(text)
                 if text:
-                    ended = await writer.say(text)  # meanwhile it may be flushed
+                    ended = await writer.say(text)  # a flush may come at the same time
                     self._in_flight += ended
                 elif not await writer.flush():
                     self._in_flight -= 1
@@ -428,7 +427,7 @@ class Context:
         self._aligned["alignment"].add(written(header.written or header.text, header, said))
 
     async def _send_pcm16(self, data: bytes, *, last: bool = False) -> None:
-        """Send what the encoder makes of a session's audio; compressing would hold up the event loop."""
+        """Encode a session's audio and send it; a codec works on a thread."""
         samples = np.frombuffer(data, "<i2")
         self._samples += len(samples)
         push = partial(self._encoder.push_pcm16, samples, last=last)
@@ -437,7 +436,7 @@ class Context:
             await self._send_audio(encoded, self._samples / self._encoder.rate_hz)
 
     async def _send_audio(self, data: bytes, until_s: float) -> None:
-        """Send audio, which may be empty, with the characters of what has been sent until then."""
+        """Send audio, which may be empty, with the words that end by `until_s`."""
         alignments = {kind: untold.until(until_s) for kind, untold in self._aligned.items()}
         if data or any(alignments.values()):
             audio = base64.b64encode(data).decode()

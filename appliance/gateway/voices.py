@@ -40,7 +40,7 @@ async def listed(request: Request) -> Response:
 
 
 async def shown_voices(request: Request) -> dict[str, Voice]:
-    """Voices by name: those of the configuration, and all that are stored."""
+    """Voices by name: stored voices, and names that the configuration gives them."""
     stored = {voice.name: voice async for voice in request.app.state.client.voices()}
     others = {
         name: Voice(name=voice, transcript=stored[voice].transcript, styles=stored[voice].styles)

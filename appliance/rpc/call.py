@@ -15,14 +15,15 @@ from appliance.audio.marking import mark_of
 from appliance.audio.phrases import Phrase
 from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.words import TimedWord
-from appliance.request import Request, SegmentAudio, Timings
+from appliance.request import ReplyLevel, Request, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
-from appliance.rpc.replies import header_message, trailers
+from appliance.rpc.replies import passed_over_messages, trailers, word_messages
 from appliance.scheduler.job import Job, Result
 from appliance.speech.speech import Ready, Speech, Way
 from appliance.speech.wish import Wish
 from appliance.speech.work import Work
+from appliance.text.sayable import NOTHING
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class Health(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
-    wish: Wish
+    asked: Wish
+    """The wish before a bundle has made its choices."""
     current: Current
     counters: Counters
     health: Health
@@ -88,11 +90,11 @@ class SynthesisCall(OpenCall):
 
     def _try_to_admit(self) -> Work[int | None]:
         """Index of the way that the scheduler chose; None: try again."""
-        yield self.wish.size
+        yield self.asked.size
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
-        job.merged = self.wish.merged(earlier.merged if earlier else 0)
-        self.ready = ready = yield from current.ready(self.wish, job.merged)
+        job.merged = self.asked.merged(earlier.merged if earlier else 0)
+        self.ready = ready = yield from current.ready(self.asked, job.merged)
         self.way, speech = ready.ways[0], ready.speech
         if ready.is_empty:
             return 0
@@ -104,9 +106,9 @@ class SynthesisCall(OpenCall):
 
     @cached_property
     def reply(self) -> ReplyAudio:
-        request, speech = self.request, self.speech
+        wish, speech = self.wish, self.speech
         return ReplyAudio(
-            *(speech.manifest, request.encoding, request.sample_rate_hz, self.message_s, request.level),
+            *(speech.manifest, wish.encoding, wish.sample_rate_hz, self.message_s, self.level),
             mark_of(speech.audio.marked),
         )
 
@@ -114,6 +116,16 @@ class SynthesisCall(OpenCall):
     def speech(self) -> Speech:
         """Speech of the bundle that speaks it."""
         return self.ready.speech
+
+    @property
+    def wish(self) -> Wish:
+        return self.ready.wish
+
+    @property
+    def level(self) -> ReplyLevel:
+        audio = self.speech.audio
+        channel_gain_db = audio.channel_gain_db.get(self.job.terms.channel, 0.0)
+        return ReplyLevel(audio.loudness_lufs, self.wish.gain_db + channel_gain_db)
 
     @property
     def request(self) -> Request:
@@ -135,7 +147,7 @@ class SynthesisCall(OpenCall):
         """Most audio that it holds: samples that its reader has not taken, and the encoded whole."""
         waiting_s = min(self.job.audio_s, self.job.buffer_s)
         encoded_s = 0.0 if self.job.stream else self.job.audio_s
-        rates = self.speech.manifest.mel.sample_rate_hz, self.request.sample_rate_hz
+        rates = self.speech.manifest.mel.sample_rate_hz, self.wish.sample_rate_hz
         return int(SAMPLE_BYTES * (waiting_s * rates[0] + encoded_s * rates[1]))
 
     # Results and messages.
@@ -154,13 +166,27 @@ class SynthesisCall(OpenCall):
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Header; in a session, after so much audio."""
-        job, request, speech = self.job, self.request, self.speech
-        planned = words.planned(job.segments) if request.word_timings else []
-        return header_message(
-            *(request, job.terms, len(job.segments), speech.engine.backend, self.promised_s),
-            [word.moved(before_s, before_segments) for word in planned],
-            passed_over=speech.engine.passed_over,
+        wish, request, terms, engine = self.wish, self.request, self.wish.terms, self.speech.engine
+        planned = words.planned(self.job.segments) if wish.word_timings else []
+        return pb.Header(
+            sample_rate_hertz=wish.sample_rate_hz,
+            encoding=wish.encoding.name,
+            nfe_steps=request.nfe,
+            seed=request.seed,
+            guidance=request.guidance,
+            segmentation=request.segmentation.name,
+            voice=request.voice,
+            segments=len(self.job.segments),
+            text=request.text,
+            backend=engine.backend,
+            request_id=terms.request_id,
+            priority=terms.priority.name,
+            promised_ms=self.promised_s * 1e3,
+            words=word_messages([word.moved(before_s, before_segments) for word in planned]),
             cached=bool(self.ready.kept),
+            changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
+            skipped_reason=NOTHING * self.is_empty,
+            passed_over=passed_over_messages(engine.passed_over),
         )
 
     async def whole_audio(self) -> bytes:
@@ -188,7 +214,7 @@ class SynthesisCall(OpenCall):
             await self._time_words(segment)
 
     async def _time_words(self, finished: SegmentAudio) -> None:
-        if self.request.word_timings:
+        if self.wish.word_timings:
             segments, samples = self.job.segments, finished.samples
             segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
             rate_hz = self.speech.manifest.mel.sample_rate_hz
@@ -203,7 +229,7 @@ class SynthesisCall(OpenCall):
         """
         played = self.first_audio + self.job.sent_s if self.job.sent_s else -math.inf
         await self.send(message, played)
-        self.speech.scheduler.queue.sent(self.job, samples / self.request.sample_rate_hz)
+        self.speech.scheduler.queue.sent(self.job, samples / self.wish.sample_rate_hz)
 
     # The end.
 

@@ -175,9 +175,7 @@ class Broadcaster:
         job = call.job
         if segment.segment == 0:
             rate_hz = call.speech.manifest.mel.sample_rate_hz
-            reply = ReplyAudio(
-                call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.request.level
-            )
+            reply = ReplyAudio(call.speech.manifest, Encoding.PCM16, rate_hz, self._message_s, call.level)
             self._broadcasts[job] = Broadcast(job, reply, rate_hz)
         if (broadcast := self._broadcasts.get(job)) is not None:
             broadcast.waiting.append(segment)

@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from appliance.audio.words import TimedWord
-from appliance.encodings import Encoding
-from appliance.request import PassedOver, Request, Segmentation, Terms, Timings
+from appliance.request import PassedOver, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of
 from appliance.scheduler.job import State, Utterance
-from appliance.text.sayable import NOTHING
 
 STATES = {State.WAITING: pb.WAITING, State.HELD: pb.HELD, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
 SPOKEN = "SPOKEN"
-
-Value = TypeVar("Value", Encoding, Segmentation)
-
-
-def header_message(
-    request: Request,
-    terms: Terms,
-    segments: int,
-    backend: str,
-    promised_s: float,
-    words: Sequence[TimedWord] = (),
-    *,
-    passed_over: Sequence[PassedOver] = (),
-    cached: bool = False,
-) -> pb.Header:
-    """`promised_s` is 0 where nothing is promised."""
-    return pb.Header(
-        sample_rate_hertz=request.sample_rate_hz,
-        encoding=pb.AudioEncoding.Name(_number(ENCODINGS, request.encoding)),
-        nfe_steps=request.nfe,
-        seed=request.seed,
-        guidance=request.guidance,
-        segmentation=pb.Segmentation.Name(_number(SEGMENTATIONS, request.segmentation)),
-        voice=request.voice,
-        segments=segments,
-        text=request.text,
-        backend=backend,
-        request_id=terms.request_id,
-        priority=pb.Priority.Name(terms.priority.value),
-        promised_ms=promised_s * 1e3,
-        words=word_messages(words),
-        cached=cached,
-        changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
-        skipped_reason="" if request.text else NOTHING,
-        passed_over=passed_over_messages(passed_over),
-    )
 
 
 def passed_over_messages(passed_over: Iterable[PassedOver]) -> list[pb.PassedOver]:
@@ -91,21 +52,10 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
 
 def timings_message(timings: Timings) -> pb.Timings:
     """Seconds → milliseconds."""
-    return pb.Timings(
-        queue_ms=timings.queue_s * 1e3,
-        first_audio_ms=timings.first_audio_s * 1e3,
-        condition_ms=timings.condition_s * 1e3,
-        steps_ms=timings.steps_s * 1e3,
-        vocoder_ms=timings.vocoder_s * 1e3,
-        total_ms=timings.total_s * 1e3,
-        audio_ms=timings.audio_s * 1e3,
-        rtf=timings.rtf if math.isfinite(timings.rtf) else 0.0,
-        segments=timings.segments,
-        nfe_steps=timings.nfe,
-        text_ms=timings.text_s * 1e3,
-        join_ms=timings.join_s * 1e3,
-        encode_ms=timings.encode_s * 1e3,
-    )
+    rtf = timings.rtf if math.isfinite(timings.rtf) else 0.0
+    seconds = {name[:-1]: value for name, value in vars(timings).items() if name.endswith("_s")}
+    times_ms: dict[str, Any] = {f"{name}ms": 1e3 * value for name, value in seconds.items()}
+    return pb.Timings(**times_ms, rtf=rtf, segments=timings.segments, nfe_steps=timings.nfe)
 
 
 def trailers(
@@ -125,7 +75,3 @@ def trailers(
         ("x-nfe", str(timings.nfe)),
         *((("x-degraded", degraded),) if degraded else ()),
     )
-
-
-def _number(table: Mapping[int, Value], value: Value) -> int:
-    return next(number for number, meaning in table.items() if meaning is value)

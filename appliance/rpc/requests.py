@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Any
+from dataclasses import fields
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -15,29 +15,27 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, OptionKind
 from appliance.request import Handling, Playout, Priority, Segmentation, Terms
 from appliance.rpc import appliance_pb2 as pb
-from appliance.speech.wish import NOT_SAID, Choices, Wish, within
+from appliance.speech.wish import NOT_SAID, Wish, within
 
-ENCODINGS: dict[int, Encoding] = {pb.AudioEncoding.Value(encoding.name): encoding for encoding in Encoding}
-SEGMENTATIONS: dict[int, Segmentation] = {
-    pb.UPSTREAM: Segmentation.UPSTREAM,
-    pb.LOW_LATENCY: Segmentation.LOW_LATENCY,
-}
-HANDLINGS: dict[int, Handling] = {
-    pb.TEXT_HANDLING_UNSPECIFIED: Handling.CHAT,
-    pb.CHAT: Handling.CHAT,
-    pb.VERBATIM: Handling.VERBATIM,
-    pb.SSML: Handling.SSML,
-}
-PRIORITIES: dict[int, Priority] = {
-    pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
-    pb.BULK: Priority.BULK,
-    pb.NORMAL: Priority.NORMAL,
-    pb.HIGH: Priority.HIGH,
-    pb.REALTIME: Priority.REALTIME,
-}
+ENCODINGS = {pb.AudioEncoding.Value(one.name): one for one in Encoding}
+SEGMENTATIONS = {pb.Segmentation.Value(one.name): one for one in Segmentation}
+HANDLINGS = {0: Handling.CHAT, **{pb.TextHandling.Value(one.name): one for one in Handling}}
+PRIORITIES = {0: Priority.NORMAL, **{pb.Priority.Value(one.name): one for one in Priority}}
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+STEPS = ("nfe_steps", "min_nfe_steps")
+"""Fields whose most is the configuration's, below that of their row."""
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 """Form of BCP 47's tags, and of locales."""
+
+
+BOUNDED_LATER = "nfe_steps"
+"""The field whose largest value is in the configuration."""
+SAME = [
+    one
+    for one in pb.SynthesizeRequest.DESCRIPTOR.fields
+    if one.enum_type is None and one.name in (own.name for own in fields(Wish))
+]
+"""Fields that a wish takes over as they are."""
 
 
 def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller: str, reach: str) -> Wish:
@@ -45,60 +43,40 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
 
     Raises InvalidRequest, UnsupportedEncoding.
     """
-    terms = terms_of(message, client, caller, reach)
-    audio, encoding = message.audio_config, _encoding(message.audio_config.encoding, stream=stream)
-    check_options(message)
-    language = message.language_code
-    if language and not LANGUAGE.fullmatch(language):
-        raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {language[:64]!r}')
+    terms, audio = terms_of(message, client, caller, reach), message.audio_config
+    encoding = _encoding(audio.encoding, stream=stream)
+    check_options(message, later=BOUNDED_LATER)
+    if message.language_code and not LANGUAGE.fullmatch(message.language_code):
+        shown = repr(message.language_code[:64])
+        raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {shown}')
+    said = [one.name for one in SAME if not one.has_presence or message.HasField(one.name)]
     return Wish(
+        **{name: getattr(message, name) for name in said},
         terms=terms,
-        text=message.text,
-        voice=message.voice,
         stream=stream,
         encoding=encoding,
-        style=message.style,
-        language=language,
         handling=HANDLINGS[message.text_handling],
-        pronunciations=message.pronunciations,
-        voice_tags=message.voice_tags,
-        merge_text=message.merge_text,
-        merge_count=message.merge_count or 1,
-        merge_count_is_total=message.merge_count_is_total,
-        choices=Choices(
-            nfe=_said(message, "nfe_steps"),
-            guidance=_said(message, "guidance"),
-            seed=_said(message, "seed"),
-            # Zero is what an absent field reads as, and no rate is zero.
-            sample_rate_hz=audio.sample_rate_hertz or NOT_SAID,
-        ),
         segmentation=SEGMENTATIONS.get(message.segmentation, NOT_SAID),
-        min_nfe=_said(message, "min_nfe_steps"),
+        # Zero is what an absent field reads as, and neither rate can be zero.
+        sample_rate_hz=audio.sample_rate_hertz or NOT_SAID,
         speaking_rate=audio.speaking_rate or 1.0,
-        max_spoken_s=message.max_spoken_seconds,
-        gain_db=message.gain_db,
-        word_timings=message.word_timings,
     )
 
 
-def _said(message: Message, name: str) -> Any:
-    return getattr(message, name) if message.HasField(name) else NOT_SAID
-
-
-def check_options(message: Message, path: str = "") -> None:
-    """Check what is set by its row in OPTIONS. Raises InvalidRequest."""
+def check_options(message: Message, path: str = "", later: str = "") -> None:
+    """Check the fields that are set, but `later`, by their rows in OPTIONS. Raises InvalidRequest."""
     for descriptor, value in message.ListFields():
         option = BY_FIELD.get(path + descriptor.name)
         if descriptor.name == "audio_config":
             check_options(value, "audio_config.")
-        elif option is None:
+        elif option is None or option.field == later:
             continue
         elif option.kind is OptionKind.KEY:
             checked_key(option.field, value)
         elif descriptor.enum_type is not None and value not in descriptor.enum_type.values_by_number:
             *others, last = (choice.upper() for choice in option.choices)
             raise InvalidRequest(option.field, f"must be {', '.join(others)} or {last}, not {value}")
-        elif option.between is not None:
+        elif option.between is not None and option.field not in STEPS:
             number = _seconds(value) if option.kind is OptionKind.DURATION else value
             within(option.field, number, *option.between)
 

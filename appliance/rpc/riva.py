@@ -185,7 +185,7 @@ class RivaService:
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
             speech = self._speaking.speech
-            nfe = round(speech.usual.nfe * zero_shot.quality / DEFAULT_QUALITY)
+            nfe = round(speech.usual.nfe_steps * zero_shot.quality / DEFAULT_QUALITY)
             request.nfe_steps = speech.manifest.sampler.nearest(max(1, min(nfe, speech.synthesis.max_nfe)))
         if not zero_shot.audio_prompt:
             request.voice = await self._voice(message)

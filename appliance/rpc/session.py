@@ -174,7 +174,10 @@ class SessionCall:
             )
             splitter.begin()
         while not utterance.failed and (clause := await self._speaking.cut(splitter)) is not None:
+            is_first = bool(clause) and not utterance.clauses
             self._speak(utterance, clause)
+            if is_first:
+                await self._speaking.fit(splitter, replace(self._wish, text=clause))
 
     def _flush(self) -> None:
         utterance, self._current = self._current, None
@@ -290,20 +293,24 @@ class SessionCall:
 
 def _check_configuration(message: pb.SynthesizeRequest) -> None:
     """Raises InvalidRequest, UnsupportedEncoding."""
-    if message.text:
-        raise InvalidRequest("configure.text", "must be empty; text comes in messages of its own")
-    for name in REFUSED_FIELDS:
-        if getattr(message, name):
-            raise InvalidRequest(f"configure.{name}", "has no meaning in a session")
-    if message.text_handling == pb.SSML:
-        raise InvalidRequest("configure.text_handling", "must be CHAT or VERBATIM: SSML is read as a whole")
-    if message.playout == pb.OVERLAP:
-        raise InvalidRequest("configure.playout", "must be SERIAL: utterances follow one another")
+    refused = {
+        "text": (message.text, "must be empty; text comes in messages of its own"),
+        **{name: (getattr(message, name), "has no meaning in a session") for name in REFUSED_FIELDS},
+        "text_handling": (
+            message.text_handling == pb.SSML,
+            "must be CHAT or VERBATIM: SSML is read as a whole",
+        ),
+        "playout": (message.playout == pb.OVERLAP, "must be SERIAL: utterances follow one another"),
+        "request_id": (
+            len(message.request_id) > MAX_ID_CHARACTERS,
+            f"has at most {MAX_ID_CHARACTERS} characters in a session",
+        ),
+    }
+    for name, (is_wrong, reason) in refused.items():
+        if is_wrong:
+            raise InvalidRequest(f"configure.{name}", reason)
     if message.audio_config.encoding not in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.PCM16):
         raise UnsupportedEncoding("a session sends PCM16, which needs no header")
-    if len(message.request_id) > MAX_ID_CHARACTERS:
-        reason = f"has at most {MAX_ID_CHARACTERS} characters in a session"
-        raise InvalidRequest("configure.request_id", reason)
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:
@@ -312,15 +319,6 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
 
 
 def _sum(a: Timings, b: Timings) -> Timings:
-    return Timings(
-        queue_s=a.queue_s + b.queue_s,
-        text_s=a.text_s + b.text_s,
-        condition_s=a.condition_s + b.condition_s,
-        steps_s=a.steps_s + b.steps_s,
-        vocoder_s=a.vocoder_s + b.vocoder_s,
-        join_s=a.join_s + b.join_s,
-        encode_s=a.encode_s + b.encode_s,
-        audio_s=a.audio_s + b.audio_s,
-        segments=a.segments + b.segments,
-        nfe=b.nfe,
-    )
+    """Times of the clauses before `b` and of `b`; those of an utterance as a whole are set at its end."""
+    both = {name: value + getattr(b, name) for name, value in vars(a).items()}
+    return Timings(**{**both, "nfe": b.nfe})

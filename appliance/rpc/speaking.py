@@ -69,10 +69,11 @@ class Speaking:
 
     def wish(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Wish:
         """Wish of the current call's caller. Raises InvalidRequest, UnsupportedEncoding."""
-        client, place = context.peer(), current_call()
+        place, client = current_call(), context.peer()
         try:
             return wish_of(message, stream=stream, client=client, caller=place.caller.key, reach=place.reach)
         except ApplianceError as error:
+            place.leave(place.held_bytes)
             _log_failure(message.request_id, client, message.voice, error)
             raise
 
@@ -150,7 +151,7 @@ class Speaking:
             context=context,
             clock=self.clock,
             task=current_task(),
-            wish=wish,
+            asked=wish,
             current=self._current,
             counters=self._counters,
             health=self._health,
@@ -229,6 +230,12 @@ class Speaking:
     async def splitter(self, wish: Wish) -> TextSplitter:
         """As `Speech.splitter`."""
         return await self._in_turn(LOOKUP, partial(self.speech.splitter, wish))
+
+    async def fit(self, splitter: TextSplitter, wish: Wish) -> None:
+        """Cut the rest of a text for the voice of its first clause, if the language decides the voice."""
+        if wish.is_by_language:
+            with contextlib.suppress(ApplianceError):  # which ends the clause itself
+                splitter.fit(await self._in_turn(LOOKUP, partial(self.speech.budgets, wish)))
 
     async def cut(self, splitter: TextSplitter) -> str | None:
         """Next piece of a text that is still being written, as `TextSplitter.cut`."""

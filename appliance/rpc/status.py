@@ -213,6 +213,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 failure = call.ended_by
             except ApplianceError as error:
                 failure = error
+            except MemoryError:
+                failure = OutOfDeviceMemory("this machine has too little memory left")
             except Exception:
                 number = secrets.token_hex(4)
                 logger.exception("%s from %s failed, error %s", method, context.peer(), number)

@@ -1,14 +1,15 @@
-"""A job is let in if every promised deadline can be kept together with its own.
+"""Admission of a job, if every promised deadline can be kept together with the job's own.
 
-It is planned at the earliest deadline with which `proof` holds, and refused if that is too late. BULK work is
-promised nothing. All is proven on a copy of its channel: an error leaves the scheduler as it was.
+A job is planned at the earliest deadline at which the inequality in `proof` holds, and refused if that is too
+late. BULK work has no deadline. The plan is made on a copy of the job's channel, so an error leaves the
+scheduler as it was.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -24,19 +25,10 @@ from appliance.errors import (
     RateLimited,
     Superseded,
 )
-from appliance.request import Cost, Priority, Segment
-from appliance.scheduler.choice import Promise, Rivals, Window, choose, too_late
-from appliance.scheduler.fairness import (
-    SCOPES,
-    Share,
-    caller_share,
-    due_soon,
-    expected_newcomers,
-    finest_name,
-    returning_callers,
-    share_of,
-)
-from appliance.scheduler.job import Channel, Demand, Job, Timetable, Way
+from appliance.request import Cost, Priority
+from appliance.scheduler import fairness
+from appliance.scheduler.choice import Attempt, Window, choose, too_late
+from appliance.scheduler.job import Channel, Demand, Job, Timetable, Way, Ways
 from appliance.scheduler.proof import blocking, earliest, promised
 from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Presence, Workload
@@ -45,18 +37,14 @@ STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8,
 """Shortest target, in multiples of the request's own cost."""
 MOST_RETRY_S = 300.0
 LONE_NEWCOMERS = 2
-"""Newcomers for whom a lone caller leaves room, until another comes."""
+"""Newcomers to leave room for while only one caller is active."""
 ROOM = 1.5
-"""Factor on the engine time that stays free for a newcomer: estimates grow on a busy machine."""
+"""Factor on the engine time that stays free for a newcomer, because estimates grow on a busy machine."""
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
-    """Deadline of first audio on a free channel; `own_s`: its engine time."""
-    floor_s = {
-        Priority.REALTIME: config.realtime_s,
-        Priority.HIGH: config.high_s,
-        Priority.NORMAL: config.normal_s,
-    }[priority]
+    """Deadline of first audio on a free channel; `own_s` is the engine time until then."""
+    floor_s: float = getattr(config, f"{priority.name.lower()}_s")
     whole_s = 0.0 if job.stream else job.audio_s
     return min(now + max(floor_s, STRETCH[priority] * own_s) + whole_s, job.deadline)
 
@@ -66,19 +54,14 @@ class Admission:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
         self._rates: dict[str, float] = {}
-        """User → time at which its requests count no more."""
+        """User → time from which on the user's requests count no longer."""
         self._typical = Presence()
-        """All callers' together."""
+        """Typical request of all callers together."""
         self._told: dict[tuple[str, str], float] = {}
-        """Scope and name that are full → time that the last refusal named."""
+        """Full scope and its name → time at which the last refusal said to come again."""
 
     def enter(
-        self,
-        job: Job,
-        ways: Sequence[Sequence[Segment]],
-        merging: Job | None,
-        generation: int | None,
-        bundle: str,
+        self, job: Job, ways: Ways, merging: Job | None, generation: int | None, bundle: str
     ) -> int | None:
         """See `Scheduler.admit`."""
         workload = self._workload
@@ -92,28 +75,28 @@ class Admission:
         job.engine, now = workload.engine_of[bundle], workload.clock()
         workload.see(job.terms, now)
         job.channel = channel = workload.channel_of(job.terms, unapproved=needs_approval)
-        replaced = workload.superseded_by(job, now)
-        if merging is not None and merging not in replaced:
-            replaced.append(merging)
+        replaced: dict[Job, type[ApplianceError]] = dict.fromkeys(
+            workload.superseded_by(job, now), Superseded
+        )
+        if merging is not None:
+            replaced[merging] = Merged
         if not job.kept:
             self._check_places(job, replaced)
         rate = self._check_rate(job, now)
         place = channel.jobs.index(merging) if merging in channel.jobs else workload.place_of(job)
         try:
-            promise = self._prove(job, ways, channel, place, replaced, now)
+            self._prove(job, ways, place, replaced, now)
         except ApplianceError:
             workload.forget_played(now)
             raise
         # No refusal follows.
-        job.take(promise.way)
-        job.due, job.late_s, job.channel = promise.due, promise.late_s, channel
+        job.channel = channel
         channel.jobs.insert(place, job)
         workload.channels[channel.key] = channel
         self._rates.update(rate)
         self._admitted += 1
         job.number = self._admitted
-        for old in replaced:
-            kind = Merged if old is merging else Superseded
+        for old, kind in replaced.items():
             self._delivery.end(old, kind(f"replaced by {job.terms.request_id}"))
         workload.jobs[job.terms.key] = job
         if job.kept:
@@ -129,12 +112,12 @@ class Admission:
             self._wake(job)
         workload.on_change()
         workload.observer.admitted(job, workload.clock())
-        return promise.way.index
+        return job.way.index
 
     def approve(self, job: Job) -> None:
-        """Give a held job the next free turn on its channel, as early as all deadlines hold with its rest.
+        """Append an approved job to its channel, at the earliest deadline that breaks no other.
 
-        It ends as Overloaded if that is beyond its queue_timeout.
+        The job ends as Overloaded if that deadline is beyond its queue_timeout.
         """
         workload, now = self._workload, self._workload.clock()
         job.channel.remove(job, now)
@@ -174,14 +157,14 @@ class Admission:
     def _wake(self, job: Job) -> None:
         workload, call = self._workload, self._workload.call
         workload.used_s.setdefault(job.terms.payer, min(workload.used_s.values(), default=0.0))
-        if job.guaranteed and call is not None and workload.can_preempt(call):
+        if job.guaranteed and workload.can_preempt(call):
             call.engine.interrupt(True)
         workload.notify()
 
     # Limits.
 
-    def _check_places(self, job: Job, replaced: Sequence[Job]) -> None:
-        """Raise QueueFull if full, or if the job's caller, channel or user has as many places as are free."""
+    def _check_places(self, job: Job, replaced: Collection[Job]) -> None:
+        """Raise QueueFull if no place is free, or if a caller, channel or user has as many as are free."""
         most, wait_s = self._workload.config.queue_length, self._typical.first_s
         now = self._workload.clock()
         jobs = self._workload.jobs.values()
@@ -198,7 +181,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """New entry of `_rates`. Raises RateLimited."""
+        """Entry of `_rates` once the job is admitted. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -208,12 +191,11 @@ class Admission:
         if forgotten - now > 60.0 + 1e-9:
             wait_s = forgotten - now - 60.0
             raise RateLimited(f"{per_minute:g} requests a minute are allowed of one user", retry_s=wait_s)
-        if len(self._rates) > 10_000:
-            self._rates = {name: when for name, when in self._rates.items() if when > now}
+        self._rates = {name: when for name, when in self._rates.items() if when > now}
         return {user: forgotten}
 
     def _retry_s(self, full: tuple[str, str], first_s: float, apart_s: float, now: float) -> float:
-        """Seconds until a refused job may come again; jobs of the same place come one after the other."""
+        """Seconds until a refused job may come again; refusals in one scope are `apart_s` apart."""
         last = self._told.get(full, -math.inf)
         again = min(max(now + first_s, last + apart_s), now + MOST_RETRY_S)
         self._told = {place: when for place, when in self._told.items() if when > now}
@@ -221,11 +203,11 @@ class Admission:
         return again - now
 
     def _check_backlog(self, channel: Channel, own_s: float, now: float) -> float:
-        """Time at which the channel is free. Raises QueueFull. `own_s`: audio of the job."""
+        """Time at which the channel is free. Raises QueueFull. `own_s` is the length of the job's audio."""
         free = now if channel.unapproved else channel.free_from(now)
         waiting_s = channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
-        # The player of a connection's replies is unknown, and so is the time of their sound.
+        # The scheduler does not know when replies without a channel are played.
         if channel.name and waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
             # Held speech has no time yet, but takes at least its own length.
@@ -236,51 +218,44 @@ class Admission:
 
     # The proof.
 
-    def _prove(
-        self,
-        job: Job,
-        ways: Sequence[Sequence[Segment]],
-        channel: Channel,
-        place: int,
-        replaced: Sequence[Job],
-        now: float,
-    ) -> Promise:
-        """Plan a job at a place of its channel; changes the job alone."""
-        ahead = [other for other in channel.jobs[:place] if other not in replaced]
-        job.channel = trial = replace(channel, jobs=ahead)
+    def _prove(self, job: Job, ways: Ways, place: int, replaced: Collection[Job], now: float) -> None:
+        """Plan a job at a place of its channel, and change nothing but the job."""
+        ahead, behind = job.channel.jobs[:place], job.channel.jobs[place:]
+        job.channel = trial = replace(job.channel, jobs=[one for one in ahead if one not in replaced])
         free = self._check_backlog(trial, sum(segment.audio_s for segment in ways[0]), now)
-        trial.jobs += [job, *(other for other in channel.jobs[place:] if other not in replaced)]
+        trial.jobs += [job, *(one for one in behind if one not in replaced)]
         if not job.kept:
             return self._choose(job, ways, free, now)
-        way = Way(0, tuple(ways[0]), (Cost(0.0, (), 0.0),) * len(ways[0]))
-        job.take(way)
+        job.take(Way(0, tuple(ways[0]), (Cost(0.0, (), 0.0),) * len(ways[0])), math.inf)
         soonest = self._window(job, 0.0, free, now).soonest
-        return Promise(way, soonest if job.promised else math.inf)
+        job.due = soonest if job.promised else math.inf
 
-    def _choose(self, job: Job, ways: Sequence[Sequence[Segment]], free: float, now: float) -> Promise:
+    def _choose(self, job: Job, ways: Ways, free: float, now: float) -> None:
         workload, cost_of = self._workload, job.engine.costs.of
         known = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
-        # Every segment works through its reference again: as many steps as may be, then what costs least.
+        # The most steps first; then the cheapest, because each segment works through its reference again.
         known.sort(key=lambda way: (-way.nfe, way.total_s))
         own_s = min(_first_s(job, way) for way in known if way.nfe == known[0].nfe)
-        job.take(known[-1])
+        job.take(known[-1], math.inf)
         window = self._window(job, own_s, free, now)
         possible = [way for way in known if now + way.total_s <= job.deadline]
         if not possible:
             raise DeadlineMissed.too_soon(min(way.total_s for way in known), job.deadline - now)
         if not job.promised:
-            return Promise(possible[0], math.inf)
+            return job.take(possible[0], math.inf)
         table = workload.timetable(now, job.channel)
         others = _others(job, table)
         newcomers = partial(self._newcomers, job, others, now)
-        rivals = Rivals(workload, now, others, blocking(workload, now, table), newcomers)
-        return choose(job, possible, window, rivals)
+        blocking_s = blocking(workload, now, table)
+        attempt = Attempt(job, window.soonest, workload, now, others, blocking_s, newcomers)
+        choose(possible, window, attempt)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> Window:
-        """Raises Overloaded.
+        """Window of a job on a channel that is `free` at a time. Raises Overloaded.
 
-        A job that takes turns waits as long as need be, others that say nothing `patience_s`, REALTIME not at
-        all. A caller's deadline before its turn is no limit: replies are made long before it.
+        Without a `queue_timeout`, a job that takes turns waits without limit, a REALTIME job not at all, any
+        other for `patience_s`. A caller's deadline before the job's turn is no limit, because replies are
+        made long before they are played.
         """
         config, timeout_s = self._workload.config, job.terms.queue_timeout_s
         usual = target(config, job, Priority.NORMAL, own_s, now)
@@ -297,21 +272,24 @@ class Admission:
             if job.terms.priority is not Priority.REALTIME:
                 latest += config.patience_s
             if self._is_first_beside_many(job):
-                # The share is free, though not at that time.
+                # The owner's share is free, though not at that time.
                 latest += usual - now
         if job.deadline > free:
             latest = min(latest, job.deadline)
         return Window(max(soonest, free), max(usual, free), latest)
 
     def _newcomer_s(self, caller: str) -> float:
-        """Engine time of a request of another caller."""
+        """Engine time until the first audio of another caller's request."""
         others = (one.first_s for name, one in self._workload.present.items() if name != caller)
         return max(others, default=0.0) or self._typical.first_s
 
     def _is_first_beside_many(self, job: Job) -> bool:
-        """True if nothing of its name, or of its caller, is promised yet, and of another more than one."""
+        """True if the job's owner has no promised job while another has two or more.
+
+        The owner is the finest name of the job, then its caller.
+        """
         present = [other.terms for other in self._workload.jobs.values() if other.guaranteed]
-        for key in (finest_name, attrgetter("caller")):
+        for key in (fairness.finest_name, attrgetter("caller")):
             counts = Counter(map(key, present))
             if counts[key(job.terms)] == 0 and any(count > 1 for count in counts.values()):
                 return True
@@ -323,19 +301,21 @@ class Admission:
         newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
         if not newcomer_s:
             return ()
-        soon_s, is_alone = due_soon(job, promised, now), len(workload.present) == 1
+        soon_s, is_alone = fairness.due_soon(job, promised, now), len(workload.present) == 1
         share = self._share_of_its_caller(job, soon_s, newcomer_s, is_alone=is_alone)
         most = len({demand.job for demand in promised}) + 1
         if share is None and is_alone:
-            share, most = share_of(job, "caller", soon_s, newcomer_s, {}), LONE_NEWCOMERS
+            share, most = fairness.share_of(job, "caller", soon_s, newcomer_s, {}), LONE_NEWCOMERS
         elif share is None:
-            share = caller_share(job, soon_s, newcomer_s, workload.present, now)
+            share = fairness.caller_share(job, soon_s, newcomer_s, workload.present, now)
         if share is None or not share.is_exceeded:
             return ()
         promised_s = sum(demand.cost_s for demand in promised) + soon_s[job]
-        expected = expected_newcomers(share.owners, promised_s, newcomer_s, workload.bias, most)
+        expected = fairness.expected_newcomers(share.owners, promised_s, newcomer_s, workload.bias, most)
         if not is_alone:
-            returning = returning_callers(job, promised, newcomer_s, workload.bias, workload.present, now)
+            returning = fairness.returning_callers(
+                job, promised, newcomer_s, workload.bias, workload.present, now
+            )
             expected = max(expected, returning, key=attrgetter("work_s"))
         due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)
         return [
@@ -344,12 +324,12 @@ class Admission:
 
     def _share_of_its_caller(
         self, job: Job, soon_s: Mapping[Job, float], newcomer_s: float, *, is_alone: bool
-    ) -> Share | None:
-        """First share of its caller's work that the job is beyond."""
+    ) -> fairness.Share | None:
+        """First share of its caller's work that the job exceeds."""
         own_s = {one: work_s for one, work_s in soon_s.items() if one.terms.caller == job.terms.caller}
-        for scope in SCOPES:
-            weights = self._workload.config.weights if scope == "channel" else {}
-            share = share_of(job, scope, own_s, newcomer_s, weights)
+        weights = {"channel": self._workload.config.weights}
+        for scope in fairness.SCOPES:
+            share = fairness.share_of(job, scope, own_s, newcomer_s, weights.get(scope, {}))
             # The only channel of a caller among several has that caller's share.
             if share is not None and share.is_exceeded and (is_alone or share.owners > 1):
                 return share

@@ -1,10 +1,18 @@
-"""Choice of the way in which a job is served, and of the deadline that it is promised."""
+"""The choice of a job's way and deadline, in four cases:
+
+on time, or as soon as on an idle box   the best way
+later, because others come first        the cheapest way that may wait
+too late beside newcomers alone         the cheapest way that is in time without them
+too late even on an idle box            the last way, late
+
+Any other job is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from operator import attrgetter
 
 from appliance.errors import Overloaded
 from appliance.scheduler.job import Demand, Job, Way
@@ -17,100 +25,75 @@ class Window:
     """Deadlines of a job's first audio."""
 
     soonest: float
-    """Aim."""
+    """Deadline to aim for."""
     usual: float
-    """Latest that is on time."""
+    """Latest deadline that is on time."""
     latest: float
-    """Latest that is accepted."""
-
-
-@dataclass(frozen=True)
-class Promise:
-    way: Way
-    due: float
-    late_s: float = 0.0
+    """Latest deadline that is accepted."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rivals:
-    """Work that a job is planned beside."""
+class Attempt:
+    """Earliest deadlines of a job in several ways, beside work that is promised already."""
 
+    job: Job
+    soonest: float
     workload: Workload
     now: float
     others: Sequence[Demand]
     blocking_s: Blocking
     newcomers: Callable[[], Sequence[Demand]]
-    """Requests for which the job leaves room, as it is at the call."""
+    """Returns the demands of requests for which the job, taking a way, leaves room."""
+
+    def alone(self, way: Way) -> float:
+        """Deadline on an idle box. The engine may have to wake."""
+        self.job.take(way, self.soonest)
+        idle_s = self.blocking_s if self.workload.call.kind == "wake" else unblocked
+        return earliest(self.workload, self.job, self.now, (), idle_s)
+
+    def beside_others(self, way: Way) -> float:
+        self.job.take(way, self.soonest)
+        return earliest(self.workload, self.job, self.now, self.others, self.blocking_s)
+
+    def with_newcomers(self, way: Way) -> float:
+        self.job.take(way, self.soonest)
+        beside = [*self.others, *self.newcomers()]
+        return earliest(self.workload, self.job, self.now, beside, self.blocking_s)
 
 
-@dataclass(frozen=True, eq=False)
-class Attempt:
-    """Way to serve a job; its earliest deadlines, each beside more."""
-
-    job: Job
-    way: Way
-    soonest: float
-    rivals: Rivals
-
-    @cached_property
-    def alone(self) -> float:
-        """Deadline on an idle box, whose engine may have to wake."""
-        rivals, call = self.rivals, self.rivals.workload.call
-        is_waking = call is not None and call.kind == "wake"
-        return self._earliest((), rivals.blocking_s if is_waking else unblocked)
-
-    @cached_property
-    def beside(self) -> float:
-        return self._earliest(self.rivals.others, self.rivals.blocking_s)
-
-    @cached_property
-    def with_newcomers(self) -> float:
-        self._try()
-        return self._earliest([*self.rivals.others, *self.rivals.newcomers()], self.rivals.blocking_s)
-
-    def _try(self) -> None:
-        self.job.take(self.way)
-        self.job.due, self.job.late_s = self.soonest, 0.0
-
-    def _earliest(self, others: Iterable[Demand], blocking_s: Blocking) -> float:
-        self._try()
-        return earliest(self.rivals.workload, self.job, self.rivals.now, others, blocking_s)
-
-
-def choose(job: Job, ways: Iterable[Way], window: Window, rivals: Rivals) -> Promise:
-    """Take the first way on time, else the one that waits least, if it may. Raises Overloaded."""
-    tried: list[Attempt] = []
+def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
+    """Have the job take one of the ways. Raises Overloaded."""
+    job, latest, dues = attempt.job, window.latest, dict[Way, float]()
     for way in ways:
-        tried.append(Attempt(job, way, window.soonest, rivals))
-        if tried[-1].with_newcomers <= window.usual:
+        dues[way] = attempt.with_newcomers(way)
+        if dues[way] <= window.usual:
             break
-    best = min(tried, key=lambda one: one.with_newcomers)
-    due, last = best.with_newcomers, tried[-1]
-    if due <= window.latest:
-        if due <= window.usual or due <= best.alone:
-            return Promise(best.way, due)
-        # The job waits for others, and others will for it: the cheapest way makes it.
-        chosen = _cheapest([one for one in tried if one.with_newcomers <= window.latest])
-        return Promise(chosen.way, chosen.with_newcomers)
-    # Newcomers who have not come change the turn, but refuse no job that may wait.
-    may_wait = window.latest > window.usual
-    dues = {one: one.beside if may_wait else one.with_newcomers for one in tried}
-    if in_time := [one for one in tried if dues[one] <= window.latest]:
-        limit = job.deadline if job.terms.queue_timeout_s is None else window.latest
-        return _late(_cheapest(in_time).way, min(due, limit), window)
-    # A box that is too slow for it even when idle serves it late rather than never.
-    if last.with_newcomers <= last.alone:
-        return _late(last.way, last.with_newcomers, window)
-    raise too_late(min(dues.values()) - window.latest)
+    best, last = min(dues, key=dues.__getitem__), [*dues][-1]
+    due = dues[best]
+    if due <= latest:
+        is_as_soon_as_can_be = due <= window.usual or due <= attempt.alone(best)
+        # A job that waits for others keeps others waiting: the cheapest way is made.
+        way = best if is_as_soon_as_can_be else _cheapest(dues, latest)
+        return job.take(way, dues[way])
+    # Newcomers put a job off, but are no reason to refuse a job that may wait.
+    may_wait = latest > window.usual
+    real = {way: attempt.beside_others(way) for way in dues} if may_wait else dues
+    if min(real.values()) <= latest:
+        limit = job.deadline if job.terms.queue_timeout_s is None else latest
+        return _take_late(job, _cheapest(real, latest), min(due, limit), latest)
+    # A box that is too slow even when idle serves a job late rather than never.
+    if dues[last] <= attempt.alone(last):
+        return _take_late(job, last, dues[last], latest)
+    raise too_late(min(real.values()) - latest)
 
 
-def _cheapest(attempts: Sequence[Attempt]) -> Attempt:
-    return min(attempts, key=lambda one: one.way.total_s)
+def _cheapest(dues: Mapping[Way, float], latest: float) -> Way:
+    return min((way for way, due in dues.items() if due <= latest), key=attrgetter("total_s"))
 
 
-def _late(way: Way, due: float, window: Window) -> Promise:
-    late_s = max(due - window.latest, 0.0)
-    return Promise(way, due - late_s, late_s)
+def _take_late(job: Job, way: Way, due: float, latest: float) -> None:
+    late_s = max(due - latest, 0.0)
+    job.take(way, due - late_s, late_s)
 
 
 def too_late(late_s: float) -> Overloaded:

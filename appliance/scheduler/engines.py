@@ -14,7 +14,7 @@ from appliance import heap
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
 from appliance.request import PassedOver, Segment
 from appliance.scheduler.interface import Engine, Restful
-from appliance.scheduler.workload import EngineCall, Workload
+from appliance.scheduler.workload import NO_CALL, EngineCall, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Engines:
         self._has_freed = False
         self.faults = 0
         self._idle_since = math.inf
-        """Time since which the engine is not needed."""
+        """Time since which neither a job nor a test needs the engine."""
         self._failed: Segment | None = None
         self._longest: Segment | None = None
         """Longest segment that the present engine has spoken."""
@@ -59,21 +59,20 @@ class Engines:
 
     @property
     def backend(self) -> str:
-        return "" if self._told is None else self._told.backend
+        return next((engine.backend for engine in self._slowest_first), "")
 
     @property
     def is_resting(self) -> bool:
-        call = self._workload.call
-        return call is not None and call.kind == "wake"
+        return self._workload.call.kind == "wake"
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
-        return () if self._told is None else self._told.passed_over
+        return next((engine.passed_over for engine in self._slowest_first), ())
 
     @property
-    def _told(self) -> Engine | None:
-        """First engine that passed a backend over, which is slower, else the present one."""
-        return next((engine for engine in self._workload.engines if engine.passed_over), self.present)
+    def _slowest_first(self) -> list[Engine]:
+        """Engines that passed a backend over, and so are slower, before the others."""
+        return sorted(self._workload.engines, key=lambda engine: not engine.passed_over)
 
     def add(self, bundle: str, engine: Engine) -> None:
         """Add an engine for jobs of `bundle`."""
@@ -99,7 +98,7 @@ class Engines:
             self._retired.append(workload.engine_of[""])
             workload.engine_of[""] = engine
             if self.is_resting:
-                workload.call = None
+                workload.call = NO_CALL
             workload.generation += 1
             self._longest = None
             switch()
@@ -126,7 +125,7 @@ class Engines:
         for engine in list(self._retired):
             if all(job.made or job.engine is not engine for job in workload.jobs.values()):
                 self._retired.remove(engine)
-                # Replies that are made and still played must not keep it in memory.
+                # Replies that are finished and still play must not keep the engine in memory.
                 for job in chain.from_iterable(channel.jobs for channel in workload.channels.values()):
                     if job.engine is engine:
                         job.engine = workload.engine_of[""]
@@ -149,23 +148,20 @@ class Engines:
     # The engine's thread, without the lock.
 
     def rest_or_wake(self) -> None:
-        """Wake the engine for a job or a test of it; have it rest after its `idle_s` without.
-
-        Raises what loading it does.
-        """
+        """Wake the engine for a job or a test; have it rest after `idle_s` without. Raises as a load does."""
         workload, engine = self._workload, cast("object", self.present)
         if not isinstance(engine, Restful):
             return
         with workload.changed:
             now = workload.clock()
-            # Neither what comes from memory nor a test of its replacement wakes it.
+            # A cached reply wakes no engine, nor does a test of a replacement.
             is_wanted = not all(job.made for job in workload.jobs.values())
             is_wanted = is_wanted or any(test.engine is None for test in self._tests)
             self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
             rests = now - self._idle_since >= engine.idle_s
             if rests is self.is_resting:
                 return
-            # The promise to a job that comes meanwhile has the wake in it, as any call under way.
+            # A promise made before the engine is awake allows for the wake, as for any call under way.
             workload.call = EngineCall("wake", (), math.inf if rests else now, engine.wake_s)
         if rests:
             engine.rest()
@@ -174,7 +170,7 @@ class Engines:
         else:
             engine.wake()
             with workload.changed:
-                workload.call = None
+                workload.call = NO_CALL
 
     def give_back(self) -> None:
         """Return the memory of engines that were shut down to the system."""
@@ -193,9 +189,9 @@ class Engines:
             test.done(self._workload.clock() - begun)
 
     def prove(self, engine: Engine) -> None:
-        """Test the engine after FAULTS_IN_A_ROW with what failed. Raises EngineFault.
+        """Test the engine after FAULTS_IN_A_ROW with the segment that failed. Raises EngineFault.
 
-        Where that fails again, the longest segment that was spoken tells whether one text is at fault.
+        If that segment fails again, the longest segment spoken so far shows whether the text is at fault.
         """
         if self.faults < FAULTS_IN_A_ROW:
             return

@@ -1,6 +1,6 @@
-"""Shares of the promised work, and the newcomers for whom one beyond its share leaves room.
+"""Shares of the promised work, and the newcomers for whom an owner beyond its share leaves room.
 
-All work is seconds of the engine; README.md computes an example under "Shares".
+Work is in seconds of the engine. README.md computes an example under "Shares".
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def finest_name(terms: Terms) -> str:
 
 
 def due_soon(job: Job, others: Sequence[Demand], now: float) -> dict[Job, float]:
-    """Work of each job that is due within SOON_S; the job's own, from its first deadline on."""
+    """Job → its work that is due within SOON_S; of the job to admit, within SOON_S of its first deadline."""
     soon_s = {job: sum(d.cost_s for d in job.demands(now, job.due, job.due) if d.due <= job.due + SOON_S)}
     for demand in others:
         if demand.due <= now + SOON_S:
@@ -65,10 +65,10 @@ def due_soon(job: Job, others: Sequence[Demand], now: float) -> dict[Job, float]
 def share_of(
     job: Job, scope: str, work_s: Mapping[Job, float], newcomer_s: float, weights: Mapping[str, float]
 ) -> Share | None:
-    """Share of the job's owner in `scope`; None without a name there, or if nothing else of it is promised.
+    """Share of the job's owner in `scope`; None if the job names none there, or the owner has no other job.
 
-    `work_s` has what is promised, the job's own too. With a weight w for each owner, 1 where none is given,
-    and a newcomer of weight 1:
+    `work_s` is the promised work of each job, the job to admit included. With a weight w for each owner (by
+    default 1), and a newcomer of weight 1:
 
         used    = Σ work of the owner
         allowed = w / (Σ w of all owners + 1) · (Σ work + newcomer)
@@ -87,10 +87,11 @@ def share_of(
 def caller_share(
     job: Job, work_s: Mapping[Job, float], newcomer_s: float, present: Mapping[str, Presence], now: float
 ) -> Share | None:
-    """Share of the job's caller among all who are present, as `share_of`; None if its name is unknown.
+    """Share of the job's caller among all active callers, as in `share_of`; None if the caller is not active.
 
-    What they were given lately counts too: a caller whose every request is made at once has nothing promised
-    when it sends the next. Of the job only its first sound does: a long one is no flood.
+    Engine time of the last seconds counts as promised, because a caller whose requests are finished at once
+    has no promised work when its next request comes. Of the job only the first audio counts: a long reply is
+    no flood.
     """
     own = job.terms.caller
     if own not in present:
@@ -111,7 +112,7 @@ def expected_newcomers(
         count = ⌈(promised + newcomer) / newcomer / owners⌉, at most `most`
         apart = (owners + 1) · newcomer · bias
 
-    `promised_s` is all of it, whenever it is due; `bias` is the proof's factor on costs.
+    `promised_s` is all promised work, whenever due; `bias` is the factor on costs in the inequality.
     """
     count = math.ceil((promised_s + newcomer_s) / newcomer_s / owners)
     return Newcomers(min(count, most), (owners + 1) * newcomer_s * bias, newcomer_s)
@@ -131,8 +132,8 @@ def returning_callers(
         until   = max(end of the job, bias · Σ promised / (1 − Σ part))
         work    = Σ (part · until − promised(c))
 
-    `usual` is the part of the engine that a caller was given of late. One who has more promised than its part
-    needs no room.
+    `usual` is a caller's part of the engine's time in the last seconds. A caller that has more promised work
+    than its part needs no room.
     """
     promised_s: defaultdict[str, float] = defaultdict(float)
     for demand in promised:

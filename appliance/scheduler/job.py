@@ -20,22 +20,24 @@ from appliance.request import Change, Cost, Priority, Segment, SegmentAudio, Ter
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
+Ways = Sequence[Sequence[Segment]]
+"""Segments of each way to serve a request, the best first."""
 
 
 class Demand(NamedTuple):
-    """A segment to make: its deadline, and the engine time that is left of it."""
+    """Deadline of a segment, and the engine time that the segment still takes."""
 
     due: float
     cost_s: float
     job: Job
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Way:
-    """Segments of a reply as one of its segmentations has them, and their costs."""
+    """Segmentation of a reply with a number of steps, and the costs of the segments."""
 
     index: int = 0
-    """Place among the ways that the caller allows."""
+    """Index among the ways that the request allows."""
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
 
@@ -59,7 +61,7 @@ class Job:
     deliver: Callable[[Result], None]
     arrived: float
     deadline: float = math.inf
-    """The caller's."""
+    """Time at which the caller's call ends."""
     stream: bool = True
     buffer_s: float = math.inf
     """Audio that may wait for the reader."""
@@ -88,9 +90,9 @@ class Job:
     done: int = 0
     lane: int | None = None
     steps: int = 0
-    """Count within the present segment."""
+    """Steps done of the current segment."""
     restarts: bool = False
-    """Gives up its lane after the call under way."""
+    """True if the job gives up its lane after the call under way."""
     begun: bool = False
     audible: float | None = None
     """Time of its delivery, as `due`."""
@@ -101,10 +103,10 @@ class Job:
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
     _planned: tuple[object, tuple[Demand, ...]] = UNPLANNED
-    """What the demands were computed from, and the demands."""
+    """Values that demands were computed from, and these demands."""
 
-    def take(self, way: Way) -> None:
-        self.way = way
+    def take(self, way: Way, due: float, late_s: float = 0.0) -> None:
+        self.way, self.due, self.late_s = way, due, late_s
         self.audio_s = sum(segment.audio_s for segment in way.segments)
         self.timings = Timings(segments=len(way.segments), nfe=way.nfe)
 
@@ -118,12 +120,12 @@ class Job:
 
     @property
     def segment(self) -> Segment:
-        """Segment in work, or the next."""
+        """Current segment."""
         return self.way.segments[self.done]
 
     @property
     def cost(self) -> Cost:
-        """Cost of the whole segment in work, or of the next."""
+        """Cost of the whole current segment."""
         return self.way.costs[self.done]
 
     @property
@@ -149,7 +151,7 @@ class Job:
         return self.made_s - self.sent_s <= self.buffer_s
 
     def cost_s(self, index: int) -> float:
-        """Engine time that is left of a segment."""
+        """Engine time that a segment still takes."""
         has_lane = index == self.done and self.lane is not None and not self.restarts
         cost = self.way.costs[index]
         return cost.left_s(self.steps) if has_lane else cost.whole_s
@@ -166,9 +168,9 @@ class Job:
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Sequence[Demand]:
-        """Demands of the segments to come; its channel is `free` and its playout `starts` at these times.
+        """Demands of the segments to come, if the channel is `free` and the playout `starts` at these times.
 
-        They have no deadline without a promise. The same object is returned until something of it changes.
+        Without a promise the demands have no deadline. Computed again only if something has changed.
         """
         first = dry = math.inf
         if self.promised:
@@ -202,9 +204,9 @@ def _nobody(result: Result) -> None:
 class State(enum.Enum):
     WAITING = "waiting"
     HELD = "held"
-    """A moderator has to approve it."""
+    """A moderator has to approve the request."""
     SOUNDING = "sounding"
-    """Sent, and the reply before it has ended."""
+    """The reply is sent, and the one before it on the channel has ended."""
     ENDED = "ended"
 
 
@@ -217,14 +219,14 @@ class Hold(Protocol):
 
 @dataclass(frozen=True)
 class Going:
-    """Hold of a channel that goes on: it holds nothing."""
+    """Hold of a channel that goes on, and so holds nothing."""
 
     since: float = math.inf
     """Time at which the channel's playout stands still."""
     wall: float = field(default_factory=time.time)
     """Unix time of the verb."""
     stage: ClassVar[str] = ""
-    """Clause about a request that it holds."""
+    """Clause about a request that the hold keeps."""
     state: ClassVar[State] = State.WAITING
 
     def until(self, job: Job, now: float) -> float:
@@ -260,7 +262,7 @@ class Channel:
 
     key: str
     name: str = ""
-    """Empty for a connection, whose playout is unknown."""
+    """Empty for a connection, because its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
     """Jobs in order of playout, until they are played."""
     free: float = -math.inf

@@ -9,16 +9,24 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from appliance.config import SchedulerConfig
-from appliance.errors import ApplianceError, DeadlineMissed, DeviceLost, EngineFault, Interrupted, Unavailable
-from appliance.request import FloatArray, Lane, RequestCounts, Segment, SegmentAudio
+from appliance.errors import (
+    ApplianceError,
+    DeadlineMissed,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    Unavailable,
+    engine_fault,
+)
+from appliance.request import FloatArray, Lane, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.engines import Engines
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import GOING, Job
+from appliance.scheduler.job import GOING, Job, Ways
 from appliance.scheduler.picking import next_call
 from appliance.scheduler.queue import Queue
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import CallOutcome, Clock, EngineCall, Life, Observer, Workload
+from appliance.scheduler.workload import NO_CALL, CallOutcome, Clock, EngineCall, Life, Observer, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +94,7 @@ class Scheduler:
             self._settle(call, made)
         if isinstance(made, DeviceLost):
             raise made
-        if not isinstance(made, Interrupted):
-            self.engines.prove(call.engine)
+        self.engines.prove(call.engine)
         return True
 
     def _wait(self) -> bool:
@@ -96,10 +103,9 @@ class Scheduler:
         with workload.changed:
             if workload.life is Life.DRAINING and not workload.jobs:
                 return False
-            if not workload.has_news:
-                deadlines = (job.deadline for job in workload.jobs.values())
-                next_s = min(deadlines, default=math.inf) - workload.clock()
-                workload.changed.wait(min(max(next_s, 0.0), IDLE_WAIT_S))
+            deadlines = (job.deadline for job in workload.jobs.values())
+            next_s = min(deadlines, default=math.inf) - workload.clock()
+            workload.changed.wait_for(lambda: workload.has_news, min(max(next_s, 0.0), IDLE_WAIT_S))
             workload.has_news = False
         return True
 
@@ -147,13 +153,13 @@ class Scheduler:
             return error
         except Exception as error:
             logger.exception("engine call %s failed", call.kind)
-            fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
+            fault = engine_fault(f"the engine failed: {type(error).__name__}: {error}")
             fault.__cause__ = error
             return fault
 
     def _settle(self, call: EngineCall, made: Made) -> None:
         workload, now = self._workload, self._beat()
-        workload.call = None
+        workload.call = NO_CALL
         if isinstance(made, Interrupted):
             workload.observer.settled(call, CallOutcome.INTERRUPTED, now)
         elif isinstance(made, EngineFault):
@@ -163,7 +169,7 @@ class Scheduler:
             workload.observer.settled(call, CallOutcome.DONE, now)
             self._advance(call, made, now - call.begun)
         for job in call.jobs:
-            if job.ended or job.restarts:
+            if job.restarts:
                 workload.give_up_lane(job)
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
@@ -176,12 +182,7 @@ class Scheduler:
     def _advance(self, call: EngineCall, made: Lane | FloatArray | None, seconds: float) -> None:
         steps, share_s = call.steps, seconds / len(call.jobs)
         for job in call.jobs:
-            if (presence := self._workload.present.get(job.terms.caller)) is not None:
-                presence.spend(share_s, call.begun + seconds)
-            if not job.guaranteed:
-                used_s, payer = self._workload.used_s, job.terms.payer
-                weight = self.config.weights.get(job.terms.channel, 1.0)
-                used_s[payer] = used_s.get(payer, 0.0) + share_s / weight
+            self._workload.spend(job, share_s, call.begun + seconds)
             if isinstance(made, Lane):
                 job.lane = made.id
                 job.timings.condition_s += share_s
@@ -229,16 +230,16 @@ class Scheduler:
     def admit(
         self,
         job: Job,
-        ways: Sequence[Sequence[Segment]],
+        ways: Ways,
         merging: Job | None = None,
         generation: int | None = None,
         bundle: str = "",
     ) -> int | None:
-        """Admit a job for the present engine, or that of `bundle` beside it, in place of `merging`.
+        """Admit a job for the engine of a bundle ("": the first), in place of `merging`.
 
-        Returns the index of the cheapest way that keeps every promise; None: plan it again, since `merging`
-        has begun or the engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest,
-        QueueFull, RateLimited, Overloaded, DeadlineMissed.
+        Returns the index of the chosen way. None: plan the job again, because `merging` has begun or the
+        engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest, QueueFull,
+        RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
@@ -269,7 +270,7 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the next HORIZON_S seconds taken by what is due in them or has no deadline."""
+        """Share of the next HORIZON_S seconds that work takes which is due then, or has no deadline."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()

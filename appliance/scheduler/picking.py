@@ -1,8 +1,8 @@
-"""The engine's next call: earliest deadline first, shared where that saves work.
+"""The engine's next call: earliest deadline first, shared by several lanes if that saves work.
 
-The head is the most urgent job whose reader keeps up, or the first sound of a caller that has less, if
-nothing is late by it. Another lane joins its step if that saves WORTHWHILE of its own and makes nothing late
-that is due before.
+The head is the most urgent job whose reader keeps up. The first segment of a caller with a smaller share of
+the engine goes before the head if that misses no deadline. Another lane joins the head's step if that saves
+WORTHWHILE of the lane's own step and misses no earlier deadline.
 """
 
 from __future__ import annotations
@@ -45,22 +45,21 @@ def next_call(workload: Workload) -> EngineCall | None:
 
 
 def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outlook) -> Demand | None:
-    """First sound of a caller with less than the head's, if all others have the time."""
-    head = ready[0].job
-    payers = {head.terms.payer}
+    """First segment of a caller whose share is below that of the head's caller, if no deadline is missed."""
+    firsts: dict[str, Demand] = {}
+    """Payer → its most urgent demand."""
+    for demand in ready:
+        firsts.setdefault(demand.job.terms.payer, demand)
+    head, *others = firsts.values()
     lanes = Counter(id(job.engine) for job in workload.jobs.values() if job.lane is not None)
-    for demand in ready[1:]:
+    for demand in others:
         job = demand.job
         if demand.due == math.inf:
             break
-        if job.terms.payer in payers:  # a payer's own come in their order
-            continue
-        payers.add(job.terms.payer)
-        # With the last lane the head would wait for a segment of another.
-        in_use = lanes[id(job.engine)]
-        has_room = job.lane is not None or not in_use or in_use < job.engine.max_lanes - 1
-        is_modest = not job.done and has_room and outlook.has_less(job, head)
-        if is_modest and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
+        is_modest = not job.done and outlook.has_less(job, head.job)
+        # If the job took the last lane, the head would wait for the end of a whole segment.
+        has_room = job.lane is not None or lanes[id(job.engine)] < max(job.engine.max_lanes - 1, 1)
+        if is_modest and has_room and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
             return demand
     return None
 
@@ -74,16 +73,15 @@ def _shared_step(workload: Workload, head: Demand, ready: Sequence[Demand], outl
     lanes = len(workload.holders(engine))
     for demand in ready:
         job = demand.job
-        if job is head.job or job.engine is not engine or len(batch) == engine.max_batch:
-            continue
-        if job.lane is not None and not job.steps_left:
+        is_finished = job.lane is not None and not job.steps_left
+        if job is head.job or job.engine is not engine or is_finished or len(batch) == engine.max_batch:
             continue
         own = (job.segment, job.steps)
         longer_s = engine.costs.together([*steps, own]) - cost_s
         alone_s = engine.costs.together([own])
         if alone_s - longer_s <= WORTHWHILE * alone_s:
             continue
-        # Deadlines before that of the head, if it goes first, have not counted its own step.
+        # If the head jumped the queue, slack before its deadline excludes its own step: subtract the step.
         spare_s = min(
             outlook.slack_s(demand.due) - (cost_s - alone_head_s) * bias,
             outlook.slack_s(head.due) - cost_s * bias,
@@ -100,7 +98,7 @@ def _shared_step(workload: Workload, head: Demand, ready: Sequence[Demand], outl
 
 
 class _Outlook:
-    """Promised work in the order of its deadlines, summed up when it is first asked for."""
+    """Sums over the promised work in the order of deadlines, each computed when first needed."""
 
     def __init__(self, workload: Workload, table: Timetable, now: float) -> None:
         self._workload, self._table, self.now = workload, table, now
@@ -108,13 +106,13 @@ class _Outlook:
     def slack_s(self, due: float) -> float:
         """Smallest slack of the deadlines before `due`."""
         dues, slacks_s = self._slacks
-        count = bisect_left(dues, due)
-        return slacks_s[count - 1] if count else math.inf
+        return slacks_s[bisect_left(dues, due)]
 
     def has_less(self, job: Job, other: Job) -> bool:
-        """True if a job's caller has less than another's, or of one caller the job's payer.
+        """True if a job's share is below another's.
 
-        A caller has what it was given lately and what it is promised, a payer its promises.
+        The share of a caller is its recent engine time and its promised work. Jobs of the same caller compare
+        the promised work of their payers.
         """
         if job.terms.caller != other.terms.caller:
             return self._of_callers[job.terms.caller] < self._of_callers[other.terms.caller]
@@ -143,15 +141,11 @@ class _Outlook:
 
     @cached_property
     def _slacks(self) -> tuple[list[float], list[float]]:
-        """Deadlines, and the smallest slack of all up to each; one may wait for a lane."""
-        workload, work_s, slack_s = self._workload, 0.0, math.inf
+        """Deadlines; the smallest slack before each, and of all. A demand may have to wait for a lane."""
+        workload, work_s, slacks_s = self._workload, 0.0, [math.inf]
         start = self.now + workload.margin_s
         blocking_s = blocking(workload, self.now, self._table)
-        dues: list[float] = []
-        slacks_s: list[float] = []
         for due, cost_s, _ in self._demands:
             work_s += cost_s * workload.bias
-            slack_s = min(slack_s, due - start - work_s - blocking_s(due))
-            dues.append(due)
-            slacks_s.append(slack_s)
-        return dues, slacks_s
+            slacks_s.append(min(slacks_s[-1], due - start - work_s - blocking_s(due)))
+        return [demand.due for demand in self._demands], slacks_s

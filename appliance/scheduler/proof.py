@@ -1,11 +1,12 @@
 """The inequality behind every promise.
 
-Steps, their cost and the length of the audio are known before anything runs. All promises are kept if
+The number of steps, the cost of each and the length of the audio are known before a request runs. All
+deadlines are met if
 
-    for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
+    for every deadline d:  call under way + bias · Σ(cost of the work due by d) + margin ≤ d − now
 
-the processor-demand test for EDF, with one call of blocking: a call for promised work is never interrupted.
-The wake of an engine at rest is a call, too.
+This is the processor-demand test of earliest-deadline-first scheduling, with one call of blocking: a call for
+promised work is never interrupted. The wake of an engine at rest is such a call.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def unblocked(due: float) -> float:
 
 
 def promised(table: Timetable) -> list[Demand]:
-    """Demands that have a deadline, job by job."""
+    """Demands that have a deadline, in the order of the jobs."""
     return [*chain.from_iterable(demands for demands in table.values() if demands[0].due < math.inf)]
 
 
@@ -44,7 +45,7 @@ def by_due(demands: Iterable[Demand]) -> list[Demand]:
 def excesses_s(
     workload: Workload, now: float, table: Timetable, blocking_s: Blocking = unblocked
 ) -> Iterator[float]:
-    """Seconds by which each deadline is missed, negative if it is kept; the earliest first."""
+    """Seconds by which each deadline is missed (negative: met), from the earliest deadline on."""
     work_s = 0.0
     for due, cost_s, _ in by_due(promised(table)):
         work_s += cost_s * workload.bias
@@ -52,29 +53,20 @@ def excesses_s(
 
 
 def earliest(
-    workload: Workload,
-    job: Job,
-    now: float,
-    others: Iterable[Demand] = (),
-    blocking_s: Blocking = unblocked,
+    workload: Workload, job: Job, now: float, others: Iterable[Demand] = (), blocking_s: Blocking = unblocked
 ) -> float:
-    """Earliest deadline of first audio, from `job.due` on, with which all are kept.
+    """Earliest deadline of a job's first audio, from `job.due` on, at which every deadline is met.
 
-    A deadline d of others has room for its first k segments, so the next is due after d; and each is done
-    after what is due before it.
+    Before a deadline d of another job there is time for the first k segments of this job, so segment k + 1 is
+    due after d. Each segment is finished after all work that is due before it.
     """
     bias, start = workload.bias, now + workload.margin_s
-    offsets: list[float] = []
-    """Deadlines after the first."""
-    own_s: list[float] = []
-    """Work due by then."""
+    total_s, own = 0.0, dict[float, float]()
+    """Deadline after the first → work due by then."""
     for demand in job.demands(now, job.due, job.due):
-        total_s = demand.cost_s * bias + (own_s[-1] if own_s else 0.0)
-        if offsets and demand.due - job.due == offsets[-1]:
-            own_s[-1] = total_s
-        else:
-            offsets.append(demand.due - job.due)
-            own_s.append(total_s)
+        total_s += demand.cost_s * bias
+        own[demand.due - job.due] = total_s
+    offsets, own_s = [*own], [*own.values()]
     dues, work_s = [], [0.0]
     found = job.due
     for due, cost_s, _ in by_due(others):
@@ -85,21 +77,19 @@ def earliest(
         if first_behind < len(own_s):
             found = max(found, due + APART_S - offsets[first_behind])
     ends = []
-    for offset, own in zip(offsets, own_s, strict=True):
+    for offset, needed_s in own.items():
         due = found + offset
-        ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + own - offset)
+        ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + needed_s - offset)
     return max(found, *ends)
 
 
 def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
     call, bias = workload.call, workload.bias
-    under_way_s, parts = 0.0, []
-    if call is not None:
-        under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
-        if workload.can_preempt(call):
-            under_way_s = min(under_way_s, INTERRUPT_S)
-        parts = [(table[job][0], call.alone_s(job) * bias) for job in call.jobs if job in table]
-    # Without a free lane the most urgent segment under way has to end first, on each engine.
+    under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
+    if workload.can_preempt(call):
+        under_way_s = min(under_way_s, INTERRUPT_S)
+    parts = [(table[job][0], call.alone_s(job) * bias) for job in call.jobs if job in table]
+    # On an engine without a free lane, the most urgent open segment has to end first.
     firsts: list[Demand] = []
     for engine in workload.engines:
         held = [table[job][0] for job in workload.promised_lanes(engine) if job in table]
@@ -108,11 +98,11 @@ def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
 
     def delay_s(due: float) -> float:
         later = [first for first in firsts if due < first.due]
-        # A call shared by several takes longer than what is counted of it in the cost of one.
+        # A call shared by several jobs takes longer than the cost of one job counts.
         counted_s = sum(alone_s for demand, alone_s in parts if demand.due <= due or demand in later)
         return max(under_way_s - counted_s, 0.0) + sum(first.cost_s * bias for first in later)
 
-    # It changes at these deadlines alone.
+    # The delay changes at these deadlines only.
     steps = sorted({-math.inf, *(demand.due for demand, _ in parts), *(first.due for first in firsts)})
     delays_s = [delay_s(due) for due in steps]
     return lambda due: delays_s[bisect_right(steps, due) - 1]

@@ -1,7 +1,7 @@
-"""Release: when audio goes out, and how a job leaves the books.
+"""Release of finished audio, and the end of a job.
 
-A hold names the time until which it keeps a job's audio: that of the channel, for a pause or an approval, and
-`Early`. The latest time counts, and one alarm rings at the next.
+Two holds name the time until which a job's audio stays: the channel's (a pause, or a missing approval) and
+`Early`. The later time counts, and one alarm is set for the next such time.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ class Delivery:
             return
         self._leave(job)
         workload.take_off(job, why)
-        if workload.call is None or job not in workload.call.jobs:
-            workload.give_up_lane(job)
+        workload.give_up_lane(job)
         workload.forget_played(workload.clock())
         job.deliver(why)
         workload.notify()

@@ -37,11 +37,11 @@ from appliance.scheduler.job import (
 )
 
 PRESENT_S = 60.0
-"""Time for which a caller's share stays free after its last request."""
+"""Seconds for which a caller counts as active after its last request."""
 HALVED_S = 10.0
-"""Time in which a caller's spent engine time counts for half."""
+"""Seconds in which the weight of a caller's past engine time halves."""
 YOUNG_S = 3.0
-"""Age of a caller below which its use so far predicts nothing."""
+"""Shortest window, in seconds, for estimating a caller's part of the engine's time."""
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
 """Number of ended requests, and of places of held ones, in memory."""
@@ -59,7 +59,7 @@ class Presence:
     since: float = 0.0
     seen: float = 0.0
     weight: float = 1.0
-    """Weight of its share: that of the channel of its last request."""
+    """Weight of the caller's share, which is that of the channel of the last request."""
     first_s: float = 0.0
     """Moving average of its requests' engine time until first audio."""
     _spent_s: float = 0.0
@@ -85,12 +85,12 @@ class Presence:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
-    kind: Literal["open", "step", "finish", "wake"]
-    """A wake is of no job: the engine at rest is loaded again."""
-    jobs: tuple[Job, ...]
-    begun: float
-    """Infinite if it has not begun."""
-    cost_s: float
+    kind: Literal["open", "step", "finish", "wake", "none"]
+    """A wake, which loads an engine at rest, belongs to no job."""
+    jobs: tuple[Job, ...] = ()
+    begun: float = -math.inf
+    """Infinite for a wake that has not begun."""
+    cost_s: float = 0.0
     due: float = math.inf
     preempted: Job | None = None
     """Gives up its lane first."""
@@ -106,6 +106,9 @@ class EngineCall:
     def alone_s(self, job: Job) -> float:
         """Cost of the part of one job alone."""
         return job.cost.steps_s[job.steps] if self.kind == "step" else self.cost_s
+
+
+NO_CALL = EngineCall("none")
 
 
 class CallOutcome(enum.Enum):
@@ -172,20 +175,20 @@ class Workload:
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
     step: str = ""
-    """Clause about the step that the start is at."""
+    """Clause about the current step of the start."""
     engine_of: dict[str, Engine] = field(default_factory=dict)
     """Key of a bundle → engine for its new jobs; "" is the first bundle's."""
     generation: int = 0
     """Replacements of the first bundle's engine."""
-    call: EngineCall | None = None
-    """Call under way; of an engine at rest, the wake that is to come."""
+    call: EngineCall = NO_CALL
+    """Call under way; while the engine rests, the wake that is to come."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Key of its request → job, until it ends."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, Paused] = field(default_factory=dict)
     """Channel → its pause."""
     moderated: dict[str, bool] = field(default_factory=dict)
-    """Channel → True if its requests need approval, for those that differ from the configuration."""
+    """Channel → True if its requests need approval; only channels that differ from the configuration."""
     earlier: Kept = field(default_factory=Kept)
     """State of the process before, whose callers may send held requests again."""
     decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
@@ -196,7 +199,7 @@ class Workload:
     """Callers of the last PRESENT_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
     remembered: int = 0
-    """Number of the last in the history."""
+    """Number of the last request in the history."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
@@ -206,6 +209,13 @@ class Workload:
         presence = self.present.setdefault(terms.caller, Presence(since=now))
         presence.seen, presence.weight = now, self.config.weights.get(terms.channel, 1.0)
         self.present = {name: one for name, one in self.present.items() if now - one.seen < PRESENT_S}
+
+    def spend(self, job: Job, seconds: float, now: float) -> None:
+        """Charge engine time to a job's caller, and for work without a promise to its payer too."""
+        self.present.get(job.terms.caller, Presence()).spend(seconds, now)
+        if not job.guaranteed:
+            weight = self.config.weights.get(job.terms.channel, 1.0)
+            self.used_s[job.terms.payer] = self.used_s.get(job.terms.payer, 0.0) + seconds / weight
 
     def notify(self) -> None:
         self.has_news = True
@@ -233,17 +243,18 @@ class Workload:
 
     def can_preempt(self, call: EngineCall) -> bool:
         """Promised work may interrupt this call."""
-        return call.kind != "wake" and all(
-            job.engine.can_interrupt and not job.guaranteed for job in call.jobs
-        )
+        own = [job.engine.can_interrupt and not job.guaranteed for job in call.jobs]
+        return bool(own) and all(own)
 
     def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
     def give_up_lane(self, job: Job) -> None:
-        if job.lane is not None:
+        """Close a job's lane; if the call under way is for the job, after that call."""
+        job.restarts = job in self.call.jobs
+        if job.lane is not None and not job.restarts:
             self.unclosed.append((job.engine, job.lane))
-        job.lane, job.steps, job.restarts = None, 0, False
+            job.lane, job.steps = None, 0
 
     @property
     def engines(self) -> list[Engine]:
@@ -251,29 +262,16 @@ class Workload:
         return [self.engine_of[key] for key in sorted(self.engine_of)]
 
     def promised_lanes(self, engine: Engine) -> list[Job]:
-        """Jobs that keep a lane of the engine to the end of a segment."""
-        opening = self.call.jobs if self.call and self.call.kind == "open" else ()
-        return [
-            job
-            for job in self.jobs.values()
-            if (job.lane is not None or job in opening)
-            and job.guaranteed
-            and job.engine is engine
-            and not job.restarts
-        ]
+        """Promised jobs that hold a lane of the engine to the end of a segment."""
+        lanes = dict.fromkeys((*self.holders(engine), *self.call.jobs))
+        return [job for job in lanes if job.engine is engine and job.guaranteed and not job.restarts]
 
     def leave_lane(self, job: Job) -> None:
-        """Have a job that is promised from now on give up the last lane, if others count on it."""
+        """Release the lane of a newly promised job if it is the last, and other promised jobs need a lane."""
         lanes = self.promised_lanes(job.engine)
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        if not is_last or not any(
-            other.promised and not other.made and other.engine is job.engine and other not in lanes
-            for other in self.jobs.values()
-        ):
-            return
-        if self.call is not None and job in self.call.jobs:
-            job.restarts = True
-        else:
+        others = (one for one in self.jobs.values() if one.promised and not one.made and one not in lanes)
+        if is_last and any(one.engine is job.engine for one in others):
             self.give_up_lane(job)
 
     def is_moderated(self, name: str) -> bool:
@@ -294,7 +292,7 @@ class Workload:
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
-        """Channel of a request, or the room where it waits for approval; a new one if none is in use."""
+        """Channel of a request; if `unapproved`, the room beside it where requests wait for approval."""
         if unapproved:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
@@ -304,11 +302,11 @@ class Workload:
         return self.channels.get(key) or Channel(key, terms.channel, hold=hold)
 
     def channels_named(self, name: str) -> list[Channel]:
-        """Channels of that name: the serial one, and those that overlap."""
+        """Serial channel of a name, and the channels of requests that overlap."""
         return [one for one in self.channels.values() if one.name == name and not one.unapproved]
 
     def place_of(self, job: Job) -> int:
-        """Place on its channel: the old one of a request that was held before a restart, else the last."""
+        """Index on the job's channel: the last, or that of before a restart for a request held then."""
         ranks = {name: float(rank) for rank, name in enumerate(self.earlier.order)}
         begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.key
         places = [ranks.get(other.terms.key, math.inf) for other in job.channel.jobs]
@@ -332,8 +330,11 @@ class Workload:
         if not job.terms.supersede:
             return []
         is_heard = not job.channel.unapproved
-        like = (other for other in self.unheard(now) if job.terms.supersedes(other.terms))
-        return [other for other in like if other.channel.unapproved or is_heard]
+        return [
+            other
+            for other in self.unheard(now)
+            if job.terms.supersedes(other.terms) and (other.channel.unapproved or is_heard)
+        ]
 
     def keep(self) -> Kept:
         """State that is to outlive the process."""

@@ -160,7 +160,7 @@ class Changes:
                 self._take(config, read, replace(speech, generation=generation))
 
             mark = config.audio.watermark
-            engine = that_rests(loaded, read, config.engine, speech.usual.nfe, mark)
+            engine = that_rests(loaded, read, config.engine, speech.usual.nfe_steps, mark)
             self._scheduler.engines.replace(engine, switch)
         except ApplianceError:
             loaded.shutdown()
@@ -183,7 +183,7 @@ class Changes:
             )
         # Refuses a configuration that does not fit the bundle, before anything is loaded.
         vocabulary = read.vocabulary()
-        nfe = self._speech(config, read, vocabulary).usual.nfe
+        nfe = self._speech(config, read, vocabulary).usual.nfe_steps
         warm_tokens(read.manifest.text)
         present = [self.bundle.folder, *(other.folder for other in self.beside.values())]
         mark = config.audio.watermark

@@ -4,7 +4,7 @@ exit status  meaning                                              start again?
 0            drained after SIGTERM or SIGINT                      -
 65           the bundle is missing, damaged, or not for this box  no
 68           an address is not this machine's, for ten minutes    yes
-69           the device has too little memory                     yes
+69           the device or the machine has too little memory      yes
 70           the engine failed                                    yes
 71           the device is lost                                   yes
 74           a folder or socket cannot be used                    no
@@ -51,12 +51,12 @@ from appliance.errors import (
     BundleError,
     ConfigError,
     DeviceLost,
-    EngineFault,
     Exit,
     Interrupted,
     OutOfDeviceMemory,
     StorageError,
     cannot_listen,
+    engine_fault,
 )
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -107,6 +107,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
     AddressInUse: Exit.ADDRESS_IN_USE,
     AddressNotOurs: Exit.ADDRESS_NOT_OURS,
     OutOfDeviceMemory: Exit.MEMORY,
+    MemoryError: Exit.MEMORY,
     DeviceLost: Exit.DEVICE,
 }
 """Any other ApplianceError exits with Exit.ENGINE."""
@@ -135,7 +136,7 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
         keys = ("listen", "metrics", "agent")
         await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
         asyncio.run(live(config))
-    except (ApplianceError, AddressInUse, AddressNotOurs) as error:
+    except (ApplianceError, AddressInUse, AddressNotOurs, MemoryError) as error:
         # systemd shows the last status that it got; of a failed start that would be the drain's.
         notifier.status(str(error))
         print(plain(f"appliance serve: {error}"), file=sys.stderr)
@@ -298,7 +299,7 @@ class Daemon:
             except ApplianceError as own:
                 error = own
             except BaseException as other:
-                error = EngineFault(f"the engine failed: {type(other).__name__}: {other}")
+                error = engine_fault(f"the engine failed: {type(other).__name__}: {other}")
                 error.__cause__ = other
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(settle, error)
@@ -339,7 +340,7 @@ class Daemon:
             begun = time.monotonic()
             manifest = read.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
-            nfe = self._changes.speech.usual.nfe
+            nfe = self._changes.speech.usual.nfe_steps
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
@@ -374,7 +375,7 @@ class Daemon:
         warm_tokens(read.manifest.text)
         loaded = load(read)
         self._scheduler.engines.add(key, loaded)
-        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe)
+        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe_steps)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
@@ -489,9 +490,11 @@ class Daemon:
 
     def _tell(self) -> dict[str, object]:
         """State for programs without gRPC: the keys are `readiness.Told`'s."""
-        engines = self._scheduler.engines
+        engines, manifest = self._scheduler.engines, self._changes.bundle.manifest
         return {
             "state": self._state,
+            "family": manifest.family,
+            "languages": manifest.text.languages,
             "for_s": round(time.monotonic() - self._begun, 1),
             "step": self._supervision.status if self._state == "starting" else "",
             "backend": engines.backend,

@@ -60,7 +60,7 @@ class Supervision:
             self._notifier.status(text)
 
     def ready(self, text: str) -> None:
-        """From now on the watchdog counts."""
+        """Report the end of the start, from which on systemd's watchdog counts."""
         self._stage = "ready"
         self._notifier.ready()
         self.set_status(text)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import cast
 
 from appliance.audio.encode import check_rate
@@ -13,13 +14,12 @@ from appliance.audio.phrases import Key, Phrases
 from appliance.config import AudioConfig, Config, LanguageRow, SynthesisConfig
 from appliance.contract.bundle import Manifest
 from appliance.contract.tokens import Vocabulary
-from appliance.errors import ConfigError, InvalidRequest
+from appliance.errors import ApplianceError, ConfigError, InvalidRequest
 from appliance.options import AUTO
 from appliance.request import (
     AT_FIRST,
     Handling,
     Reference,
-    ReplyLevel,
     Request,
     Segment,
     Segmentation,
@@ -30,7 +30,7 @@ from appliance.request import (
 from appliance.scheduler import Scheduler
 from appliance.scheduler.interface import Engine
 from appliance.speech.plan import Planner
-from appliance.speech.wish import NOT_SAID, Choices, Number, Wish, within
+from appliance.speech.wish import NOT_SAID, Choices, Wish, within
 from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.languages import base_code
 from appliance.text.normalise import clean
@@ -74,6 +74,8 @@ class Ready:
 
     speech: Speech
     """Speech of the bundle that speaks it."""
+    wish: Wish
+    """The wish with all choices."""
     ways: Sequence[Way]
     """At least one, the best first."""
     kept: tuple[SegmentAudio, ...] = ()
@@ -163,12 +165,13 @@ class Speech:
 
     def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
         """The wish with voice, style and language of its row in the table, and the Speech of the row."""
-        voice = wish.voice.lower()
-        if self.table is None or voice not in ("", AUTO) or (voice and self.voices.is_usable(voice)):
+        table = self.table if wish.is_by_language else None
+        if table is None or (wish.voice and self.voices.is_usable(AUTO)):
             return wish, self
-        code, row = row_of(self.table, wish.text, wish.terms.channel, wish.language)
-        style, language = wish.style or row.style, wish.language or code
-        return replace(wish, voice=row.voice, style=style, language=language), self.beside.get(code, self)
+        code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
+        style, language = wish.style or row.style, wish.language_code or code
+        wish = replace(wish, voice=row.voice, style=style, language_code=language)
+        return wish, self.beside.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
         is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
@@ -177,27 +180,27 @@ class Speech:
         for name in wish.tagged_voices:
             yield VOICE
             self.voices.is_usable(name)
+        wish = wish.over(self.usual)
         requests = self._requests(wish)
         if not requests[0].text:
-            return Ready(self, [Way(requests[0])])
+            return Ready(self, wish, [Way(requests[0])])
         ways = yield from self.planner.ways(requests)
-        is_seeded = wish.choices.over(self.usual).seed is not NOT_SAID
         made_by = f"{self._manifest_text} {self.engine.backend}"
-        keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=is_seeded)
+        keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
         found = self.phrases.find(keys)
         if found is None:
-            return Ready(self, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
+            return Ready(self, wish, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
         place, phrase = found
         request, segments = ways[place]
-        return Ready(self, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
+        return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
 
     def _requests(self, wish: Wish) -> list[Request]:
         """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""
         request = self._request(wish)
         ways = [replace(request, segmentation=one) for one in self._segmentations(wish)]
-        if wish.min_nfe is not NOT_SAID:
-            fewest = within("min_nfe_steps", wish.min_nfe, 1, request.nfe)
-            steps = fewer(request.nfe, fewest, self.manifest.sampler.steps)
+        if wish.min_nfe_steps is not NOT_SAID:
+            within("min_nfe_steps", wish.min_nfe_steps, 1, request.nfe)
+            steps = fewer(request.nfe, wish.min_nfe_steps, self.manifest.sampler.steps)
             ways += [replace(ways[-1], nfe=nfe) for nfe in steps]
         return ways
 
@@ -205,41 +208,36 @@ class Speech:
         """Segmentation of a wish; if it is adaptive and no seed fixes the samples, each, the best first."""
         if wish.segmentation is not NOT_SAID:
             return [wish.segmentation]
-        synthesis, is_seeded = self.synthesis, wish.choices.over(self.usual).seed is not NOT_SAID
+        synthesis = self.synthesis
         name = synthesis.stream_segmentation if wish.stream else synthesis.unary_segmentation
-        return SEGMENTATIONS[name][-1:] if is_seeded else SEGMENTATIONS[name]
+        return SEGMENTATIONS[name] if wish.seed is None else SEGMENTATIONS[name][-1:]
 
     def _request(self, wish: Wish) -> Request:
-        """The wish by the bundle, its text rewritten; the segmentation is yet to be chosen."""
-        choices, sampler, synthesis = wish.choices.over(self.usual), self.manifest.sampler, self.synthesis
-        nfe = within("nfe_steps", choices.nfe, 1, synthesis.max_nfe)
+        """A wish that has all choices, its text within the vocabulary, in upstream's segmentation."""
+        sampler, synthesis = self.manifest.sampler, self.synthesis
+        within("nfe_steps", wish.nfe_steps, 1, synthesis.max_nfe)
         written = clean(wish.text, limit_characters=synthesis.max_text_characters)
         check_pronunciations(wish.pronunciations)
         begin = self._begin(wish)
         spoken = self._spoken(wish, begin.voice)
         if not wish.voice:
             raise InvalidRequest("voice", "is empty; name a registered voice (ListVoices lists them)")
-        channel_gain_db = self.audio.channel_gain_db.get(wish.terms.channel, 0.0)
+        with values_of(partial(InvalidRequest, "nfe_steps")):
+            sampler.check_steps(wish.nfe_steps)
+        with values_of(partial(InvalidRequest, "guidance")):
+            sampler.check_strength(wish.guidance)
+        check_rate(wish.sample_rate_hz, wish.encoding)
         return Request(
-            text=spoken.text,
+            **{**vars(spoken), "switches": (begin, *spoken.switches)},
             written=spoken.text if wish.handling is Handling.SSML else written,
-            changes=spoken.changes,
-            pauses=spoken.pauses,
-            directions=spoken.directions,
-            style=style_of(wish.style),
-            switches=(begin, *spoken.switches),
-            max_spoken_s=wish.max_spoken_s,
             voice=wish.voice,
-            nfe=_allowed("nfe_steps", nfe, sampler.check_steps),
-            seed=secrets.randbits(SEED_BITS) if choices.seed is None else choices.seed,
-            guidance=_allowed("guidance", choices.guidance, sampler.check_strength),
+            style=style_of(wish.style),
+            nfe=wish.nfe_steps,
+            seed=secrets.randbits(SEED_BITS) if wish.seed is None else wish.seed,
+            guidance=wish.guidance,
             segmentation=Segmentation.UPSTREAM,
             speaking_rate=wish.speaking_rate,
-            encoding=wish.encoding,
-            sample_rate_hz=check_rate(choices.sample_rate_hz, wish.encoding),
-            stream=wish.stream,
-            word_timings=wish.word_timings,
-            level=ReplyLevel(self.audio.loudness_lufs, wish.gain_db + channel_gain_db),
+            max_spoken_s=wish.max_spoken_seconds,
         )
 
     def _begin(self, wish: Wish) -> Switch:
@@ -263,16 +261,16 @@ class Speech:
         own = voiced(begin or wish.voice)
         others = other if wish.voice_tags and wish.may_hold_tags else None
         return self.front.speakable(
-            wish.text, wish.handling, own.words, wish.language, own.styles, others, begin
+            wish.text, wish.handling, own.words, wish.language_code, own.styles, others, begin
         )
 
     # A text that is still being written.
 
     def splitter(self, wish: Wish) -> TextSplitter:
         """Splitter of texts with the values of a wish. Raises InvalidRequest, VoiceNotFound, StorageError."""
-        codes = filter(None, (base_code(wish.language), *self.front.languages))
+        codes = filter(None, (base_code(wish.language_code), *self.front.languages))
         most, is_verbatim = self.synthesis.max_text_characters, wish.handling is Handling.VERBATIM
-        budgets = self.budgets(replace(wish, text="a"))
+        budgets = self.budgets(replace(wish, text="0"))  # a digit tells no language
         return TextSplitter(budgets, tuple(codes), most=most, verbatim=is_verbatim)
 
     def budgets(self, wish: Wish) -> Budgets:
@@ -281,26 +279,32 @@ class Speech:
         Raises InvalidRequest, VoiceNotFound, StorageError.
         """
         wish, speech = self._chosen(wish, LanguageTable.likely)
-        return speech.planner.budgets(speech._request(wish))
+        return speech.planner.budgets(speech._request(wish.over(speech.usual)))
 
 
 def usual_choices(synthesis: SynthesisConfig, manifest: Manifest) -> Choices:
     """Raises ConfigError for settings that the bundle does not take."""
     sampler, nfe = manifest.sampler, synthesis.steps_with(manifest.sampler)
     guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-    try:
+    with values_of(lambda why: ConfigError(f"synthesis.nfe: {why}")):
         sampler.check_steps(nfe)
-    except ValueError as error:
-        raise ConfigError(f"synthesis.nfe: {error}") from None
     if nfe > synthesis.max_nfe:
         raise ConfigError(
             f"synthesis.max_nfe: must be {nfe} or more with this bundle, not {synthesis.max_nfe}"
         )
-    try:
+    with values_of(lambda why: ConfigError(f"synthesis.guidance: {why}")):
         sampler.check_strength(guidance)
+    rate_hz = manifest.mel.sample_rate_hz
+    return Choices(nfe_steps=nfe, guidance=guidance, seed=synthesis.seed, sample_rate_hz=rate_hz)
+
+
+@contextmanager
+def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
+    """Replace a ValueError by the error that its message makes."""
+    try:
+        yield
     except ValueError as error:
-        raise ConfigError(f"synthesis.guidance: {error}") from None
-    return Choices(nfe, guidance, synthesis.seed, manifest.mel.sample_rate_hz)
+        raise error_of(str(error)) from None
 
 
 def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
@@ -309,11 +313,3 @@ def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
     while nfe > fewest and not steps:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
         yield nfe
-
-
-def _allowed(name: str, value: Number, check: Callable[[Number], None]) -> Number:
-    try:
-        check(value)
-    except ValueError as error:
-        raise InvalidRequest(name, str(error)) from None
-    return value

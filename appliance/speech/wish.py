@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from appliance.encodings import Encoding
 from appliance.errors import InvalidRequest
@@ -14,64 +14,70 @@ from appliance.request import AT_FIRST, Handling, Segmentation, Switch, Terms
 from appliance.speech.work import LOOKUP, WORD
 from appliance.text.scripts import HAN, KANA
 
-Number = TypeVar("Number", int, float)
 NOT_SAID: Any = None
-"""Stands for a value that the caller left to the configuration."""
+"""Stands for a value that the caller left open."""
 _HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 _TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNORECASE)
 """Name in a tag that switches the voice."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Values that the caller may leave to the configuration and the bundle."""
+    """Values that the bundle and the configuration decide, unless the caller does."""
 
-    nfe: int = NOT_SAID
+    nfe_steps: int = NOT_SAID
     guidance: float = NOT_SAID
     seed: int | None = NOT_SAID
     sample_rate_hz: int = NOT_SAID
 
-    def over(self, usual: Choices) -> Choices:
-        """These choices; the usual ones where the caller did not say."""
-        said = {name: value for name, value in vars(self).items() if value is not NOT_SAID}
-        return replace(usual, **said)
 
+@dataclass(frozen=True, kw_only=True)
+class Wish(Choices):
+    """Values of one request, each right by itself: no bundle and no configuration has been asked.
 
-@dataclass(frozen=True)
-class Wish:
-    """Values of one request, each right by itself: no bundle and no configuration has been asked."""
+    A field with the name of a field of SynthesizeRequest is that field.
+    """
 
     terms: Terms
-    text: str
-    voice: str
     stream: bool
     encoding: Encoding
-    style: str
-    """NEUTRAL is the voice's own recording, "" what the configuration says."""
-    language: str
-    handling: Handling
-    pronunciations: Mapping[str, str]
-    voice_tags: bool
-    merge_text: str
-    merge_count: int
-    """Requests that this one stands for, alone or with those before it."""
-    merge_count_is_total: bool
-    choices: Choices
+    text: str
+    voice: str
+    style: str = ""
+    """NEUTRAL is the voice's own recording, "" leaves it to the table of languages."""
+    language_code: str = ""
+    handling: Handling = Handling.CHAT
     segmentation: Segmentation = NOT_SAID
-    min_nfe: int = NOT_SAID
+    min_nfe_steps: int = NOT_SAID
+    pronunciations: Mapping[str, str] = field(default_factory=dict)
+    voice_tags: bool = False
+    merge_text: str = ""
+    merge_count: int = 0
+    """Requests that this one stands for, alone or with those before it; 0 is one."""
+    merge_count_is_total: bool = False
     speaking_rate: float = 1.0
-    max_spoken_s: float = 0.0
+    max_spoken_seconds: float = 0.0
     """The text is cut to this; 0: no limit."""
     gain_db: float = 0.0
     word_timings: bool = False
     begin: Switch = AT_FIRST
     """Voice and style in which the text goes on from an earlier one."""
 
+    def over(self, usual: Choices) -> Wish:
+        """The wish with the usual choices in place of those that the caller left open."""
+        left = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
+        return replace(self, **{name: getattr(usual, name) for name in left})
+
     @property
     def size(self) -> int:
-        """Characters that reading the wish amounts to."""
-        size = len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
+        """Characters that reading the wish amounts to; never 0."""
+        size = 1 + len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
         return size + LOOKUP * (self.voice.lower() == AUTO)
+
+    @property
+    def is_by_language(self) -> bool:
+        """True if the language of the text may decide the voice."""
+        return self.voice.lower() in ("", AUTO)
 
     @property
     def may_hold_tags(self) -> bool:
@@ -85,15 +91,16 @@ class Wish:
 
     def merged(self, waiting: int) -> int:
         """Count of requests that this one speaks for, in place of a request that stands for `waiting`."""
-        return max(self.merge_count, waiting) if self.merge_count_is_total else self.merge_count + waiting
+        count = self.merge_count or 1
+        return max(count, waiting) if self.merge_count_is_total else count + waiting
 
     def speaking_for(self, count: int) -> Wish:
         """The wish with a text that says how many merged requests it stands for."""
+        text, end = self.text, ""
         if count <= 1:
             return self
         if self.merge_text:
             return replace(self, text=self.merge_text.replace("{count}", str(count)))
-        text, end = self.text, ""
         if self.handling is Handling.SSML:
             text, end, _ = text.rpartition("</speak>")
         is_chinese = _HAN.search(self.text) and not _KANA.search(self.text)
@@ -101,9 +108,8 @@ class Wish:
         return replace(self, text=f"{text}，{count}次{end}" if is_chinese else f"{text}, {count}x{end}")
 
 
-def within(name: str, value: Number, least: Number, most: Number) -> Number:
-    """A value in its range. Raises InvalidRequest naming the field."""
+def within(name: str, value: float, least: float, most: float) -> None:
+    """Raises InvalidRequest naming the field."""
     # NaN is in no range.
     if not least <= value <= most:
         raise InvalidRequest(name, f"must be between {least} and {most}, not {value}")
-    return value

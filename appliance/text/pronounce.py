@@ -1,4 +1,4 @@
-"""Words that are said otherwise than written: names, above all."""
+"""Pronunciations: words, above all names, with a spelling of their sound."""
 
 from __future__ import annotations
 

@@ -95,5 +95,5 @@ JOINERS = "\u200c\u200d"
 
 
 def script_of(code: str) -> str:
-    """Script of a language; LATIN for one that is not listed."""
+    """Script of a language; LATIN for an unlisted language."""
     return _SCRIPT_OF.get(code, "LATIN")

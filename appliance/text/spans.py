@@ -1,4 +1,4 @@
-"""A text as spans: each character belongs to one, whose kind alone decides how it is spoken."""
+"""Spans of a text: each character belongs to a span, whose kind alone decides how it is read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Language:
     heart: str = ""
     """Word for <3."""
     sample: str = ""
-    """Letters of its words; a vocabulary without one of them cannot say them."""
+    """Letters of the words; a vocabulary that lacks a letter cannot say the words."""
     alone: Mapping[str, str] = field(default_factory=dict)
     """Words for a sign that no reading takes and that the vocabulary lacks: "%" → "percent"."""
     stretched: int = 4
@@ -130,5 +130,5 @@ class Language:
 
     @property
     def says_digits(self) -> bool:
-        """True if it has words for them; where nothing is known of it, they stay."""
+        """True if the language has words for digits; otherwise digits stay."""
         return self.digit("1") != "1"

@@ -1,4 +1,4 @@
-"""Letters in the case and canonical form that a vocabulary has, or the nearest to those that it lacks."""
+"""Letters in the case and canonical form that a vocabulary has, else the nearest letters."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Spelling:
         return not (self.can_say(character) or (self.omits and self.nearest(character)))
 
     def within(self, text: str) -> str | None:
-        """Text with signs that the vocabulary has; None if it cannot be said."""
+        """Text with signs of the vocabulary; None if the vocabulary lacks them."""
         sayable = ""
         for c in text:
             part = c if self.can_say(c) else self.within(_SIGNS[c]) if c in _SIGNS else None
@@ -142,7 +142,7 @@ class Spelling:
 
 
 def _forms(cluster: str) -> list[str]:
-    """A letter with its marks as it is, composed, composed with one of them, decomposed."""
+    """A letter with its marks: as written, composed, composed with a single mark, decomposed."""
     decomposed = unicodedata.normalize("NFD", cluster)
     base, marks = decomposed[:1], decomposed[1:]
     forms = [cluster, unicodedata.normalize("NFC", cluster)]

@@ -1,4 +1,4 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as; of others the words are spoken."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as; other elements are only read."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from appliance.voices.rules import F5, ConditioningRule
 
 logger = logging.getLogger(__name__)
 
-LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new)?")
+LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}")
 
 
 class ReferenceCache:

@@ -14,6 +14,8 @@ FIELD = "audio"
 FORMATS = "wav, flac, ogg or mp3"
 UNSAID = "does not say how long it is: save it once more as a file, not a stream"
 
+MOST_TAGS, MOST_PARTS = 64, 4_096
+"""Tags in front of a file; its chunks, pages or frames, more than a minute of which no file has."""
 _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
 """Data sizes of WAV headers without a length."""
 _PAGE_BYTES, _FIRST, _LAST = 27, 2, 4
@@ -31,9 +33,11 @@ _COUNT_WITHIN = 64
 
 
 def untagged(audio: bytes) -> bytes:
-    """The file without ID3v2 tags in front, which MP3 and sometimes FLAC files have."""
-    place = 0
+    """Return the file without the ID3v2 tags in front of it. Raises InvalidReference for too many."""
+    place = tags = 0
     while audio[place : place + 3] == b"ID3" and len(audio) >= place + 10:
+        if (tags := tags + 1) > MOST_TAGS:
+            raise InvalidReference(FIELD, f"has more than {MOST_TAGS} tags in front: save it without")
         size = 0
         for byte in audio[place + 6 : place + 10]:
             size = size << 7 | byte & 0x7F
@@ -80,8 +84,9 @@ def _check_of(audio: bytes) -> Callable[[bytes], None] | None:
 
 def _check_wav(audio: bytes) -> None:
     position, chunk = 12, struct.Struct(">4sI" if audio.startswith(b"RIFX") else "<4sI")
-    large = 0
+    large = chunks = 0
     while position + chunk.size <= len(audio):
+        chunks = _counted(chunks)
         name, size = chunk.unpack_from(audio, position)
         position += chunk.size
         if name == b"ds64" and position + 16 <= len(audio):
@@ -95,12 +100,20 @@ def _check_wav(audio: bytes) -> None:
         position += size + size % 2
 
 
+def _counted(parts: int) -> int:
+    """One part more. Raises InvalidReference."""
+    if parts >= MOST_PARTS:
+        raise InvalidReference(FIELD, f"has more than {MOST_PARTS:,} chunks or pages: save it once more")
+    return parts + 1
+
+
 def _check_ogg(audio: bytes) -> None:
     """Each stream ends with a page that says so (RFC 3533); those of one recording begin together."""
     ended: dict[bytes, bool] = {}
     begun = False
-    place = 0
+    place = pages = 0
     while (place := audio.find(b"OggS", place)) >= 0:
+        pages = _counted(pages)
         segments = place + _PAGE_BYTES
         body = segments + audio[segments - 1] if segments <= len(audio) else segments
         end = body + sum(audio[segments:body])
@@ -127,7 +140,7 @@ def _mp3_frames(audio: bytes) -> tuple[int, int, int]:
     kind = audio[1] & 0xFE, audio[2] & 0x0C
     version = audio[1] >> 3 & 3
     samples = 1152 if version == 3 else 576
-    while place + 4 <= len(audio) and audio[place] == 0xFF:
+    while frames <= MOST_PARTS and place + 4 <= len(audio) and audio[place] == 0xFF:
         bits, rate = audio[place + 2] >> 4, audio[place + 2] >> 2 & 3
         same = (audio[place + 1] & 0xFE, audio[place + 2] & 0x0C) == kind
         if not same or version == 1 or kind[0] & 6 != 2 or not 0 < bits < 15 or rate == 3:

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
+MOST_NAMED = 32
+"""Voices in the message about a voice that is not stored."""
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 RECENT_S = 1.0
@@ -186,7 +188,10 @@ class VoiceIndex:
     def missing(self, place: Place) -> VoiceNotFound:
         name, style = place.voice, place.style
         if not (NAME_RULE.fullmatch(name) and style and os.path.lexists(self.folder / name)):
-            return VoiceNotFound(f"no voice is named {shown(name)}")
+            stored = self.names()
+            named = ", ".join([*stored[:MOST_NAMED], *["…"] * (len(stored) > MOST_NAMED)])
+            choice = f"those here are {named}" if stored else "none is stored"
+            return VoiceNotFound(f"no voice is named {shown(name)}; {choice}")
         there = ", ".join((NEUTRAL, *self.styles(name)))
         return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 

@@ -17,8 +17,8 @@ from appliance.contract.sampler import Guidance, Sampler, Update
 from appliance.contract.tokens import Tokenizer, Vocabulary, read_vocabulary
 from appliance.fields import Between, Ranged
 from export.graphs.parts import Form
+from export.parity.oracles import Case, Oracle, Peak, Trajectory
 from export.precision.rewrites import DIT, Roles
-from export.proof.oracles import Case, Oracle, Peak, Trajectory
 from export.sources.checkpoint import Weights, WeightsKind
 from export.sources.weights import Known
 

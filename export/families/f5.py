@@ -22,7 +22,7 @@ from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step, StepKeys, StepReply
 from export.model.arch import F5TTS, flags_of
 from export.model.dit import CONV_GROUPS, DiT
-from export.proof import oracles, parity, peaks
+from export.parity import comparison, oracles, peaks
 from export.sources import checkpoint
 from export.sources.checkpoint import Weights
 
@@ -254,10 +254,10 @@ DECLARATION = Declaration(
     condition=_condition,
     steps={"step": Step, "step_keys": StepKeys, "step_reply": StepReply},
     single=("step_keys", "step_reply"),
-    samplings=parity.CHEAPER,
+    samplings=comparison.CHEAPER,
     fused=True,
     precisions=("fp32", "fp16", "int8", "int8-qdq"),
-    bounds=parity.BOUNDS,
+    bounds=comparison.BOUNDS,
     oracles=_oracles,
     velocity=_velocity,
     others=other_flags,

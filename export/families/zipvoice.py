@@ -33,8 +33,8 @@ from export.graphs.to_onnx import ANY_ROWS
 from export.model import zipformer
 from export.model.arch import ZipVoiceArch
 from export.model.zipformer import Frames, Keeping, Past, ZipVoice
+from export.parity import comparison, oracles, peaks
 from export.precision.rewrites import Roles
-from export.proof import oracles, parity, peaks
 from export.sources import checkpoint
 from export.sources.checkpoint import CheckpointError, Weights
 from export.sources.stored import StoredTensor
@@ -523,7 +523,7 @@ DECLARATION = Declaration(
             "sample": 5e-3,
             "wave": 1e-1,
         },
-        "int8": parity.BOUNDS["int8"] | {"modulation": 5e-6},
+        "int8": comparison.BOUNDS["int8"] | {"modulation": 5e-6},
     },
     oracles=lambda load, given: [lambda: ZipVoiceOracle(build(load(), given), given.sampler)],
     velocity=_velocity,

@@ -21,8 +21,8 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
 from export import progress
+from export.parity.oracles import Case, FloatArray, read_case
 from export.precision.rewrites import products_of
-from export.proof.oracles import Case, FloatArray, read_case
 
 READINGS = ((MALE, 520), (FEMALE, 610))
 """Voice and length in frames; the parity gate uses others."""

@@ -24,9 +24,9 @@ from onnx import TensorProto, helper, numpy_helper
 from appliance.contract.bundle import Bundle
 from export import progress
 from export.graphs.to_onnx import share_weights
+from export.parity.oracles import FloatArray
 from export.precision.calibration import Observations, Observed
 from export.precision.rewrites import DIT, Product, products_of, put, save
-from export.proof.oracles import FloatArray
 
 STEPS = ("step", "step_keys", "step_reply")
 

@@ -100,7 +100,7 @@ def test_the_command_tells_marked_from_not_and_unreadable(
     for encoding, ours in ((Encoding.WAV, b"ICMT"), (Encoding.FLAC, b"comment=")):
         data = encode(SAMPLES, encoding, RATE_HZ)
         assert ours in data and asked(data.replace(ours, b"IKEYIKE="[-len(ours) :]))[0] == 0
-    # As ffmpeg copies it, as others write it, and of a picture in the file.
+    # ffmpeg writes the first frame, other programs the second; the third is a picture's.
     frames = (b"TXXX\3comment\0" + MARK.encode(), b"COMM\1eng\xff\xfe\0\0" + SOURCE_TYPE.encode("utf-16"))
     picture = b'APIC\0image/jpeg\0\3\0<Description a:DigitalSourceType="%b"/>' % SOURCE_TYPE.encode()
     for frame, status in (*((text, 0) for text in frames), (picture, 1)):

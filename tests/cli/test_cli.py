@@ -150,7 +150,7 @@ def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
+    (["--voice", "bob"], "no voice is named 'bob'; those here are ann (NOT_FOUND)"),
     (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
     (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
     (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
@@ -286,7 +286,7 @@ def test_voices_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> No
     assert (shown["transcript"], shown["consent_note"]) == (TRANSCRIPT, "Bea agreed.")
     assert run("voices", "remove", "bea", *at) == (0, "", "")
     code, _, error = run("voices", "show", "bea", *at)
-    assert (code, error) == (1, "appliance voices: no voice is named 'bea' (NOT_FOUND)\n")
+    assert (code, error) == (1, "appliance voices: no voice is named 'bea'; those here are ann (NOT_FOUND)\n")
     code, _, error = run("voices", "add", "bea", "/nowhere.wav", *words, *at)
     assert (code, error) == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
 

@@ -115,7 +115,7 @@ def front(members: list[Running], folder: Path) -> Iterator[Front]:
 
 @needs_haproxy
 def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
-    """One test, since its daemons take longer to start than all else."""
+    """The daemons start once for all checks, since their start takes longest."""
     with contextlib.ExitStack() as stack:
         members = []
         for name in ("box1", "box2"):
@@ -212,7 +212,7 @@ def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any
         assert client.voice("bea").sha256 == store.index.voice("bea").sha256
         assert [voice.name for voice in client.voices()] == ["ann", "bea"]
 
-        # What is damaged here is neither copied nor removed there.
+        # A damaged voice or style is neither copied nor removed.
         (tmp_path / "voices" / "bea" / "audio").write_bytes(b"cut")
         status, states = sync("--remove")
         assert status == cli.FAILED and states["ann"] == "same" and states["bea"].startswith("damaged")
@@ -248,7 +248,7 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         (style,) = client.voice("cea").styles
         assert style.sha256 == store.index.described("cea").styles[0].sha256
 
-        # A voice that is replaced is stored anew with its styles.
+        # Replacing a voice stores its styles again.
         store.delete(Place("cea"))
         store.create(Upload(Place("cea"), reference_wav(5.0), TRANSCRIPT))
         store.create(Upload(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT))
@@ -257,7 +257,7 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         assert [style.name for style in client.voice("cea").styles] == ["happy"]
         assert client.voice("cea").sha256 == store.index.voice("cea").sha256
 
-        # What is damaged here is neither copied nor removed there.
+        # A damaged voice or style is neither copied nor removed.
         (tmp_path / "voices" / "cea" / "styles" / "happy" / "audio").write_bytes(b"cut")
         told = states()
         assert told["cea"] == "same" and told["cea/happy"].startswith("damaged")

@@ -183,7 +183,7 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
             return super().load(name, *rest)  # type: ignore[arg-type]
 
     engine = make_engine(Unloadable(), lanes=1)
-    for _ in range(3):  # a row that is left behind would be a RuntimeError
+    for _ in range(3):  # a forgotten row would be a RuntimeError
         with pytest.raises(BundleError):
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 

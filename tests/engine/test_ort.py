@@ -20,9 +20,10 @@ from appliance.contract.graphs import signatures
 from appliance.engine import ort
 from appliance.engine.backend import Graph, HostArray
 from appliance.engine.loading import load_for, open_backend
-from appliance.engine.ort import OrtBackend, import_runtime
-from appliance.errors import BundleError, EngineFault
+from appliance.engine.ort import OrtBackend, import_runtime, load_session
+from appliance.errors import BundleError, EngineFault, OutOfDeviceMemory
 from tests.engine.lanes import changed
+from tests.harness.engine import raising
 from tests.harness.patience import PATIENCE_S
 
 
@@ -46,6 +47,9 @@ def test_what_cannot_be_loaded_is_named(backend: OrtBackend, tiny: Bundle, tmp_p
         backend.load("step", garbage, spec, {})
     with pytest.raises(BundleError, match=r"absent\.onnx"):
         backend.load("step", tmp_path / "absent.onnx", spec, {})
+    runtime = types.SimpleNamespace(InferenceSession=raising(RuntimeError("std::bad_alloc")), __version__="1")
+    with pytest.raises(OutOfDeviceMemory, match=r"step\.onnx: .*bad_alloc"):
+        load_session(runtime, garbage, None, [])
 
 
 def test_graphs_compute_in_the_same_memory(tiny: Bundle) -> None:

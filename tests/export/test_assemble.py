@@ -20,7 +20,7 @@ from appliance.durable import publish
 from export import assemble
 from export.cli import main
 from export.families import family
-from export.proof import parity
+from export.parity import comparison
 from export.sources.checkpoint import CheckpointError
 from tests.engine.lanes import relative
 from tests.harness import small, traces
@@ -147,10 +147,10 @@ def test_a_bundle_beyond_its_bounds_or_those_of_a_named_sampling_is_written_only
     command = small.bundle_command(workshop.make("v1").files, out)
     if beyond == "short":
         command += ["--sampling", "short"]
-        monkeypatch.setattr(parity, "SAMPLING_BOUND", 1e-3)
+        monkeypatch.setattr(comparison, "SAMPLING_BOUND", 1e-3)
     else:
-        monkeypatch.setitem(parity.BOUNDS["fp32"], "vocoder", 1e-12)
-        monkeypatch.setattr(parity, "OWN_ERRORS", 0.0)
+        monkeypatch.setitem(comparison.BOUNDS["fp32"], "vocoder", 1e-12)
+        monkeypatch.setattr(comparison, "OWN_ERRORS", 0.0)
     assert main(command) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("export: no bundle was written") and "short-kv at" not in error
@@ -170,7 +170,7 @@ def test_a_bundle_beyond_its_bounds_or_those_of_a_named_sampling_is_written_only
 
 def test_the_bundle_samples_as_the_measurement_allows(workshop: Workshop, brief_gate: None) -> None:
     made = workshop.make("v1")
-    measured = parity.measure_samplings(made.bundle)
+    measured = comparison.measure_samplings(made.bundle)
     for bound, sampling, defaults in (
         (100.0, "auto", "short-kv"),
         (100.0, "short", "short"),
@@ -193,13 +193,13 @@ def test_what_appears_meanwhile_in_its_place_is_kept_and_nothing_is_left_of_what
     def build(measure: assemble.Measure) -> contract.Bundle:
         return assemble.build(small.load(files), small.OPTIONS, out, measure)
 
-    def meanwhile(trial: contract.Bundle) -> parity.Report:
+    def meanwhile(trial: contract.Bundle) -> comparison.Report:
         assert trial.folder.parent.name.startswith(".out.")
         if appears == "nothing":
             raise KeyboardInterrupt
-        build(lambda _: parity.Report("fp32")) if appears == "another bundle" else out.mkdir()
+        build(lambda _: comparison.Report("fp32")) if appears == "another bundle" else out.mkdir()
         assert trial.graph("step").is_file()
-        return parity.Report("fp32")
+        return comparison.Report("fp32")
 
     stopped = KeyboardInterrupt if appears == "nothing" else assemble.BundleFailed
     with pytest.raises(stopped, match=None if appears == "nothing" else "out exists; name a new"):
@@ -241,7 +241,7 @@ def test_weights_that_do_not_fit_the_graph_break_the_bounds(
     """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
-    report = parity.measure(workshop.make("v0").bundle, assemble.expectations(loaded, small.OPTIONS))
+    report = comparison.measure(workshop.make("v0").bundle, assemble.expectations(loaded, small.OPTIONS))
     failed = {line.split(" at ")[0] for line in report.failed}
     assert {"step", "sample", "guided", "padded", "reply"} <= failed
 

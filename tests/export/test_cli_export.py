@@ -20,7 +20,7 @@ from appliance.contract.sampler import Guidance, Sampler
 from appliance.errors import EngineFault
 from export import progress, workload
 from export.cli import GONE, main
-from export.proof import oracles, parity
+from export.parity import comparison, oracles
 from tests.harness import network_spy, small, traces
 from tests.harness.patience import PATIENCE_S
 from tests.harness.small import BuiltBundle, Workshop
@@ -195,10 +195,10 @@ def test_the_familys_sampler_and_the_steps_of_the_command_reach_the_bundle(
 def test_a_fault_of_the_engine_is_one_line(
     made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
-    def measure(*_: object) -> parity.Report:
+    def measure(*_: object) -> comparison.Report:
         raise EngineFault("the flow produced numbers that are not finite")
 
-    monkeypatch.setattr(parity, "measure", measure)
+    monkeypatch.setattr(comparison, "measure", measure)
     code, _, error = told("parity", str(made.bundle.folder), *made.files.arguments())
     assert (code, error.splitlines()[-1]) == (1, "export: the flow produced numbers that are not finite")
 

@@ -23,7 +23,7 @@ from export.graphs.condition import Condition
 from export.graphs.modulation import ModulationGraph
 from export.graphs.step import Step
 from export.model.dit import DiT, states, upsample_index
-from export.proof.oracles import TorchOracle
+from export.parity.oracles import TorchOracle
 from export.sources.checkpoint import Weights, build_dit, load_dit
 from tests.engine.lanes import relative
 from tests.harness import small

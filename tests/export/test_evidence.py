@@ -72,7 +72,7 @@ def test_right_weights_fit_and_use_the_text(loaded: assemble.Loaded) -> None:
 def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
     """One pass with upstream's DiT."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
-    mine = evidence.loss(loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.5,))
+    mine = evidence.Trial.given(loaded).loss(dataclasses.replace(loaded, text=Text()), [one], (0.5,))
     arch = loaded.sources.family.arch
     theirs = small.upstream_dit(arch, loaded.vocabulary.size, loaded.weights())
     mel = torch.from_numpy(log_mel(samples(FEMALE, 24_000), MelSpec("vocos")))[None]
@@ -91,10 +91,11 @@ def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
 def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) -> None:
     """Equal durations spread tokens evenly; a text is of little use where its first token has most frames."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
-    given, [first, *_] = (loaded.reference(), loaded.vocabulary, loaded.mel, [one], (0.3,)), tokens_of(loaded)
+    given, [first, *_] = evidence.Trial.given(loaded), tokens_of(loaded)
     even, long = dict.fromkeys(loaded.vocabulary.tokens, (4.0,) * 3), {first: (900.0,) * 3}
     tables = (Text(duration="tokens", durations=table) for table in ({}, even, even | long))
-    plain, alike, astray = (evidence.loss(*given, text=table) for table in tables)
+    placed = (dataclasses.replace(loaded, text=table) for table in tables)
+    plain, alike, astray = (given.loss(one_placed, [one], (0.3,)) for one_placed in placed)
     assert alike == pytest.approx(plain, rel=0.02) and astray > 1.05 * plain
 
 
@@ -158,8 +159,8 @@ def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loa
     found = weigh(loaded, [own])
     assert found.recordings == (SPEECH.name,)
     recordings = own, dataclasses.replace(own, words=OTHERS)
-    given = loaded.reference(), loaded.vocabulary, loaded.mel
-    said, other = (evidence.loss(*given, [one], text=loaded.text) for one in recordings)
+    given = evidence.Trial.given(loaded)
+    said, other = (given.loss(loaded, [one]) for one in recordings)
     assert found.losses[GIVEN] == pytest.approx(said, rel=1e-3) and other > said
 
 

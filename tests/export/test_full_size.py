@@ -39,9 +39,9 @@ LIBRARIES = "import onnx, onnxruntime, torch"
 UNMEASURED = """
 import sys
 from export import assemble, cli
-from export.proof import parity
+from export.parity import comparison
 assemble.expectations = lambda *given: None
-parity.measure = lambda *given: parity.Report("fp32")
+comparison.measure = lambda *given: comparison.Report("fp32")
 assert cli.main(sys.argv[1:]) == 0
 """
 """The command without its gate, which takes minutes at this size; upstream is asked below."""

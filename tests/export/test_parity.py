@@ -24,7 +24,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, transcript
 from appliance.errors import EngineFault
 from export import assemble
-from export.proof import oracles, parity
+from export.parity import comparison, oracles
 from export.sources import checkpoint
 from export.sources.checkpoint import load_dit
 from tests.harness import small
@@ -57,7 +57,7 @@ def test_both_oracles_sample_as_upstreams_own_sampler(
     for oracle in references:
         found = oracle.sample(given, time_grid(nfe))
         assert np.array_equal(found[:36], given.cond)
-        assert parity.relative_error(found[36:], wanted[36:]) <= 5e-6
+        assert comparison.relative_error(found[36:], wanted[36:]) <= 5e-6
 
 
 def test_upstreams_model_takes_all_weights_or_none(made: BuiltBundle) -> None:
@@ -108,7 +108,7 @@ def answers(references: list[oracles.Oracle], vocos: nn.Module) -> oracles.Expec
 
 
 def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: oracles.Expectations) -> None:
-    report = parity.measure(made.bundle, answers)
+    report = comparison.measure(made.bundle, answers)
     assert report.failed == []
     graphs = [("modulation", "float64", 0, 0)]
     graphs += [(name, "float64", frames, 0) for name in ("condition", "vocoder") for frames in (41, 332)]
@@ -127,7 +127,7 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
         assert found == [*with_graphs, *read, *random]
     assert all(1e-9 < row.error <= (row.bound or 0.0) for row in report.rows)
     assert [(row.what, row.variant) for row in report.samplings] == [
-        (sampling, "ort-cpu") for sampling in parity.CHEAPER[: len(report.samplings)]
+        (sampling, "ort-cpu") for sampling in comparison.CHEAPER[: len(report.samplings)]
     ]
     record = report.record()
     assert (record["upstream"], record["sampling"]) == ("measured", report.sampling)
@@ -141,15 +141,15 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
 def test_times_of_the_grid_are_stepped_each_by_itself(
     made: BuiltBundle, answers: oracles.Expectations
 ) -> None:
-    graphs = parity.Graphs(made.bundle, "ort-cpu")
-    rows = list(parity.velocities(graphs, answers.trajectories[0]))
+    graphs = comparison.Graphs(made.bundle, "ort-cpu")
+    rows = list(comparison.velocities(graphs, answers.trajectories[0]))
     times = [round(float(t), 4) for t in time_grid(7)[oracles.SOLVED_TIMES[:-1]]]
     assert [row.time for row in rows if row.what == "guided"] == times
     solved = answers.trajectories[0]
     off = dataclasses.replace(
         solved, velocities=[v * (1 + (i == 1) * 1e-4) for i, v in enumerate(solved.velocities)]
     )
-    assert [(row.what, row.time) for row in parity.velocities(graphs, off) if not row.holds] == [
+    assert [(row.what, row.time) for row in comparison.velocities(graphs, off) if not row.holds] == [
         (what, times[1]) for what in ("guided", "unguided", "keys", "reply")
     ]
 
@@ -209,7 +209,7 @@ def test_a_graph_that_is_off_fails_where_it_runs(
     answers: oracles.Expectations,
     tmp_path: Path,
 ) -> None:
-    report = parity.measure(tampered(made, tmp_path / "bundle", file, change), answers)
+    report = comparison.measure(tampered(made, tmp_path / "bundle", file, change), answers)
     failed = {(row.what, row.variant) for row in report.rows if not row.holds}
     assert failed == {(what, variant) for what in wrong}
 
@@ -218,7 +218,7 @@ def test_a_graph_that_is_off_fails_where_it_runs(
 def test_a_graph_that_is_not_finite_fails_every_row_that_it_makes(
     file: str, made: BuiltBundle, answers: oracles.Expectations, tmp_path: Path
 ) -> None:
-    report = parity.measure(tampered(made, tmp_path / "bundle", file, scaled(math.nan)), answers)
+    report = comparison.measure(tampered(made, tmp_path / "bundle", file, scaled(math.nan)), answers)
     broken = {(row.what, row.variant) for row in report.broken}
     assert broken >= (
         {("reply", "ort-cpu"), ("short-kv", "ort-cpu")}
@@ -247,7 +247,7 @@ class Off:
 def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
     made: BuiltBundle, references: list[oracles.Oracle], vocos: nn.Module, share: float
 ) -> None:
-    report = parity.measure(made.bundle, ask([lambda: Off(references[0], share)], vocos))
+    report = comparison.measure(made.bundle, ask([lambda: Off(references[0], share)], vocos))
     assert {line.split(" at ")[0] for line in report.failed} >= {"step", "sample"}
     assert "sample at 50 frames, NFE 5, variant ort-cpu, against off: " in " ".join(report.failed)
     assert "allowed 5.0e-05" in " ".join(report.failed)
@@ -259,7 +259,7 @@ def test_a_vocoder_that_is_off_fails_alone(
     louder = copy.deepcopy(vocos)
     with torch.no_grad():
         louder.head.out.bias[:513] += 1e-2
-    report = parity.measure(made.bundle, ask([lambda: references[0]], louder))
+    report = comparison.measure(made.bundle, ask([lambda: references[0]], louder))
     assert {line.split(" at ")[0] for line in report.failed} == {"vocoder", "wave"}
 
 
@@ -269,7 +269,7 @@ def test_a_package_that_is_not_installed_is_noted_as_absent(
     def absent() -> oracles.Oracle:
         raise ImportError("No module named 'f5_tts'")
 
-    report = parity.measure(made.bundle, ask([lambda: references[0], absent], vocos))
+    report = comparison.measure(made.bundle, ask([lambda: references[0], absent], vocos))
     assert report.failed == [] and {row.against for row in report.rows} == {"float64"}
     assert report.record()["upstream"] == "not installed here (No module named 'f5_tts')"
     assert report.table().endswith("upstream's package: not installed here (No module named 'f5_tts')")
@@ -292,17 +292,17 @@ def test_a_package_that_fails_while_it_is_imported_is_absent(
 
 def test_errors_are_relative_and_shapes_must_agree() -> None:
     a = np.array([3.0, 4.0], np.float32)
-    assert parity.relative_error(a * np.float32(1.5), a) == 0.5
-    assert parity.relative_error(a, a) == 0.0
+    assert comparison.relative_error(a * np.float32(1.5), a) == 0.5
+    assert comparison.relative_error(a, a) == 0.0
     for other in (a[:1], a * np.float32("nan"), a * np.float32("inf")):
-        assert parity.relative_error(other, a) == math.inf
-    assert parity.relative_error(np.zeros_like(a), np.zeros_like(a)) == 0.0
-    row = parity.Row("step", "default", "torch", 1, 1, 0.01, 1.0)
+        assert comparison.relative_error(other, a) == math.inf
+    assert comparison.relative_error(np.zeros_like(a), np.zeros_like(a)) == 0.0
+    row = comparison.Row("step", "default", "torch", 1, 1, 0.01, 1.0)
     assert row.snr_db == pytest.approx(40.0)
     for unbounded in (row, dataclasses.replace(row, bound=None)):
-        assert parity.Report("fp32", [unbounded]).failed == []
-        assert parity.Report("fp32", [dataclasses.replace(unbounded, error=math.inf)]).failed
-        assert parity.Report("fp32", [dataclasses.replace(unbounded, error=math.nan)]).failed
+        assert comparison.Report("fp32", [unbounded]).failed == []
+        assert comparison.Report("fp32", [dataclasses.replace(unbounded, error=math.inf)]).failed
+        assert comparison.Report("fp32", [dataclasses.replace(unbounded, error=math.nan)]).failed
 
 
 # Lossy precisions
@@ -316,8 +316,8 @@ def lossy(references: list[oracles.Oracle], vocos: nn.Module) -> oracles.Expecta
 def test_int8_is_held_to_a_share_of_what_few_steps_cost(
     int8: BuiltBundle, lossy: oracles.Expectations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(parity.BOUNDS["int8"], "heard", 0.0)
-    report = parity.measure(int8.bundle, lossy)
+    monkeypatch.setitem(comparison.BOUNDS["int8"], "heard", 0.0)
+    report = comparison.measure(int8.bundle, lossy)
     assert report.failed == []
     rows = {row.what: row for row in report.rows}
     kinds = ("modulation", "condition", "vocoder", "guided", "unguided", "keys", "reply", "mel", "wave mel")
@@ -336,16 +336,16 @@ def test_int8_fails_by_its_mel_and_by_its_waveform(
 ) -> None:
     """Unless it is no further from float than what was heard as equal."""
     assert lossy.coarse is not None
-    found = parity.measure(int8.bundle, lossy)
-    ratio = {row.what: row.error for row in found.rows if row.what in parity.RATIOS}
+    found = comparison.measure(int8.bundle, lossy)
+    ratio = {row.what: row.error for row in found.rows if row.what in comparison.RATIOS}
     for what, field in (("mel", "mel_distance"), ("wave mel", "wave_mel_distance")):
         # The same errors beside steps that cost less.
         nearer = getattr(lossy.coarse, field) * ratio[what] / 0.4
         coarse = dataclasses.replace(lossy.coarse, **{field: nearer})
         error = 0.4 * nearer
         for heard, failed in ((0.9 * error, [what]), (1.1 * error, [])):
-            monkeypatch.setitem(parity.BOUNDS["int8"], "heard", heard)
-            report = parity.measure(int8.bundle, dataclasses.replace(lossy, coarse=coarse))
+            monkeypatch.setitem(comparison.BOUNDS["int8"], "heard", heard)
+            report = comparison.measure(int8.bundle, dataclasses.replace(lossy, coarse=coarse))
             assert [line.split(" at ")[0] for line in report.failed] == failed
 
 
@@ -353,15 +353,15 @@ def test_int8_fails_by_its_mel_and_by_its_waveform(
 
 
 def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
-    def report(**errors: float) -> parity.Report:
+    def report(**errors: float) -> comparison.Report:
         rows = [
-            parity.Row(what.replace("_", "-"), variant, "exact", 500, 7, error, 1.5)
+            comparison.Row(what.replace("_", "-"), variant, "exact", 500, 7, error, 1.5)
             for what, error in errors.items()
             for variant in ("ort-cpu", "default")
         ]
-        return parity.Report("fp32", samplings=rows)
+        return comparison.Report("fp32", samplings=rows)
 
-    assert parity.Report("fp32").sampling == "exact"
+    assert comparison.Report("fp32").sampling == "exact"
     assert report(short_kv=1.4, short=1.3).sampling == "short-kv"
     assert report(short_kv=1.6, short=1.3).sampling == "short"
     assert report(short_kv=1.6, short=1.6).sampling == "exact"
@@ -373,7 +373,7 @@ def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
 
 
 def test_exact_against_itself_is_a_ratio_of_one(made: BuiltBundle) -> None:
-    report = parity.measure_samplings(made.bundle, tried=("exact",))
+    report = comparison.measure_samplings(made.bundle, tried=("exact",))
     assert [row.error for row in report.samplings] == [pytest.approx(1.0, rel=1e-4)]
 
 
@@ -381,8 +381,8 @@ def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.
     def faulty(*_: object) -> Any:
         raise EngineFault("no memory")
 
-    monkeypatch.setattr(parity, "replay", faulty)
-    report = parity.measure_samplings(made.bundle)
+    monkeypatch.setattr(comparison, "replay", faulty)
+    report = comparison.measure_samplings(made.bundle)
     assert [row.error for row in report.samplings] == [math.inf] * 3
     assert len(report.failed) == 3 and report.sampling == "exact"
 
@@ -419,8 +419,8 @@ def test_a_trajectory_is_the_oracles_own_sample(references: list[oracles.Oracle]
     oracle, given, times = references[0], oracles.random_case(90, MelSpec("vocos"), SIZE), time_grid(7)
     assert isinstance(oracle, oracles.TorchOracle)
     solved = oracle.trajectory(given, times)
-    assert parity.relative_error(solved.mel, oracle.sample(given, times)) <= 1e-6
+    assert comparison.relative_error(solved.mel, oracle.sample(given, times)) <= 1e-6
     assert np.array_equal(solved.latents[0], given.noise)
     guided, unguided = solved.velocities[0]
     moved = given.noise + np.float32(times[1]) * (3.0 * guided - 2.0 * unguided)
-    assert parity.relative_error(solved.latents[1], moved) <= 1e-6
+    assert comparison.relative_error(solved.latents[1], moved) <= 1e-6

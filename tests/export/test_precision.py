@@ -19,8 +19,8 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.replay import replay
 from export import assemble
+from export.parity import comparison
 from export.precision import rewrites
-from export.proof import parity
 from tests.engine import lanes
 from tests.harness import small, traces
 from tests.harness.small import BuiltBundle, Workshop
@@ -214,9 +214,9 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.onnx", "step.onnx.data"]
 
 
-def beside(files: small.Files, out: Path, *rows: parity.Row) -> Bundle:
+def beside(files: small.Files, out: Path, *rows: comparison.Row) -> Bundle:
     """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
-    report = parity.Report("fp16", list(rows))
+    report = comparison.Report("fp16", list(rows))
     options = assemble.BuildOptions("fp16", small.MAX_FRAMES, int8_beside=True)
     return assemble.build(small.load(files), options, out, lambda _: report)
 
@@ -232,7 +232,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
     for variant in (INT8, "ort-cpu"):
         engine = Synthesizer(made, ort.OrtBackend(1), lanes=1, variant=variant)
         mels[variant] = replay(engine, given)[0]
-    assert 1e-4 < parity.relative_error(mels[INT8], mels["ort-cpu"]) < 5e-2
+    assert 1e-4 < comparison.relative_error(mels[INT8], mels["ort-cpu"]) < 5e-2
     np.testing.assert_array_equal(replay(usual, given)[0], mels["ort-cpu" if ort.adds_in_16_bits() else INT8])
     monkeypatch.setattr(ort, "adds_in_16_bits", lambda: True)
     assert load_for(made, config).backend == "ort-cpu"
@@ -241,7 +241,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
 def test_int8_beyond_its_bound_is_left_out(
     fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    beyond = parity.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
+    beyond = comparison.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
     with traces.reusing():
         made = beside(fp16.files, tmp_path / "out", beyond)
     assert f"int8 for CPUs is left out: {beyond}" in capsys.readouterr().err

@@ -20,9 +20,9 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.cases import FEMALE
 from appliance.engine.ort import session_options
 from export.cli import main
+from export.parity import comparison
 from export.precision import calibration, qdq, rewrites
 from export.precision.calibration import Observations, Observed
-from export.proof import parity
 from tests.engine.lanes import relative
 from tests.export.feeds import Feed, feed_of, reply_of
 from tests.harness import small, traces
@@ -241,13 +241,13 @@ def test_smoothing_alone_leaves_a_graph_as_it_was(
     made = qdq.scheme(floats, chosen, roles, ())
     source = fp16.bundle.graph(name, variant)
     qdq.quantise(source, tmp_path / "smooth.onnx", made)
-    before, files = parity.Graphs(fp16.bundle, variant), fp16.bundle.manifest.variants[variant]
+    before, files = comparison.Graphs(fp16.bundle, variant), fp16.bundle.manifest.variants[variant]
     model = onnx.load(tmp_path / "smooth.onnx")
     _unquantise(model.graph, floats, made, chosen, roles)
     onnx.save(model, tmp_path / "float.onnx")
     variants = {"default": {**files, name: "float.onnx"}}
     trial = Bundle(tmp_path, dataclasses.replace(fp16.bundle.manifest, variants=variants))
-    after = parity.Graphs(trial, "default")
+    after = comparison.Graphs(trial, "default")
     feed = _feed(fp16, name)
     wanted = before.output(name, feed)
     for key in feed:  # a smoothed graph keeps smoothed values
@@ -262,7 +262,7 @@ def test_smoothing_alone_leaves_a_graph_as_it_was(
 def _feed(fp16: BuiltBundle, name: str) -> Feed:
     feed = feed_of(fp16.bundle, 23, 37)
     if name == "step_reply":
-        _, *kept = parity.Graphs(fp16.bundle, "ort-cpu").run("step_keys", feed).values()
+        _, *kept = comparison.Graphs(fp16.bundle, "ort-cpu").run("step_keys", feed).values()
         feed = reply_of(feed, kept)
     return feed
 
@@ -336,7 +336,7 @@ def test_a_bundle_says_how_far_it_is_from_float(made: BuiltBundle) -> None:
 def test_what_stays_float_reaches_a_bundle_that_is_accepted_beyond_its_bound(
     made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
-    monkeypatch.setitem(parity.BOUNDS["int8-qdq"], "mel", 1e-6)
+    monkeypatch.setitem(comparison.BOUNDS["int8-qdq"], "mel", 1e-6)
     monkeypatch.setattr(calibration, "READINGS", ((FEMALE, 300),))
     command = small.bundle_command(made.files, tmp_path / "out", "int8-qdq")
     with traces.reusing():

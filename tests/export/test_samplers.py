@@ -23,7 +23,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.errors import InvalidRequest
 from appliance.request import FloatArray, Segment
 from export import assemble
-from export.proof import oracles, parity
+from export.parity import comparison, oracles
 from export.sources.checkpoint import CheckpointError, build_dit, build_vocoder, load_dit, load_vocos
 from tests.engine.lanes import BATCHED, Padded, Watched, WatchedPadded, relative, segment, solo, staggered
 from tests.fakes.nvidia import open_on
@@ -237,12 +237,12 @@ def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> Non
         readings=((FEMALE, 330),),
     )
     expected = oracles.expect([lambda: reference], lambda: vocos, cases)
-    report = parity.measure(bundle, expected)
+    report = comparison.measure(bundle, expected)
     assert report.failed == [] and report.samplings == [] and report.sampling == "exact"
     assert {row.nfe for row in report.rows if row.what == "sample"} == set(NFES)
     other = dataclasses.replace(SAMPLERS["renoise embedded"], update="euler")
     euler = Bundle(bundle.folder, dataclasses.replace(bundle.manifest, sampler=other))
-    failed = parity.measure(euler, dataclasses.replace(expected, graphs=[], trajectories=[])).failed
+    failed = comparison.measure(euler, dataclasses.replace(expected, graphs=[], trajectories=[])).failed
     assert any(line.startswith("sample at 50 frames, NFE 4") for line in failed)
 
 

@@ -33,8 +33,8 @@ from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice
+from export.parity import comparison, oracles
 from export.precision import rewrites
-from export.proof import oracles, parity
 from export.sources.checkpoint import CheckpointError
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
 from tests.export import plan
@@ -347,14 +347,14 @@ def test_int8_may_be_as_far_from_float_as_upstreams_own(
 
     def build(name: str) -> Bundle:
         with traces.reusing():
-            return assemble.build(given, options, tmp_path / name, lambda b: parity.measure(b, expected))
+            return assemble.build(given, options, tmp_path / name, lambda b: comparison.measure(b, expected))
 
     bundle = build("bundle")
     rows = {(row["what"], row["variant"]): row for row in bundle.manifest.parity["rows"]}
     for what in ("mel", "wave mel"):
-        theirs, ours = rows[what, parity.PEER], rows[what, "default"]
+        theirs, ours = rows[what, comparison.PEER], rows[what, "default"]
         assert 0 < ours["error"] <= ours["bound"] == pytest.approx(theirs["error"], rel=1e-2)
-    assert parity.PEER not in bundle.manifest.variants
+    assert comparison.PEER not in bundle.manifest.variants
     assert not list(bundle.folder.glob("*upstream*"))
     # A peer without any error allows none.
     monkeypatch.setattr(

@@ -18,7 +18,7 @@ from export import assemble
 from export.families import NAMED, family
 from export.model.arch import ZipVoiceArch
 from export.model.zipformer import ZipVoice
-from export.proof import parity
+from export.parity import comparison
 from tests.export.random_checkpoint import draw_zipvoice, write_random_vocos, write_random_zipvoice
 from tests.harness import small
 
@@ -123,7 +123,7 @@ def made(
             return
         options = assemble.BuildOptions(precision, MAX_FRAMES)
         expected, tried = assemble.expectations(given, options), given.declaration.samplings
-        assemble.build(given, options, folder / "bundle", lambda b: parity.measure(b, expected, tried))
+        assemble.build(given, options, folder / "bundle", lambda b: comparison.measure(b, expected, tried))
 
     given = hashlib.sha256(repr((distilled, measured, tokens, voice)).encode()).hexdigest()[:8]
     return workshop.bundle(f"{name}-{precision}-{given}", write)

@@ -93,10 +93,14 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         for shown in ({"xi_api_key": token}, {"authorization": f"Bearer {token}"}):
             with pytest.raises(Refused), connected(gateway.address, WRITTEN, **shown):
                 pass
-        assert recorder.callers[-2:] == [("Voices/GetVoice", "token stage.bot-1")] * 2
-        with pytest.raises(Refused) as refused, connected(gateway.address, WRITTEN):
-            pass
-        assert refused.value.status == 401
+        for key, code in ((token, "unimplemented"), ("f5_no", "unauthenticated")):
+            with connected(gateway.address, WRITTEN) as socket:
+                socket.send({"text": " ", "xi_api_key": key})
+                assert next(socket)["code"] == code
+        assert (
+            recorder.callers[-3:] == [("Voices/GetVoice", "token stage.bot-1")] * 3
+            and len(recorder.bearers) == 1
+        )
         gateway.ask(f"/readyz?token={token}")
         gateway.ask("/readyz")
         assert [call for call in recorder.callers if call[0] == "Health/Check"][1:] == [

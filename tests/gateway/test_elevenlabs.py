@@ -125,7 +125,7 @@ def test_contexts_are_spoken_and_ended_each_by_itself(gateway: Gateway) -> None:
     for name in ("a", "b"):
         assert len(audio_of(heard[name][:2])) > 1_000
         assert [one["isFinal"] for one in heard[name]][-1] is True
-    # It was not flushed: who closes it then has been interrupted.
+    # The context was not flushed, so its close is an interruption.
     assert heard["left"] == [{"audio": None, "isFinal": True, "contextId": "left"}]
 
 
@@ -168,9 +168,9 @@ NEXT = {"text": "And now", "context_id": "b"}
 
 @pytest.mark.parametrize("sent", [(LONG, CLOSE), (LONG, FLUSH, CLOSE, CLOSE)])
 def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[Any, ...]) -> None:
-    """In the middle of a text; after the end of a turn, which a second close interrupts.
+    """A first close interrupts a text that was not flushed, a second close any other.
 
-    Its channel is paused, so that it does not end by itself.
+    The channel is paused, so that the context does not end before the close.
     """
     with Client(gateway.daemon.address) as client:
         client.pause("written")
@@ -220,7 +220,7 @@ def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gatewa
 
 
 def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]]]:
-    """A context of PCM, and what it sends."""
+    """A context of PCM, and the list of its messages."""
     told: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]
 
 async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     class Recorder(list[str]):
-        """A session that says nothing, and lists what is written."""
+        """A silent session that lists the texts written to it."""
 
         async def say(self, text: str) -> None:
             self.append(text)
@@ -291,7 +291,7 @@ def test_who_says_nothing_is_told_and_closed(gateway: Gateway) -> None:
 def test_a_key_may_come_with_the_first_message_or_in_the_address(
     gateway: Gateway, tmp_path: Path, many: bool
 ) -> None:
-    """As ElevenLabs' guide for browsers has it."""
+    """ElevenLabs' guide for browsers sends it in the message."""
     token = token_file.add(tmp_path / "tokens", "agent", [Role.SPEAK])
     server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens")}
     daemon = replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
@@ -403,7 +403,7 @@ PIECES = {
 def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_word(
     pieces: list[str], is_told: bool
 ) -> None:
-    """With the changes that the header tells; without them of words that are there once."""
+    """Words that repeat are checked if the header tells the changes."""
     said = [word for piece in pieces for word in PIECES[piece].split()]
     header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))
     if is_told:

@@ -44,7 +44,7 @@ def said(gateway: Gateway, encoding: str) -> bytes:
 
 @pytest.mark.parametrize("form", [*KINDS, None])
 def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> None:
-    """MP3 where none is named."""
+    """MP3 is the default."""
     answer = gateway.ask("/v1/audio/speech", {**LINE, "response_format": form} if form else LINE)
     form = form or "mp3"
     media_type, container = KINDS[form]
@@ -64,7 +64,7 @@ def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/text-to-speech/ann/stream", "/tts"])
 def test_a_reply_that_is_not_streamed_has_its_length(gateway: Gateway, path: str) -> None:
-    """Of several segments; streamed it has none."""
+    """The reply has several segments; streamed, it has no length."""
     text = "One line, and another line. And a line that is the last of them all. " * 2
     sent = {**BOTH, "input": text, "text": text, "response_format": "wav", "streaming_mode": True}
     whole, streamed = (
@@ -200,7 +200,7 @@ def test_models(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
 def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
-    """As JavaScript's `slice` cuts a message; the rest is spoken."""
+    """JavaScript's `slice` cuts a message so; the rest is spoken."""
     cut, whole = ({**BOTH, "input": t, "text": t} for t in ("great clip \ud83d", "great clip "))
     answer = gateway.ask(path, cut)
     assert answer.status == 200 and answer.body == gateway.ask(path, whole).body
@@ -224,7 +224,7 @@ QUEUE_FIELDS = {
     "gain_db": (-3.5, 21),
     "request_id": ("mine", 7),
 }
-"""A value that is right, and one that is wrong."""
+"""A valid value and an invalid value."""
 
 
 @pytest.mark.parametrize("method", ["openai", "post", "get"])
@@ -327,7 +327,7 @@ def test_a_page_that_is_named_may_call_it(gateway: Gateway) -> None:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client sends, its defaults with a voice of this box, and what it takes the reply for."""
+    """A client's requests, its defaults with a voice of this box, and its reading of the reply."""
 
     body: dict[str, object]
     key: str | None = None

@@ -47,10 +47,10 @@ def test_all_parameters_of_a_way_to_speak_are_taken_within_their_bounds(gateway:
     assert set(WAYS[path]) <= set(schemas)
     line = {"input": LINE["input"], "text": LINE["input"], "voice": "ann", "ref_audio_path": "ann.wav"}
     path = path.replace("{voice_id}", "ann")
-    ignored = {"model", "model_id"}
-    for name, schema in ((name, schema) for name, schema in schemas.items() if name not in ignored):
+    schemas.pop("model_id", None)  # it is not read
+    for name, schema in schemas.items():
         wrong: list[Any] = ["none of them"] if "enum" in schema else []
         wrong += [schema["maximum"] * 2 + 1, schema["minimum"] - 2] if "maximum" in schema else []
         wrong += ["c" * (schema["maxLength"] + 1)] if "maxLength" in schema else []
-        for value in wrong or [[1]] * (schema.get("type") in ("string", "boolean")):
+        for value in wrong or [[1]] * (schema in ({"type": "string"}, {"type": "boolean"})):
             assert gateway.ask(path, {**line, name: value}).status == 400, (name, value)

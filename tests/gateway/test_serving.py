@@ -114,7 +114,7 @@ class Moderated:
 
 
 def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path: Path) -> None:
-    """And what a moderator has decided outlives the daemon's end, by SIGTERM and by a kill."""
+    """A moderator's decisions outlive the daemon's end, by SIGTERM and by a kill."""
     ports = {"server": {"listen": f"127.0.0.1:{free_port()}", "socket": ""}}
     loaded = yaml.safe_load(write_config(tmp_path, **ports).read_text())
     with (
@@ -318,7 +318,7 @@ def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gatewa
 
 
 def test_a_burst_on_one_channel_keeps_its_order_also_right_after_a_start(gateway: Gateway) -> None:
-    """Whole and streamed replies, in voices that are looked up and that are not."""
+    """Whole and streamed replies, in voices with and without a lookup."""
     words = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
     with gateway_of(gateway.daemon) as fresh, Client(gateway.daemon.address) as client:
         client.pause("burst")

@@ -36,8 +36,8 @@ from export.cli import main
 from export.families import family
 from export.model.bigvgan import fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
-from export.proof import oracles, parity
-from export.proof.oracles import Case
+from export.parity import comparison, oracles
+from export.parity.oracles import Case
 from tests.engine.lanes import Padded, spoken
 from tests.export.random_checkpoint import (
     BIGVGAN_V2_24KHZ,
@@ -186,7 +186,7 @@ def unmeasured(
 ) -> Bundle:
     """The bundle `out`, without the gate."""
     options = assemble.BuildOptions(precision, max_frames)
-    return assemble.build(loaded, options, out, lambda _: parity.Report(precision))
+    return assemble.build(loaded, options, out, lambda _: comparison.Report(precision))
 
 
 class Workshop:

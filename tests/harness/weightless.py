@@ -172,7 +172,7 @@ def make(
     import torch
 
     from export import assemble
-    from export.proof import parity
+    from export.parity import comparison
     from tests.export import random_checkpoint
     from tests.measure import random_base
 
@@ -183,7 +183,7 @@ def make(
         random_base.write(work, family, vocabulary, vocos)
     files = (work / "checkpoint/model.safetensors", work / "checkpoint/vocab.txt")
     loaded = assemble.load(assemble.Sources(family, *files, "vocos", work / "vocos"))
-    report = parity.Report(precision)
+    report = comparison.Report(precision)
     options = assemble.BuildOptions(precision, MAX_FRAMES)
     return assemble.build(loaded, options, work / "bundle", lambda _: report)
 

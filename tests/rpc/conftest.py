@@ -229,7 +229,7 @@ class Box:
         """As a swap to a bundle with another sampler."""
         now = self.planner.manifest
         manifest = replace(now, sampler=sampler, defaults=replace(now.defaults, guidance=guidance))
-        usual = replace(self.speech.usual, guidance=guidance, nfe=nfe)
+        usual = replace(self.speech.usual, guidance=guidance, nfe_steps=nfe)
         self.change(planner=replace(self.planner, manifest=manifest), usual=usual, **changes)
 
     def set_at_hand(self, at_hand: bool) -> None:
@@ -347,7 +347,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     observed: list[tuple[str, str, str]] = []
 
     settings = SynthesisConfig(max_text_characters=500), AudioConfig(loudness_lufs=None)
-    usual = Choices(USUAL_NFE, 2.0, None, RATE_HZ)
+    usual = Choices(nfe_steps=USUAL_NFE, guidance=2.0, sample_rate_hz=RATE_HZ)
     front, plan = cast(Any, FakeFront()), cast(Planner, planner)
     speech = Speech(front, plan, store.index, *settings, usual, scheduler, Phrases(0), generation=0)
     current, health = SimpleNamespace(speech=speech), SimpleNamespace(degraded="")

@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,12 +20,14 @@ from appliance.audio import reply as workers
 from appliance.audio.reply import ReplyAudio
 from appliance.config import SchedulerConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
+from appliance.durable import version_of
 from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import INSIDE
 from appliance.speech.speech import fewer
+from appliance.voices import index
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import Device, FakeEngine
 from tests.harness.patience import PATIENCE_S, scaled
@@ -112,19 +115,32 @@ async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Bo
     assert "open asked before" in other.calls
 
 
-async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(box: Box) -> None:
-    threads = []
-    plain = box.planner.cut
+async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del box.store.index.at_hand
+    planned, looked, plain = list[str](), list[str](), box.planner.cut
 
     def cut(asked: Request) -> list[Segment]:
-        threads.append(threading.current_thread().name)
+        planned.append(threading.current_thread().name)
         return plain(asked)
 
+    def version(path: Path) -> object:
+        looked.append(threading.current_thread().name)
+        return version_of(path)
+
     box.planner.cut = cut
-    for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
-        box.set_at_hand(at_hand)
+    monkeypatch.setattr(index, "version_of", version)
+    for recent_s, text in (
+        (PATIENCE_S, "short"),
+        (PATIENCE_S, "short"),
+        (PATIENCE_S, "a" * 201),
+        (0, "short"),
+    ):
+        monkeypatch.setattr(index, "RECENT_S", recent_s)
         assert (await box.say(text)).audio
-    assert [name.startswith("plan") for name in threads] == [True, False, True]
+    assert [name.startswith("plan") for name in planned] == [True, False, True, True]
+    assert looked and all(name.startswith("plan") for name in looked)
 
 
 async def test_a_priority_is_a_promise_and_a_place(box: Box) -> None:

@@ -12,11 +12,13 @@ import grpc
 import numpy as np
 import pytest
 
+from appliance.config import LanguageRow
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Request, RequestCounts, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.callers import PlacedCall
 from appliance.rpc.session import MAX_WAITING
+from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
 from appliance.voices.store import Upload
@@ -302,6 +304,32 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
         ("", "And on it goes."),
         (style, "Another one begins anew."),
     ]
+
+
+async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box) -> None:
+    box.store.create(Upload(Place("bob"), speech_wav(1.2), "Hello there."))
+    read_english(box)
+    heard = await session(box, voice_tags=True)
+    await heard.write("Hello to all of you. [voice:bob] Thank you for the follow. ")
+    await box.soon(lambda: len(heard.texts.get(1, ())) == 2)
+    box.store.delete(Place("bob"))
+    await heard.end("It is nice of you. ")
+    assert heard.ends == {1: "END"} and heard.texts[1][2:] == ["It is nice of you."]
+
+
+async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Box) -> None:
+    box.store.create(Upload(Place("bob"), speech_wav(1.2), "Hello there."))
+    box.change(table=LanguageTable({"en": LanguageRow("ann"), "ru": LanguageRow("bob")}))
+    sizes: list[str] = []
+    budgets = box.planner.budgets
+    box.planner.budgets = lambda request: sizes.append(request.voice) or budgets(request)  # type: ignore[method-assign,func-returns-value]
+    left = {"voice": "", "channel": "chat"}
+    assert (await box.say("Привет, как дела", **left)).header.voice == "bob"
+    heard = await session(box, **left)
+    await heard.call.initial_metadata()
+    assert (await box.say("666", **left)).header.voice == "bob"
+    await heard.end("Hello to all of you. It is nice of you. ")
+    assert sizes == ["bob", "ann"] and (await box.say("666", **left)).header.voice == "ann"
 
 
 async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:

@@ -231,7 +231,7 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     now, job = bench.now, bench.job("own", stream=stream)
     job.channel = Channel("")
     segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
-    job.take(Way(0, tuple(segments), tuple(map(bench.engine.costs.of, segments))))
+    job.take(Way(0, tuple(segments), tuple(map(bench.engine.costs.of, segments))), math.inf)
     job.due = now + soonest_s
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
     found = earliest(bench.scheduler._workload, job, now, busy)

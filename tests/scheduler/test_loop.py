@@ -13,7 +13,14 @@ from dataclasses import replace
 
 import pytest
 
-from appliance.errors import Cancelled, DeadlineMissed, DeviceLost, EngineFault, Unavailable
+from appliance.errors import (
+    Cancelled,
+    DeadlineMissed,
+    DeviceLost,
+    EngineFault,
+    OutOfDeviceMemory,
+    Unavailable,
+)
 from appliance.request import FloatArray, PassedOver, Priority, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import HORIZON_S, Scheduler
@@ -230,7 +237,7 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
     bench.admit("b", caller="one")
     bench.serve()
     (fault,) = bench.results["a"]
-    assert isinstance(fault, EngineFault) and "MemoryError: out of it" in str(fault)
+    assert isinstance(fault, OutOfDeviceMemory) and "MemoryError: out of it" in str(fault)
     assert bench.ends()["b"] is SPOKEN
     assert bench.engine.lanes == 0
 

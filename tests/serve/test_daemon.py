@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import math
 import os
+import re
 import shutil
 import signal
 import threading
@@ -22,6 +24,8 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio.loudness import loudness
+from appliance.box.checks.finding import Finding, Level
+from appliance.box.checks.health_json import HealthRun
 from appliance.config import load
 from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
@@ -30,6 +34,7 @@ from appliance.errors import EngineFault, Exit
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.serve import daemon
+from appliance.serve.metrics import Metrics
 from tests.harness.daemons import (
     BUNDLE,
     ROOT,
@@ -117,6 +122,30 @@ def test_a_refusal_is_counted(box: Running) -> None:
     assert metric(box, rejects) == before + 1.0
 
 
+def test_each_query_of_the_dashboard_has_its_series(box: Running) -> None:
+    """Compares names and labels, after a reply, a refusal and a run of f5-health."""
+    with box.channel() as channel:
+        box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
+        with pytest.raises(grpc.RpcError):
+            box.synthesizer(channel).Synthesize(request(voice="bob"), timeout=PATIENCE_S)
+    health = Metrics()
+    health.watch_health(lambda: HealthRun((Finding("disk", Level.WARN, "full"),), 1.0))
+    page = box.http("/metrics")[1] + health.text().decode()
+    series = [
+        (name, dict(re.findall(r'(\w+)="([^"]*)"', labels)))
+        for name, labels in re.findall(r"^(f5_\w+)({.*})? ", page, re.MULTILINE)
+    ]
+    panels = json.loads((ROOT / "configs" / "grafana.json").read_text())["panels"]
+    for target in (target for panel in panels for target in panel["targets"]):
+        query = target["expr"]
+        shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"instance"}
+        shown.update(name for names in re.findall(r"by \(([^)]*)\)", query) for name in names.split(", "))
+        for name, selector in re.findall(r"(f5_\w+)({[^}]*})", query):
+            wanted = dict(re.findall(r'(\w+)="([^"]*)"', selector)).items()
+            found = [labels for other, labels in series if other == name and wanted <= labels.items()]
+            assert found and shown <= found[0].keys(), (query, name)
+
+
 def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Path) -> None:
     with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
         box.add_voice()
@@ -154,18 +183,15 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(
             asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
             watch = appliance_pb2_grpc.QueueStub(channel).WatchQueue(pb.WatchQueueRequest())
-            session = box.synthesizer(channel).Session(iter(threading.Event().wait, None))
+            session = box.synthesizer(channel).Session(iter((over := threading.Event()).wait, True))
             next(call), next(watch)
             for number in signals:
                 box.process.send_signal(number)
                 box.until("draining")
             # Though nobody reads, and no drain_s is waited for.
             assert box.process.wait(PATIENCE_S) == Exit.OK
-            for one, why in (
-                (call, "stopped before the request was"),
-                (watch, "draining"),
-                (session, "draining"),
-            ):
+            over.set()
+            for one, why in ((call, "stopped before"), (watch, "draining"), (session, "draining")):
                 with pytest.raises(grpc.RpcError) as caught:
                     list(one)
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

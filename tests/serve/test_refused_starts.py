@@ -184,7 +184,7 @@ CUDA_2, CUDA_46 = "CUDA failure 2: out of memory", "CUDA failure 46: busy"
 @pytest.mark.parametrize(
     ("place", "fault", "status", "words"),
     [
-        (LOAD, MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
+        (LOAD, MemoryError(), Exit.MEMORY, "the engine cannot be loaded: MemoryError"),
         (LOAD, OSError(24, "Too many"), Exit.ENGINE, r"the engine cannot be loaded: OSError: \[Errno 24\]"),
         (LOAD, fault_of(CUDA_2), Exit.MEMORY, f"{CUDA_2}; lower engine.lanes"),
         (LOAD, fault_of(CUDA_46), Exit.DEVICE, f"{CUDA_46}; the daemon has to start again"),

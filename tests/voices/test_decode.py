@@ -75,6 +75,10 @@ def test_lossy_files_sound_the_same(format, subtype, rate_hz):
     (to_file(burst(0.5), 4_000), "has 4000 samples a second, allowed are 8000 to 192000"),
     (to_file(burst(0.5, channels=3)), "has 3 channels, at most 2"),
     (to_file(burst(61.0, rate_hz=8_000), 8_000), "lasts 61 s, at most 60 s"),
+    ((b"ID3\x04" + bytes(6)) * 65, "has more than 64 tags in front"),
+    *((head + part * 4_097, "more than 4,096 chunks or pages") for head, part in (
+        (b"RIFF\x00\x00\x00\x00WAVE", b"junk\x00\x00\x00\x00"), (b"", b"OggS" + bytes(23)),
+    )),
     *(  # codecs that cannot be read twice
         (to_file(burst(1.0, rate_hz=8_000), 8_000, "WAV", codec), f"samples of kind {codec}: save it as")
         for codec in ("GSM610", "G721_32", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32")

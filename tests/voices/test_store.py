@@ -483,10 +483,11 @@ def test_leftovers_are_swept(place: Folders) -> None:
     folder, cache = place.root / "voices", place.root / "cache"
     (folder / LEFTOVERS[0]).mkdir()
     (folder / ".git").mkdir()
-    (cache / LEFTOVERS[1]).write_bytes(b"half")
+    for path in (cache / LEFTOVERS[1], folder / ".git/.voice.yaml.0123abcd.new"):
+        path.write_bytes(b"half")
     assert store.index.names() == []
     store.sweep()
-    assert [path.name for path in folder.iterdir()] == [".git"]
+    assert [path.name for path in folder.rglob("*")] == [".git"]
     assert list(cache.iterdir()) == []
 
 

@@ -55,6 +55,10 @@ class Told:
 
     state: str = ""
     """starting, running, draining."""
+    family: str = ""
+    """Family of the bundle that speaks."""
+    languages: tuple[str, ...] = ()
+    """Codes of its languages."""
     for_s: float = 0.0
     """Seconds since the process began."""
     step: str = ""

@@ -73,7 +73,7 @@ def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
 
 
 def _joined(spans: list[Span]) -> str:
-    """Words of spans; two that meet are kept apart, but beside Chinese characters."""
+    """Words of spans, with spaces between, but not next to Chinese characters."""
     parts: list[str] = []
     last = before = ""
     is_word = False

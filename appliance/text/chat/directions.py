@@ -66,7 +66,7 @@ _DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _p
 
 
 def pause_s(inside: str) -> float | None:
-    """None if it is no pause."""
+    """Seconds of a pause; None for other words."""
     match = _PAUSE.fullmatch(inside.strip())
     if not match:
         return None
@@ -77,7 +77,7 @@ def pause_s(inside: str) -> float | None:
 
 
 def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
-    """True if words between brackets or asterisks say how; `before` and `after` are beside them."""
+    """True if words in brackets or asterisks say how to speak; `before` and `after` stand around them."""
     if _CHINESE.fullmatch(inside.strip()):
         return True
     words = inside.lower().split()
@@ -93,7 +93,7 @@ def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
         return True
     if bracket != "*":
         return False
-    # Between asterisks stand actions and stressed words: an action is a sentence of its own.
+    # Asterisks hold actions and stressed words: an action is a whole sentence.
     alone = re.search(r"(?:^|[.!?…*\n])\s*$", before) and re.match(r"\s*(?:$|[A-Z\n\"*])|[.!?]", after)
     if not alone:
         return len(words) == 1 and words[0] in _SOUNDS - {"laugh", "hug", "music", "silence", "breath"}

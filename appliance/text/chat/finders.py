@@ -232,7 +232,7 @@ _PAIRED = (
     re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
     re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
 )
-"""Marks of emphasis and formulas are spans; what is between is read as the rest."""
+"""Marks of emphasis and formulas: the marks are spans, the text between them is read as usual."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ WRITTEN = re.compile(
 
 
 def word(match: re.Match[str]) -> str:
-    """A match of WRITTEN in letters, where the dictionary of English has that word."""
+    """A match of WRITTEN in letters, if the dictionary of English has that word."""
     whole, last = match[0], len(match[0]) - len(match[1])
     for end in (len(whole), last):
         letters = whole[:end].translate(_LETTERS)

@@ -40,7 +40,7 @@ _STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20
 """NFC has composed most of the marks that belong to letters."""
 _OVERLAYS = re.compile("[\u0334-\u0338\u0488\u0489\u20d2-\u20e6]")
 _MOST_MARKS = 2
-"""On one letter, of those that the vocabulary has; more are decoration."""
+"""Most marks on one letter, of those in the vocabulary; more marks are decoration."""
 _FOREIGN = re.compile(r"(?<![A-Za-z])[\u0370-\u03ff\u0400-\u052f]{2,}(?![A-Za-z])")
 """A Greek or Cyrillic word."""
 _DEGREE = re.compile(r"˚|º(?=\s?[CF](?![A-Za-z]))")
@@ -56,7 +56,7 @@ _LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
 
 
 def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
-    """Emoji stay, and ℃, accents that can be said, and look-alikes in a line with Greek or Cyrillic words."""
+    """Emoji stay, and ℃, speakable accents, and look-alikes in a line with Greek or Cyrillic words."""
 
     def struck(match: re.Match[str]) -> str:
         """H̴i̴ → Hi; ɛ̃ stays."""

@@ -31,7 +31,7 @@ _SIGNS = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,4}"
     r"|\s(?i:fps|hp|xp|km/h|km|kg|cm|mm|ml|ms|hz|gb|mb|tb|min))(?![A-Za-z])"
 )
-"""Acronyms, and signs beside numbers, which are written with Latin letters everywhere: GG, 10 FPS, lvl99."""
+"""Acronyms, and signs of numbers, which all languages write in Latin letters: GG, 10 FPS, lvl99."""
 _DIGIT = re.compile(r"\d")
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
 """A Japanese laugh, which is no Latin word."""
@@ -39,7 +39,7 @@ _OTHER = "OTHER"
 
 
 class Languages:
-    """Languages in force. A clause is in the first of those in whose scripts most of it is written."""
+    """Languages in force. A clause is in the first language that has the script of most of its letters."""
 
     def __init__(self, listed: Sequence[Language], readable: Collection[str]) -> None:
         """`readable` are the scripts that the vocabulary has; letters of others tell no language."""
@@ -63,7 +63,7 @@ class Languages:
         return tuple(language.code for language in self._listed)
 
     def of(self, text: str, default: Language | None = None) -> Language:
-        """`default`, or the first, where no letters tell; PLAIN where they are of none of these."""
+        """Language of a text; `default`, or the first, without letters, PLAIN for a script of no language."""
         return self._decide(text, self._written(text), default or self.first)
 
     def _decide(self, text: str, written: Counter[str | None], default: Language) -> Language:
@@ -87,7 +87,7 @@ class Languages:
         return whole, [(end, self.of(clause, whole)) for clause, end in clauses]
 
     def _written(self, text: str) -> Counter[str | None]:
-        """Words in each script, or twice the characters where there are no spaces."""
+        """Words in each script; characters of scripts without spaces."""
         if "." in text or "@" in text:
             text = _ADDRESS.sub("", text)
         text = _LAUGHTER.sub("", text)

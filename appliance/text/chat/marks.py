@@ -18,13 +18,13 @@ class Silent:
     pause_s: float = 0.0
     direction: str = ""
     style: str = ""
-    """As its tag says."""
+    """Name in the tag."""
     voice: str | None = None
-    """Name of the one that goes on; "" for the request's."""
+    """Name of the next voice; "" for the request's."""
 
 
 class Marks:
-    """Marks of a text that has no private characters of its own."""
+    """Marks of a text without other private characters."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

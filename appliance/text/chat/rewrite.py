@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from appliance.request import Change
 
 MOST_CHANGES = 4_096
-"""As many as the longest text may have."""
+"""Changes that the longest text can have."""
 MOST_CHARACTERS = 60
 
 

@@ -1,4 +1,4 @@
-"""Pass over a line: what was found, and each place between by what can begin there."""
+"""Pass over a line: spans that a finder takes, and readings of all places between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from appliance.text.scripts import HAN, JOINERS, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _TAKEN = "\ue000"
-"""In place of a found span's characters, so that no reading runs into it."""
+"""Stands for the characters of a finder's span, so that no reading runs into them."""
 _SPACE = re.compile(r"[^\S\n]+")
 _NEWLINE = re.compile(r"\s*\n\s*")
 _NEW_SENTENCE = re.compile(rf"[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я\d{HAN}{KANA}{_TAKEN}\u0590-\u139f\u1780-\u18af\uac00-\ud7a3]")
@@ -40,7 +40,7 @@ _REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
 
 
 def spans(line: ChatLine) -> list[Span]:
-    """In order; they cover the line."""
+    """Spans that cover the line, in order."""
     by_place = find(line)
     masked = list(line.text)
     for span in by_place.values():
@@ -136,7 +136,7 @@ def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
 
 
 def _undrawn(word: str, language: Language) -> str:
-    """Without letters and syllables that were repeated to draw it out."""
+    """Word without letters and syllables that are repeated to draw it out."""
     return _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER[language.stretched].sub(_shortened, word))
 
 

@@ -1,4 +1,4 @@
-"""Languages that are spoken with words of their own, by code; each is loaded when first asked for."""
+"""Languages with words for numbers and signs, by code; each module loads at its first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LANGUAGES: Mapping[str, str] = MappingProxyType(
 
 
 class UnknownLanguage(ValueError):
-    """No language is registered by this code; the message names those that are."""
+    """No language has this code; the message names the known codes."""
 
 
 def base_code(tag: str) -> str:
@@ -47,7 +47,7 @@ def language(code: str) -> Language:
 
 @cache
 def known(code: str) -> Language:
-    """The language, or PLAIN in the script of one that is not registered."""
+    """The language, or PLAIN in the script of an unregistered language."""
     base = base_code(code)
     return language(base) if base in LANGUAGES else replace(PLAIN, code=base, scripts=(script_of(base),))
 

@@ -15,7 +15,7 @@ from appliance.text.spans import Kind, Say, Table, before
 
 _ONES = str.split("صفر واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة")
 _FEMININE_ONES = str.split("صفر واحدة اثنتان ثلاث أربع خمس ست سبع ثماني تسع عشر")
-"""Those before a feminine noun."""
+"""Numbers before a feminine noun."""
 _TENS = str.split("_ _ عشرون ثلاثون أربعون خمسون ستون سبعون ثمانون تسعون")
 _HUNDREDS = str.split("_ مئة مئتان ثلاثمئة أربعمئة خمسمئة ستمئة سبعمئة ثمانمئة تسعمئة")
 _SCALES = (
@@ -42,7 +42,7 @@ def form(number: str) -> int:
 
 
 def cardinal(number: int, gender: str = "") -> str:
-    """With a gender, as before a noun: مئتا."""
+    """Words of a number; with a gender the form before a noun: مئتا."""
     words = " و".join(_parts(number, gender))
     return re.sub(rf"({_LARGE_TWO})ان$", r"\1ا", words) if gender else words
 
@@ -98,7 +98,7 @@ def clock(hour: int, minute: int, marked: bool) -> str:
 @dataclass(frozen=True)
 class _Arabic(Lexis):
     def counted(self, number: str, noun: Noun) -> str:
-        """One stands after its noun, two is the noun's dual, and 102 is a hundred of it and two."""
+        """The word for one stands after its noun, two is the noun's dual, 102 a hundred nouns and two."""
         if len(noun.forms) == 1:
             return f"{self.spoken(number)} {noun.forms[0]}"
         name, _, tail = noun.forms[self.form(number)].partition(" ")
@@ -221,7 +221,7 @@ LEXIS = _Arabic(
 
 
 def _in_case(say: Say) -> Say:
-    """Oblique words after a preposition, or after one that is a part of the number's word: بـ5."""
+    """Put words into the oblique case after a preposition, which may be a prefix of the number: بـ5."""
 
     def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
         words, prefix = say(match), match.groupdict().get("prefix") or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.capitals import SPELT, capitals, is_spelt
-from appliance.text.languages.lexis import Amount, Lexis
+from appliance.text.languages.lexis import Amount, Lexis, as_rows
 from appliance.text.languages.numbers import LONGEST, english, english_ordinal, english_year
 from appliance.text.languages.quantity import CURRENCY, DASH, END, NUMBER, PHONE, is_address, is_rating
 from appliance.text.languages.readings import language_of
@@ -303,7 +303,7 @@ def _day_month(match: re.Match[str]) -> str | None:
 
 
 def _half_day(match: re.Match[str]) -> str | None:
-    """7 pm, 7:30:05 am; without minutes the seconds would be taken for them."""
+    """7 pm, 7:30:05 am; a time without minutes has no seconds."""
     hour, minute, second = (int(part or 0) for part in match.groups()[:3])
     if hour > 12 or minute > 59:
         return None
@@ -343,19 +343,11 @@ _SHORT = {
     **{"dmg": "damage", "lvl": "level", "lvls": "levels", "hw": "homework", "btw": "by the way"},
     **{"Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "approx": "approximately"},
 }
-_BY_SOUND = {
-    **{
-        "b4": "before",
-        "gr8": "great",
-        "h8": "hate",
-        "l8": "late",
-        "l8r": "later",
-        "m8": "mate",
-        "w8": "wait",
-    },
-    **{"str8": "straight", "any1": "anyone", "every1": "everyone", "some1": "someone"},
-}
-"""Words with digits for their sound, in small letters; `chat/leet.py` reads those for their shape."""
+_BY_SOUND = as_rows(
+    "b4 before; gr8 great; h8 hate; l8 late; l8r later; m8 mate; w8 wait; str8 straight"
+    "; any1 anyone; every1 everyone; some1 someone"
+)
+"""Words whose digits stand for a sound, in small letters; `chat/leet.py` has digits drawn for letters."""
 _WRITTEN_OUT = {"yr": "year", "wk": "week", "tsp": "teaspoon", "tbsp": "tablespoon"}
 _TIMES = {"s": "second", "h": "hour", "min": "minute"}
 _DAY_BEFORE = re.compile(r"\b(?:on|by|until|till|this|next|last|every|due|from|to|see you) $", re.I)
@@ -412,12 +404,12 @@ _SIDES = {
 
 
 def _inches(match: re.Match[str]) -> str | None:
-    """27" monitor; not the end of what is quoted."""
+    """27" monitor, but not the end of a quotation."""
     return f"{LEXIS.spoken(match[1])} inch" if before(match).count('"') % 2 == 0 else None
 
 
 def _cents(match: re.Match[str]) -> str | None:
-    """50c where that is a price: 20c each."""
+    """50c if that is a price: 20c each."""
     is_price = re.match(_EACH, match.string[match.end() :]) or _PRICE_BEFORE.search(before(match))
     return LEXIS.in_unit(match[1], "¢") if is_price else None
 

@@ -85,7 +85,7 @@ def _strong(noun: str) -> str:
 
 
 def _ending(earlier: str, strong: str) -> str:
-    """Ending of an ordinal after this, or where it ends a pair, 1. und 2., after what is before the pair."""
+    """Ending of an ordinal after earlier words; in a pair, 1. und 2., both have the same."""
     earlier = re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", earlier)
     return "en" if _WEAK.search(earlier) else "e" if _ARTICLE.search(earlier) else strong
 

@@ -37,7 +37,7 @@ def cardinal(number: int, gender: str = "") -> str:
 
 
 def ordinal(number: int, ending: str = "") -> str:
-    """With the vowel of its gender and case."""
+    """Ordinal with the vowel of its gender and case."""
     ending = ending or "ा"
     if number in _ORDINALS:
         return _ORDINALS[number] + ending
@@ -63,7 +63,7 @@ def decimals(whole: str, part: str) -> str:
 
 
 def clock(hour: int, minute: int, marked: bool) -> str:
-    """In quarters, as it is spoken, up to noon."""
+    """Time of day, with the words for quarters."""
     if not minute:
         return f"{cardinal(hour)} बजे"
     if not 1 <= hour <= 12 or minute not in (15, 30, 45):

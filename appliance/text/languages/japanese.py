@@ -75,7 +75,7 @@ def cardinal(number: int, gender: str = "") -> str:
 
 
 def _with(words: str, said: str, kind: str) -> str:
-    """Words of a number and its counter, changed where they meet."""
+    """Words of a number and its counter, with the sounds that change between them."""
     if kind in _SHORT:
         end = next((end for end in _SHORT[kind] if words.endswith(end)), "")
         return words.removesuffix(end) + _SHORT[kind].get(end, "") + said

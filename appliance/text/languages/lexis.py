@@ -26,7 +26,7 @@ class Noun:
 @dataclass(frozen=True)
 class Amount:
     number: str
-    """In digits, with a point."""
+    """Digits with a decimal point."""
     scale: str = ""
     sign: str = ""
     """Currency or unit."""
@@ -68,7 +68,7 @@ class Lexis:
     """Words of a number below 10¹²; before a noun with its gender "m" or "f", "" in counting."""
     ordinal: Callable[[int, str], str]
     point: str
-    """Between whole and decimals."""
+    """Word between whole and decimals."""
     units: str
     """Sign and noun in each form, "f:" before a feminine one; % and x among them."""
     currencies: str
@@ -85,7 +85,7 @@ class Lexis:
     signs: str
     """Words of SIGNS, with | between."""
     to: str
-    """Between the ends of a range; likewise the next three."""
+    """Word between the ends of a range; the next three stand between two numbers too."""
     score: str
     out_of: str
     versus: str
@@ -110,7 +110,7 @@ class Lexis:
     clock_before: str = r"(?!)"
     """Pattern of a word before 17:02:51 as a time of day."""
     lasting: str = r"(?!)"
-    """Pattern of a word beside 00:45 or 1h30 as a length of time."""
+    """Pattern of a word that makes 00:45 or 1h30 a length of time."""
     degrees: str = r"(?!)"
     """Pattern of a word after 2° that is no noun with an ordinal; and of one before 25º of a temperature."""
     weather: str = r"(?!)"
@@ -130,19 +130,19 @@ class Lexis:
     decimals: Callable[[str, str], str] | None = None
     """Words of whole and decimals, if not by `point`."""
     count: Callable[[int, str], str] | None = None
-    """Words of a whole number and its noun, where the two change."""
+    """Words of a whole number and its noun, if one changes the other."""
     form: Callable[[str], int] = one_or_many
     """Index of a noun's form for a number."""
     feminine: str = r"(?!)"
     """Pattern of a feminine noun after a number."""
     no_noun: str = r"(?!)"
-    """Pattern of a word that may follow a number and is none of its noun; and of a label before one."""
+    """Pattern of a word after a number that is not its noun; and of a label before a number."""
     labels: str = r"(?!)"
     thousands: str = "k"
     """Letters and abbreviations of a thousand."""
     scales: str = "M 1000000"
-    """Sign, power and noun; the number is written out where that is none or it is whole. Without a
-    power the noun is always said."""
+    """Sign, power and noun. A whole number, or one without a noun, is written out. The noun of a sign without
+    a power is always spoken."""
     of: str = ""
     """Between a round million and its noun; after | before a vowel."""
     hour: str = r"\s?h(?:rs?)?"
@@ -173,7 +173,7 @@ class Lexis:
     labelled: str = ""
     """Short noun before a number = words, with its full stop if it needs one: "ep = episodio; p. = page"."""
     abbreviations: str = ""
-    """Abbreviation = words; without words it is left as written. None of them ends a sentence."""
+    """Abbreviation = words; without words it stays as written. Its full stop ends no sentence."""
     fractions: Mapping[tuple[str, str], str] = field(default_factory=dict)
     half: Callable[[int], str] | None = None
     """Words of a number and a half."""
@@ -202,7 +202,7 @@ class Lexis:
     """Words of signs that no reading takes and that the vocabulary lacks, besides & + = % × ÷."""
     capitals: Capitals = unshouted
     stretched: int = 4
-    """As in Language."""
+    """See Language."""
 
     # Words of numbers.
 
@@ -244,7 +244,7 @@ class Lexis:
         return self.joint.join((words, self.point, said)) if self.joint else words + self.point + said
 
     def digits(self, digits: str) -> str:
-        """Each digit; others are left out."""
+        """Words of each digit, without other characters."""
         words = (self.cardinal(unicodedata.digit(c), "") for c in digits if c.isdigit())
         return self.joint.join(words)
 
@@ -263,7 +263,7 @@ class Lexis:
         return f"{self.joint}{self.dot}{self.joint}".join(parts)
 
     def followed(self, match: re.Match[str]) -> str:
-        """Gender of a number for the word after it; "" where there is none."""
+        """Gender of a number before its noun; "" without a noun."""
         if self.feminine == "(?!)":
             return ""
         after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
@@ -308,7 +308,7 @@ class Lexis:
         return f"{sign}{self.joint}{words}" if sign else words
 
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """As this language takes it in its line; None for what is no quantity."""
+        """Amount as the line means it in this language; None if it is no quantity."""
         return amount
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:

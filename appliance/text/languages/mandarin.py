@@ -19,13 +19,13 @@ _MEASURES = (
 _MEASURED = "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级期届帧升吨度枚颗瓦"
 """Measure words that are units of a number before them."""
 _UNCOUNTED = "日号月楼级期届"
-"""Those before which two stays 二."""
+"""Measure words before which two stays 二."""
 _SCORE_BEFORE, _SCORE_AFTER = (
     re.compile(r"(?:比分|总分|大比分)(?:是|为)?\s?$"),
     re.compile("落后|领先|战平|惜败|告负|不敌|战胜|取胜"),
 )
 _CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
-"""In a line with amps: 3A is otherwise a class of games."""
+"""Signs of a line with amps: otherwise 3A is a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
 """Words that make 65W no 650,000."""
 _RATED = (
@@ -63,7 +63,7 @@ _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今�
 
 class _Mandarin(Lexis):
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """3A is a class of games, 65W beside a charger no 650,000, 3天-5折 no range."""
+        """3A is a class of games, 65W of a charger is not 650,000, 3天-5折 is not a range."""
         text, groups = match.string, match.groupdict()
         if groups.get("unit_a") and not (groups["unit_b"] or groups["before_b"]):
             return None
@@ -77,7 +77,7 @@ class _Mandarin(Lexis):
         return amount
 
     def twos(self, number: str) -> str:
-        """Two before what it counts is 两."""
+        """两 for a two that counts, else the usual words."""
         return "两" if number == "2" else self.spoken(number)
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
@@ -96,7 +96,7 @@ class _Mandarin(Lexis):
         return ("" if before(match, 2) == "零下" else "零下") if is_cold else self.minus
 
     def in_code(self, digits: str, code: str) -> str:
-        """One or two digits are a number."""
+        """Words of a code's digits: one or two of them are a number."""
         is_number = len(digits) <= 2 and digits[0] != "0" and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
         return self.spoken(digits) if is_number else self.digits(digits)
 
@@ -114,7 +114,7 @@ def _clock_words(hour: int, minute: int, second: int = 0) -> str:
 
 
 def _capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Other capitals stay beside Chinese."""
+    """Words of Roman numerals; other capitals in Chinese text stay."""
     earlier = before(match, 1)
     if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
         earlier >= "\u4e00" or match[0] in ("III", "VIII")
@@ -318,7 +318,7 @@ def _percent(number: str) -> str:
 
 
 def _result(match: re.Match[str]) -> str | None:
-    """2-1 beside a word for a score."""
+    """2-1 with a word that makes it a score."""
     is_score = _SCORE_BEFORE.search(before(match)) or _SCORE_AFTER.match(match.string, match.end())
     return f"{LEXIS.spoken(match[1])}比{LEXIS.spoken(match[2])}" if is_score else None
 

@@ -68,7 +68,7 @@ def english_year(year: int) -> str:
 
 
 def english_digits(digits: str) -> str:
-    """Other characters are left out."""
+    """Words of each digit, without other characters."""
     return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
 
 
@@ -112,7 +112,7 @@ def _chinese_group(number: int) -> str:
 
 
 def chinese_digits(digits: str) -> str:
-    """Other characters are left out."""
+    """Words of each digit, without other characters."""
     return "".join(_HAN[int(digit)] for digit in digits if digit.isdecimal())
 
 

@@ -1,4 +1,4 @@
-"""PLAIN: the language of which nothing is known; nothing is put into a text, digits and signs stay."""
+"""PLAIN: a language without words for numbers and signs, which stay as they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from appliance.text.scripts import MARKS
 from appliance.text.spans import Kind, Language, Readings, before
 
 MOST_CAPITALS = 4
-"""Letters of what may be an acronym, in a line that is not shouted or has words in small letters."""
+"""Most letters of an acronym, in a line that is not shouted or has words in small letters."""
 _UNSPOKEN = re.compile(r"(?!.*(.)\1.)(?!.*[AEIOUYÀ-ÆÈ-ÏÒ-ÖÙ-ÝАЕЁИОУЫЭЮЯΑΕΗΙΟΥΩ]).+")
 """Capitals without a vowel, which are no word: RTX; HMM and GRRR are shouted."""
 _MORE = rf"(?:[^\W_]|[{MARKS}])*"
@@ -29,7 +29,7 @@ def _has_shouting(text: str) -> bool:
 def unshouted(
     match: re.Match[str], shouted: bool, acronyms: frozenset[str] = frozenset()
 ) -> tuple[Kind, str] | None:
-    """Capitals lowered, in any script, but `acronyms`, and short ones in a line that is not shouted."""
+    """Lower capitals, in any script, but not `acronyms`, nor short words in a line that is not shouted."""
     word = match[0]
     if word in acronyms:
         return None

@@ -48,7 +48,7 @@ _SEATS = (
 _SHORT_END = r"(?:(?<=[^\W\d_]{3})(?<![^\W\d_]{5})(?<!mil)(?<!mila)\.)?"
 """Full stop of Mio. and тыс., which is no sentence's; mil is a whole word."""
 _TIME_END = rf"(?:(?i:(?<=min)|(?<=std)|(?<=sec)|(?<=sek)|(?<=seg)|(?<=мин)|(?<=сек))\.(?=\s[\d{SMALL}]))?"
-"""Likewise of 1 Std. 30 Min."""
+"""Full stop of 1 Std. 30 Min., which ends no sentence either."""
 _NUMERAL = r"X{0,3}(?:IX|IV|V?I{0,3})"
 _ROMAN = rf"(?=[IVX]{{2}}){_NUMERAL}"
 _ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
@@ -72,7 +72,7 @@ _MEASURED = frozenset(str.split("km m kb mb gb kbit mbit gbit км м кб мб 
 
 
 def language_of(lexis: Lexis, numbers: Table = (), words: Table = (), signs: Table = ()) -> Language:
-    """With readings of its own, which come before the common ones."""
+    """Language of a lexis; its tables have precedence over the common readings."""
     reader = _CommonReadings(lexis)
     said = [f"{lexis.joint}{word}{lexis.joint}" for word in lexis.signs.split("|")]
     table: Table = [(Kind.SIGN, p, _always(word)) for p, word in zip(SIGNS, said, strict=True)]
@@ -122,7 +122,7 @@ def _short_months(names: Sequence[str]) -> dict[str, str]:
 
 
 def _stopped(short: str) -> str:
-    """Pattern of a short noun, whose full stop may be left out if it is not written with one."""
+    """Pattern of a short noun; its full stop is optional unless the lexis has it."""
     return re.escape(short) if short.endswith(".") else rf"{re.escape(short)}\.?"
 
 
@@ -509,7 +509,7 @@ class _CommonReadings:
         return self._named(parts) if len(parts) > 1 else None
 
     def _named(self, parts: Mapping[str, str]) -> str | None:
-        """Numbers with the nouns of their units; those of zero are left out."""
+        """Numbers with the nouns of their units, without zeros."""
         numbers = {unit: str(int(value)) for unit, value in parts.items()}
         named = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
         if not named.keys() <= self._names.keys():
@@ -646,7 +646,7 @@ class _CommonReadings:
         return s.between(s.signed(match, first), s.score if is_score else s.to, second)
 
     def _read(self, match: re.Match[str], suffix: str = "") -> Amount | None:
-        """None for a letter that is no unit: 5G, 4K."""
+        """Amount of a match; None if its letter is no unit: 5G, 4K."""
         groups = match.groupdict()
         unit = groups[f"unit{suffix}"] or ""
         number, scale = self._s.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
@@ -681,7 +681,7 @@ class _CommonReadings:
         return Kind.UNIT if self._nouns(read.sign)[0] and not self._money(read.sign) else Kind.MONEY
 
     def _amount(self, read: Amount, gender: str) -> str:
-        """`gender`: of the word after it, if it has no noun of its own."""
+        """Words of an amount. `gender`: the next word's, for an amount without a noun."""
         s, number = self._s, read.number
         noun, cent = self._nouns(read.sign)
         if self._money(read.sign):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from appliance.text.languages.lexis import Lexis, as_noun
+from appliance.text.languages.lexis import Lexis, as_noun, as_rows
 from appliance.text.languages.numbers import roman
 from appliance.text.languages.quantity import is_rating
 from appliance.text.languages.readings import language_of, number_table
@@ -29,26 +29,11 @@ _OF_GENDER = {
     ("два", "f"): "две",
     ("два", "a"): "две",
 }
-_GENITIVES = {
-    "ноль": "ноля",
-    "один": "одного",
-    "одно": "одного",
-    "одна": "одной",
-    "одну": "одной",
-    "два": "двух",
-    "две": "двух",
-    "три": "трёх",
-    "четыре": "четырёх",
-    "восемь": "восьми",
-    "сорок": "сорока",
-    "девяносто": "девяноста",
-    "сто": "ста",
-    "двести": "двухсот",
-    "триста": "трёхсот",
-    "четыреста": "четырёхсот",
-    "тысяча": "тысячи",
-    "тысячи": "тысяч",
-} | {many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)}
+_GENITIVES = as_rows(
+    "ноль ноля; один одного; одно одного; одна одной; одну одной; два двух; две двух; три трёх"
+    "; четыре четырёх; восемь восьми; сорок сорока; девяносто девяноста; сто ста; двести двухсот"
+    "; триста трёхсот; четыреста четырёхсот; тысяча тысячи; тысячи тысяч"
+) | {many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)}
 _ORDINALS = {
     number: re.sub("ь$", "", word)
     for number, word in [*enumerate(_SMALL), *((10 * n, _TENS[n]) for n in (2, 3))]
@@ -198,7 +183,7 @@ class _Russian(Lexis):
         return f"{first}-{second}" if word == "-" else super().between(first, word, second)
 
     def followed(self, match: re.Match[str]) -> str:
-        """One goes by the noun's singular, two by its genitive."""
+        """Gender of one by the singular of the noun, of two by its genitive."""
         after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() :].lower())
         if not after or re.fullmatch(self.no_noun, after[1]) or _LABEL.search(before(match)):
             return ""
@@ -353,7 +338,7 @@ _IN_GENITIVE = replace(
 
 
 def _in_case(say: Say) -> Say:
-    """Words in the case of the preposition before or of the noun after; None in the nominative."""
+    """Put words into the case of the preposition before, or of the noun after; None: nominative."""
 
     def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
         noun, number = _PLURAL.match(match.string, match.end()), match.groupdict().get("number") or ""
@@ -400,7 +385,7 @@ def _short_day(match: re.Match[str]) -> str | None:
 
 
 def _moment(hour: str, minute: str) -> str:
-    """In the genitive."""
+    """Time of day in the genitive."""
     minutes = (
         f"{'ноля ' if 0 < int(minute) < 10 else ''}{genitive(cardinal(int(minute)))}" if int(minute) else ""
     )
@@ -487,7 +472,7 @@ def _year(match: re.Match[str]) -> str | None:
 
 
 def _written_year(match: re.Match[str]) -> str | None:
-    """24.12.2026 г.: the word is said with the date."""
+    """24.12.2026 г.: the date has the word already."""
     is_dated = re.search(r"\d[-./]\d{1,2}[-./]\d{2,4}\s?$", before(match))
     return (
         ("." if match[0][-1] == "." and not match.string[match.end() :].strip() else "") if is_dated else None

@@ -25,7 +25,7 @@ MOST_REFUSED = 6
 MOST_TRIES = 2
 """Ends that one call reads, each in a millisecond."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f🏻-🏿]|\u200d{PICTURE}?)*$)")
-"""Tag of thoughts; at the end also what may become one, or another emoji."""
+"""Tag of thoughts; at the end also the start of a tag, or of an emoji."""
 _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
 )
@@ -111,6 +111,10 @@ class TextSplitter:
         self._limit = self._budgets.largest
         self._refused.clear()
         return piece
+
+    def fit(self, budgets: Budgets) -> None:
+        """Cut the pieces after the first by other budgets."""
+        self._budgets, self._limit = budgets, budgets.largest
 
     def rest(self) -> str:
         """Rest at the end of the input; a thought that has not ended is dropped."""

@@ -7,6 +7,6 @@ ENDS = tuple(";:,.!?；：，。！？")
 
 
 def ended(text: str) -> str:
-    """Text without spaces around it, with a full stop where it ends without a mark."""
+    """Text without spaces around it, with a full stop if it ends without a mark."""
     text = text.strip()
     return text if text.endswith(ENDS) else text + "."

@@ -1,4 +1,4 @@
-"""Pace of texts in different scripts: letters weighed by script, where UTF-8 bytes mislead.
+"""Pace of texts in different scripts: letters weighed by script, because UTF-8 bytes mislead.
 
 A text takes about as long as its translation (Coupé et al. 2019, doi:10.1126/sciadv.aaw2594): a weight says
 for how many Latin letters a letter of the script stands in article 1 of the Universal Declaration of Human
@@ -17,7 +17,7 @@ _WEIGHTS = {
     **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA"), 0.9),
     **dict.fromkeys(("TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA"), 0.9),
 }
-"""Latin letters for one of a script; of others, and of spaces, digits and signs: 1."""
+"""Latin letters for a letter of each script; 1 for other scripts, spaces, digits and signs."""
 _SILENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
 """Accents and short vowels, which take no time."""
 _LETTERS = {name: re.compile(f"[{letters}]") for name, letters in LETTERS.items()}
@@ -26,7 +26,7 @@ _AS_UPSTREAM = ({"CJK", "HIRAGANA", "KATAKANA"}, {"LATIN", "CJK"})
 
 
 def exchange(transcript: str, text: str) -> float:
-    """Bytes of `text` that take as long as one of the transcript; 1 where both are of one script."""
+    """Bytes of `text` that take as long as a byte of the transcript; 1 if both have the same script."""
     if transcript.isascii() and text.isascii():
         return 1.0
     both = {name for name, letters in _LETTERS.items() if letters.search(transcript + text)}

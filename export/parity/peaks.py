@@ -21,7 +21,7 @@ from appliance.engine.condition import padded_mel
 from export import progress
 from export.model.dit import DiT
 from export.model.vocos import ConvNeXtBlock
-from export.proof.oracles import Case, FloatArray, Peak, Trajectory
+from export.parity.oracles import Case, FloatArray, Peak, Trajectory
 
 IN_FLOAT32 = frozenset({"time_embed", "attn_norm", "norm_out", "grn", "rotary_embed", "head"})
 """Modules, with what is in them, that every precision computes in float32."""

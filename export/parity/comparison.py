@@ -34,7 +34,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
 from export import progress
-from export.proof.oracles import (
+from export.parity.oracles import (
     EXACT,
     GATE_NFES,
     LONG_FRAMES,
