@@ -352,11 +352,7 @@ def _check_engines(cache: Path, read: Bundle) -> Finding:
         value = "none for this bundle; the next start builds them for minutes"
         return Finding("engines", Level.WARN, value, limit, remedy)
     worst = max(record.worst, key=lambda graph: record.worst[graph])
-    figures = {
-        "arithmetic": record.arithmetic,
-        "worst": record.worst,
-        "fused_attentions": record.attentions,
-    }
+    figures = {"arithmetic": record.arithmetic, "worst": record.worst, "fused_attentions": record.attentions}
     if record.arithmetic:
         value = "; ".join(f"{g} in {how}: {record.refused[g]}" for g, how in record.arithmetic.items())
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"

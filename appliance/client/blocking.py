@@ -12,15 +12,7 @@ import grpc
 from appliance.client.calls import BlockingCalls
 from appliance.client.connection import REACH_S, SPEAK_S
 from appliance.client.failures import CallFailed, grpc_failures
-from appliance.client.messages import (
-    Event,
-    Heard,
-    Reply,
-    event_of,
-    heard_of,
-    streamed_reply,
-    whole_reply,
-)
+from appliance.client.messages import Event, Heard, Reply, event_of, heard_of, streamed_reply, whole_reply
 from appliance.client.retries import LOOK_S, Attempts
 from appliance.options import Options
 from appliance.rpc import appliance_pb2 as pb
