@@ -192,7 +192,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     found = findings(health(jetson, *options, python=sys.executable))
     others = {name for name, finding in found.items() if finding["level"] != "PASS"}
     of_root = {"backend"} if os.geteuid() else set()  # root's run notes what speaks
-    assert others == {"jtop", "speed", "engines", "synthesis", "daemon"} | of_root
+    assert others == {"speed", "engines", "synthesis", "daemon"} | of_root
     for name in ("daemon", "synthesis"):  # the first knows it without a word spoken
         assert " on ort-cpu, which is its CPU; tensorrt passed over: " in found[name]["value"]
     assert found["synthesis"]["figures"]["audio_s"] > 0.2
