@@ -12,7 +12,6 @@ from appliance.contract import bundle
 from appliance.errors import ConfigError
 from appliance.speech.resident import Residents, bundle_of
 from appliance.voices.records import Place
-from appliance.voices.store import Upload
 from tests.harness.daemons import BUNDLE, reference_wav, store_in
 
 
@@ -34,7 +33,7 @@ def test_a_path_is_resolved_when_it_is_first_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"text.languages.es.bundle: only a restart"):
         residents.key_of("es", LanguageRow("ann", bundle=paths["es"]), first)
     store = store_in(tmp_path)
-    store.create(Upload(Place("ann"), reference_wav(), "Hello there."))
+    store.create(Place("ann"), reference_wav(), "Hello there.")
     assert not [*residents.doubts(config, first, store.index)]
     doubts = [line.partition(":")[0] for line in residents.doubts(config, swapped, store.index)]
     assert doubts == ["text.languages.fr.bundle", "text.languages.it.bundle"]
