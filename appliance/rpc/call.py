@@ -1,4 +1,4 @@
-"""One request of any service: planned, admitted; its results become messages."""
+"""One request of any service: its wish is made ready and admitted, its results become messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counters(Protocol):
 class Health(Protocol):
     @property
     def degraded(self) -> str:
-        """One word for machines on why requests are served worse than they should be; else empty."""
+        """Word for machines that says why requests are served slower than they should be; else empty."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,7 +74,7 @@ class SynthesisCall(OpenCall):
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if asked for."""
     first_audio: float = math.nan
-    """Time at which the transport was given it."""
+    """Time at which the transport got the first audio."""
 
     # Admission.
 
