@@ -123,7 +123,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class LimitedSocket(WSProtocol):
-    """A WebSocket, on the connection of a LimitedProtocol; what it has begun to say it may finish."""
+    """Takes over the connection of a LimitedProtocol, and finishes its speech at a shutdown."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.app_state["connection"].leave()

@@ -25,7 +25,7 @@ from appliance.audio.encode import Encoder
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import spoken, written
-from appliance.gateway.limits import LimitedSocket
+from appliance.gateway.limits import LimitedProtocol
 from appliance.gateway.stream_input import MAX_CONTEXTS, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
@@ -373,8 +373,9 @@ def test_a_reader_that_takes_nothing_is_cut_off() -> None:
         def call_later(self, delay: float, call: Any) -> None:
             call()
 
-    socket = object.__new__(LimitedSocket)
+    socket = object.__new__(LimitedProtocol)
     socket.transport, socket.loop = Transport(), Timers()  # type: ignore[assignment]
+    socket.cycle, socket._is_socket = None, True  # type: ignore[assignment]
     socket._check_progress()
     assert socket.transport.is_aborted and not socket.transport.waiting  # type: ignore[attr-defined]
 
