@@ -90,7 +90,8 @@ class SynthesisCall(OpenCall):
 
     def _try_to_admit(self) -> Work[int | None]:
         """Index of the way that the scheduler chose; None: try again."""
-        yield self.asked.size
+        # A text beyond the limit is refused unread.
+        yield min(self.asked.size, self.current.speech.synthesis.max_text_characters)
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
         job.merged = self.asked.merged(earlier.merged if earlier else 0)
