@@ -133,6 +133,7 @@ async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: 
         box.change(phrases=Phrases(1 << 20, drawn_seeds=drawn))
         first, second = await synthesizer.Synthesize(plain), await synthesizer.Synthesize(plain)
         assert second.header.cached is drawn
+        assert box.speech.phrases.misses == drawn
         assert (second.header.seed == first.header.seed) is drawn
         # Of two seeds the fake engine may make one sound.
         assert second.audio == first.audio or not drawn

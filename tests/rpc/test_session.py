@@ -266,6 +266,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
         assert times == sorted(times) and times[-1] <= end.samples / 24_000 + 1e-9
         assert [word.segment for word in words] == sorted(word.segment for word in words)
         assert words[-1].segment == end.timings.segments - 1
+    assert end.timings.nfe_steps == 2
 
 
 async def test_a_silent_session_ends_not_while_it_speaks(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
