@@ -13,6 +13,7 @@ from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.requests import wish_of
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import NOTHING, FrontEnd
 from appliance.voices.records import Place
@@ -73,6 +74,9 @@ async def test_an_empty_text_is_an_error_all_the_same(box: Box) -> None:
 async def test_a_merged_text_is_spoken_in_words(box: Box) -> None:
     reply = await box.say("Ann sent a rose", merge_key="r", merge_count=12)
     assert reply.header.text == "Ann sent a rose, twelve times"
+    for text, merged in (("玫瑰", "玫瑰，3次"), ("花をどうぞ", "花をどうぞ, 3x")):
+        wish = wish_of(request(text), stream=False, client="", caller="", reach="")
+        assert wish.speaking_for(3).text == merged
 
 
 async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:

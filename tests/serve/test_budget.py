@@ -125,7 +125,7 @@ def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
         for channel_name in ("paused", "moderated"):
             line = pb.SynthesizeRequest(text="Not to be heard.", voice="ann", channel=channel_name)
             open_calls.append(voice.StreamSynthesize(line, metadata=metadata, timeout=PATIENCE_S))
-            until(lambda name=channel_name: operator.utterances(name))  # type: ignore[misc]
+            until(lambda name=channel_name: operator.utterances(name))
         token_file.revoke(tokens, "guest")
         for call in (*open_calls, session):
             with pytest.raises(grpc.RpcError) as caught:
