@@ -233,6 +233,7 @@ REFUSED = [
     ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),
     ([configure(request_id="x" * 49)], "configure.request_id: has at most 48 characters"),
     ([configure(nfe_steps=65)], "nfe_steps: "),
+    ([configure(style="angry")], "style: voice 'ann' has no style 'angry'; it has neutral"),
     ([configure(), cancel(1)], "cancel.utterance: must be 1 to 0, not 1"),
 ]
 
@@ -356,13 +357,6 @@ async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Bo
     assert (await box.say("666", **left)).header.voice == "bob"
     await heard.end("Hello to all of you. It is nice of you. ")
     assert sizes == ["bob", "ann", "ann"] and (await box.say("666", **left)).header.voice == "ann"
-
-
-async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
-    box.store.create(Place("ann", "happy"), speech_wav(1.2), "Hello there.")
-    call = synthesizer.Session()
-    await call.write(configure(style="angry"))
-    await refused(call.read(), "voice 'ann' has no style 'angry'; it has neutral, happy", field="style")
 
 
 async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: Box) -> None:
