@@ -1,4 +1,4 @@
-"""What a request says of its text, over real gRPC with a fake engine and the demo bundle's vocabulary."""
+"""Options of a request's text, over real gRPC with a fake engine and the demo bundle's vocabulary."""
 
 from __future__ import annotations
 
