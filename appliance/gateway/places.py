@@ -48,10 +48,16 @@ class Places:
 class Connection(Place):
     """An HTTP connection, idle while its request has no place of its own."""
 
-    def __init__(self, address: str, is_arriving: Callable[[], bool], close: Callable[[], object]) -> None:
-        """`is_arriving`: whether the body of its request is still to come."""
+    def __init__(
+        self,
+        address: str,
+        is_arriving: Callable[[], bool],
+        close: Callable[[], object],
+        leave: Callable[[], object],
+    ) -> None:
+        """`is_arriving`: whether the body of its request is still to come. `leave` ends what it has here."""
         super().__init__(address, lambda: not self._has_place, close)
-        self.is_arriving = is_arriving
+        self.is_arriving, self.leave = is_arriving, leave
         self._has_place = False
 
     @contextmanager

@@ -209,6 +209,8 @@ class SynthesisCall(OpenCall):
                 if not sequence:
                     self.first_audio = self.clock()
                 audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=segment.segment)
+                is_made = segment.segment + self.results.qsize() + 1 >= len(self.job.segments)
+                audio.rest_is_made = is_made and not sequence
                 yield audio, samples
                 sequence, offset = sequence + 1, offset + samples
             await self._time_words(segment)

@@ -130,9 +130,10 @@ def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceS
     assert len(list(cache.iterdir())) == 2
     store.delete(Place("ann", "sad"))
     assert len(list(cache.iterdir())) == 2  # bea's
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    store.create(Upload(Place("ann", "happy"), wav(2.2), "Alas."))
     store.delete(Place("ann"))
     assert len(list(cache.iterdir())) == 1 and store.index.names() == ["bea"]
+    assert store.index.at_hand("bea") and not store.index.at_hand("ann", "happy")
     assert files(tmp_path / "voices") == ["bea", "bea/audio", "bea/voice.yaml"]
     with pytest.raises(VoiceNotFound, match="ann"):
         store.index.reference("ann")
