@@ -66,18 +66,15 @@ def main(kinds: Sequence[str]) -> None:
                 for voice in ("ann", *(f"v{number}" for number in range(VOICES))):
                     client.add_voice(voice, audio + voice.encode(), text)
                 client.moderate("moderated")
-            print("| beside | P50 idle | P50, P95 beside, times | refused | its door |\n|---|---|---|---|---|")
+            print("| beside | P50 idle | P50, P95 beside, times | refused | door |\n|---|---|---|---|---|")
             with (
                 Client(daemon.address, Credentials(token=friend), retries=0) as client,
                 gateway_of(daemon) as gateway,
             ):
                 for kind in kinds or (*FLOODS, *DOORSTEPS):
-                    door = gateway if kind in DOORSTEPS else daemon
-                    first = (
-                        partial(first_http_s, gateway, friend)
-                        if door is gateway
-                        else partial(first_s, client)
-                    )
+                    is_http = kind in DOORSTEPS
+                    door = gateway if is_http else daemon
+                    first = partial(first_http_s, gateway, friend) if is_http else partial(first_s, client)
                     time.sleep(SETTLED_S)
                     idle_s = statistics.median([first() for _ in range(IDLE)])
                     before = resident(door.process.pid)
