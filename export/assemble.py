@@ -493,12 +493,7 @@ class BundleWriter:
         return path.name
 
     def _trace_step(
-        self,
-        name: str,
-        kind: StepGraph,
-        weights: str | None,
-        form: parts.Form = "standard",
-        suffix: str = "",
+        self, name: str, kind: StepGraph, weights: str | None, form: parts.Form = "standard", suffix: str = ""
     ) -> str:
 
         def make() -> nn.Module:

@@ -8,21 +8,11 @@ from appliance.text.languages import language
 from appliance.text.languages.numbers import english_year
 
 # Normalises both texts, because the recogniser writes American English.
-_SPELLINGS = {
-    "ok": "okay",
-    "favourite": "favorite",
-    "colour": "color",
-    "mister": "mr",
-    "missus": "mrs",
-    "doctor": "dr",
-    "miz": "ms",
-    "saint": "st",
-    "theatre": "theater",
-    "grey": "gray",
-    "alright": "all right",
-    "cannot": "can not",
-    "percent": "per cent",
-}
+_SPELLED = (
+    "ok=okay, favourite=favorite, colour=color, mister=mr, missus=mrs, doctor=dr, miz=ms, saint=st, "
+    "theatre=theater, grey=gray, alright=all right, cannot=can not, percent=per cent"
+)
+_SPELLINGS = dict(pair.split("=") for pair in _SPELLED.split(", "))
 _YEAR = re.compile(r"(?<![\w.,/:$-])(?:1[1-9]|20)(?!00)\d\d(?![\w%/:-]|[.,]\d)")
 """Recognisers write "1984" for what was said as a year, with nothing before it that says so."""
 _AND = re.compile(r"\b(hundred|thousand) and\b")

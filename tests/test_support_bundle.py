@@ -120,10 +120,6 @@ def plant(jetson: Jetson) -> None:
     speed = {"level": "WARN", "value": SAID, "rtf": 1.0, "first_audio_s": 1.0, "uptime_s": 1.0}
     speed["boot_id"] = jetson.box().boot_id
     jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(speed))
-    jetson.write("/run/jtop.sock", "")
-    python = jetson.bin / "python3"
-    python.write_text(f'#!/bin/sh\necho \'{{"problem": "{SAID}"}}\'\n')
-    python.chmod(0o755)
 
 
 def support_bundle(

@@ -6,6 +6,7 @@ import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 440, 180, 50, 12, 26
@@ -19,15 +20,7 @@ CAPTIONS: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], Any]]] = (
     ("Junction, °C", "before the measurement", lambda entry: entry.get("machine", {}).get("junction_c")),
     ("Refusals", "since the daemon's last start", lambda entry: entry.get("refused")),
 )
-STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.45 system-ui,sans-serif;margin:0 auto;max-width:38rem;padding:1rem}
-h1{font-size:1.3rem;margin:.2rem 0}h2{font-size:1rem;margin:1.4rem 0 .2rem}p{margin:.2rem 0;opacity:.8}
-svg{width:100%;height:auto;display:block}svg text{font-size:13px;fill:currentColor}
-.grid{stroke:currentColor;opacity:.18}.line{fill:none;stroke:currentColor;opacity:.45;stroke-width:1.2}
-ol{list-style:none;padding:0}li{border-top:1px solid #8884;padding:.45rem 0;overflow-wrap:anywhere}
-b{display:inline-block;min-width:3.2rem}
-"""
+STYLE = "\n" + Path(__file__).with_suffix(".css").read_text("utf-8")
 
 
 def html(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -44,8 +44,6 @@ NVMAP = "/dev/nvmap"
 RENDER_NODES = "/dev/dri"
 JETSON_CLOCKS = "/usr/bin/jetson_clocks"
 INDICATOR = "/etc/xdg/autostart/nvpmodel_indicator.desktop"
-JTOP = "/usr/local/bin/jtop"
-JTOP_SOCKET = "/run/jtop.sock"
 LIBRARIES = ("/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 
 # The kernel's.

@@ -127,10 +127,6 @@ class Inspection:
             return Finding("config", Level.WARN, "; ".join(removed), "no setting that was removed", remedy)
         return Finding("config", Level.PASS, str(path or "defaults"))
 
-    @property
-    def address(self) -> str:
-        return self.config.server.listen
-
     @cached_property
     def is_jetson(self) -> bool:
         return platform.identify(self.box.root).is_jetson
@@ -138,12 +134,13 @@ class Inspection:
     @cached_property
     def serving(self) -> str:
         """Health of the whole daemon. Raises CheckFailed without an answer."""
-        with Client(self.address) as client:
+        address = self.config.server.listen
+        with Client(address) as client:
             try:
                 return client.health()
             except CallFailed as error:
                 why = "no daemon answers" if error.status == "UNAVAILABLE" else error.message
-                raise CheckFailed(f"{self.address}: {why}") from error
+                raise CheckFailed(f"{address}: {why}") from error
 
 
 def _compare_power_mode(path: Path) -> None:
@@ -236,22 +233,21 @@ def _voices(inspection: Inspection) -> Finding:
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
-    misread, missing = voices.misread(), [*resident.missing_voices(inspection.config, voices)]
-    if misread or missing:
-        value, remedy = (
-            "; ".join([*misread, *missing]),
+    misread = voices.misread()
+    if wrong := [*misread, *resident.missing_voices(inspection.config, voices)]:
+        remedy = (
             "give each a transcript in the bundle's letters, and a bundle of its language; "
-            "let text.languages name stored voices",
+            "let text.languages name stored voices"
         )
-        return Finding(
-            "voices", Level.WARN, value, LIMITS["voices"], remedy, figures | {"misread": len(misread)}
-        )
+        figures["misread"] = len(misread)
+        return Finding("voices", Level.WARN, "; ".join(wrong), LIMITS["voices"], remedy, figures)
     return passed("voices", f"{count} readable", LIMITS["voices"], figures)
 
 
 def _daemon(inspection: Inspection) -> Finding:
-    value, metrics = f"{inspection.address}: {inspection.serving}", inspection.config.server.metrics
-    told = readiness.told(metrics) if metrics else readiness.SILENT
+    server = inspection.config.server
+    value = f"{server.listen}: {inspection.serving}"
+    told = readiness.told(server.metrics) if server.metrics else readiness.SILENT
     if told.state == "starting":
         value += f", starting for {told.for_s:.0f} s: {told.step}"
         return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
@@ -266,7 +262,7 @@ def _daemon(inspection: Inspection) -> Finding:
 def _synthesis(inspection: Inspection) -> Finding:
     if inspection.serving != "SERVING":
         return skipped("synthesis", "the daemon is not serving")
-    with Client(inspection.address) as client:
+    with Client(inspection.config.server.listen) as client:
         voice = next(client.voices(), None)
         if voice is None:
             return skipped("synthesis", NO_VOICE)
@@ -356,11 +352,7 @@ def _check_engines(cache: Path, read: Bundle) -> Finding:
         value = "none for this bundle; the next start builds them for minutes"
         return Finding("engines", Level.WARN, value, limit, remedy)
     worst = max(record.worst, key=lambda graph: record.worst[graph])
-    figures = {
-        "arithmetic": record.arithmetic,
-        "worst": record.worst,
-        "fused_attentions": record.attentions,
-    }
+    figures = {"arithmetic": record.arithmetic, "worst": record.worst, "fused_attentions": record.attentions}
     if record.arithmetic:
         value = "; ".join(f"{g} in {how}: {record.refused[g]}" for g, how in record.arithmetic.items())
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"

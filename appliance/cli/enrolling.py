@@ -16,6 +16,7 @@ from appliance.cli.options import (
     credentials,
     print_line,
     pronunciations,
+    read_file,
 )
 from appliance.client import CallFailed, Client, Style, Voice
 from appliance.rpc.appliance_pb2 import VoiceState
@@ -75,11 +76,7 @@ def _print_row(name: str, recorded: Voice | Style, display_name: str = "") -> No
 
 
 def _voices_add(options: argparse.Namespace) -> int:
-    try:
-        audio = options.audio.read_bytes()
-    except OSError as error:
-        raise Failure(f"{options.audio}: {error.strerror}") from error
-    recording, words = (audio, options.transcript), pronunciations(options)
+    recording, words = (read_file(options.audio), options.transcript), pronunciations(options)
     if options.style is not None and (options.display_name or words):
         raise Failure(
             "--display-name and --pronounce are a voice's, not a style's: `voices update` sets them"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -13,15 +12,7 @@ import grpc
 from appliance.client.calls import BlockingCalls
 from appliance.client.connection import REACH_S, SPEAK_S
 from appliance.client.failures import CallFailed, grpc_failures
-from appliance.client.messages import (
-    Event,
-    Heard,
-    Reply,
-    event_of,
-    heard_of,
-    streamed_reply,
-    whole_reply,
-)
+from appliance.client.messages import Event, Heard, Reply, event_of, heard_of, streamed_reply, whole_reply
 from appliance.client.retries import LOOK_S, Attempts
 from appliance.options import Options
 from appliance.rpc import appliance_pb2 as pb
@@ -39,9 +30,7 @@ class Client(BlockingCalls):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

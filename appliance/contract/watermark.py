@@ -40,10 +40,7 @@ class WatermarkManifest(Ranged):
         frames = (TensorSpec("magnitude", "float32", ("N", self.window // 2 + 1)),)
         gain = (TensorSpec("gain", "float32", ("N", self.bands)),)
         confidence = (TensorSpec("confidence", "float32", (1,)),)
-        return {
-            EMBED: GraphSpec("embed", frames, gain),
-            DETECT: GraphSpec("detect", frames, confidence),
-        }
+        return {EMBED: GraphSpec("embed", frames, gain), DETECT: GraphSpec("detect", frames, confidence)}
 
 
 def read(folder: Path) -> WatermarkManifest:

@@ -136,7 +136,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) 
         try:
             engine = _synthesizer_on(name, bundle, open_, config.lanes, ensure)
             try:
-                engine.prove()
+                engine.self_test()
             except BaseException:
                 engine.shutdown()
                 raise

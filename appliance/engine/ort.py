@@ -26,14 +26,17 @@ from appliance.errors import (
 
 RunOptions = tuple[Any, Any]
 """Usual options, and those that return working memory to the system."""
-UINT8, INT8, INT32 = 2, 3, 6
-"""Element types of onnx.proto."""
 OLDEST = (1, 18)
 """First version of ONNX Runtime that reads IR 10."""
 SHRINKS = ("memory.enable_memory_arena_shrinkage", "cpu:0")
 """Option of a run."""
 PRODUCT_DEPTH = 256
 EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
+INTEGER_MODEL = Path(__file__).with_name("products.onnx")
+"""MatMulInteger of a, uint8, and an int8 matrix (PRODUCT_DEPTH, 64) of 127s.
+
+It has both zero points, which are optional: without them ONNX Runtime's rewriting to u8·u8 crashes.
+"""
 
 
 class OrtBound:
@@ -190,7 +193,7 @@ def cpu_variant(bundle: Bundle) -> str:
 
 def integer_product(runtime: Any, options: Any, run_options: Any = None) -> int:
     """The runtime's sum of PRODUCT_DEPTH products of the largest numbers."""
-    session = runtime.InferenceSession(_integer_model(), options, providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(str(INTEGER_MODEL), options, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)}, run_options)
     return int(found[0, 0])
 
@@ -206,31 +209,3 @@ def check_integers(bundle: Bundle) -> None:
             f"integers wrongly on this processor ({found:,} instead of {EXACT_PRODUCT:,}): install an fp32 "
             "or fp16 bundle, or another version of onnxruntime"
         )
-
-
-def _integer_model() -> bytes:
-    """y = a·b of uint8 and an int8 matrix of 127s, encoded by hand (onnx.proto): the device has no onnx."""
-    tensors = {
-        b"b": _field(1, PRODUCT_DEPTH) + _field(1, 64) + _field(9, b"\x7f" * (PRODUCT_DEPTH * 64)),
-        b"zero_b": _field(9, b"\0"),
-    }
-    # Zero points are optional, but ONNX Runtime's rewriting to u8·u8 crashes without them.
-    inputs = (b"a", b"b", b"zero_a", b"zero_b")
-    node = b"".join(_field(1, name) for name in inputs) + _field(2, b"y") + _field(4, b"MatMulInteger")
-    graph = _field(1, node) + _field(5, _field(2, UINT8) + _field(8, b"zero_a") + _field(9, b"\0"))
-    for name, tensor in tensors.items():
-        graph += _field(5, _field(2, INT8) + _field(8, name) + tensor)
-    for number, name, kind in ((11, b"a", UINT8), (12, b"y", INT32)):
-        graph += _field(number, _field(1, name) + _field(2, _field(1, _field(1, kind))))
-    return _field(1, 10) + _field(8, _field(2, 20)) + _field(7, _field(2, b"products") + graph)
-
-
-def _field(number: int, value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        return bytes((number << 3,)) + _varint(value)
-    return bytes((number << 3 | 2,)) + _varint(len(value)) + value
-
-
-def _varint(number: int) -> bytes:
-    low, rest = number & 0x7F, number >> 7
-    return bytes((low | 0x80,)) + _varint(rest) if rest else bytes((low,))

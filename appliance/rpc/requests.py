@@ -25,9 +25,6 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 """Form of BCP 47's tags, and of locales."""
 
-
-BOUNDED_LATER = "nfe_steps"
-"""The field whose largest value is in the configuration."""
 SAME = [
     one
     for one in pb.SynthesizeRequest.DESCRIPTOR.fields
@@ -43,7 +40,7 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
     """
     terms, audio = terms_of(message, client, caller, reach), message.audio_config
     encoding = _encoding(audio.encoding, stream=stream)
-    check_options(message, later=BOUNDED_LATER)
+    check_options(message, later="nfe_steps")  # whose limit is the configuration's
     if message.language_code and not LANGUAGE.fullmatch(message.language_code):
         shown = repr(message.language_code[:64])
         raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {shown}')
@@ -74,7 +71,7 @@ def check_options(message: Message, path: str = "", later: str = "") -> None:
         elif descriptor.enum_type is not None and value not in descriptor.enum_type.values_by_number:
             *others, last = (choice.upper() for choice in option.choices)
             raise InvalidRequest(option.field, f"must be {', '.join(others)} or {last}, not {value}")
-        elif option.between is not None and option.field != "nfe_steps":  # up to the configuration's limit
+        elif option.between is not None:
             number = _seconds(value) if option.kind is OptionKind.DURATION else value
             within(option.field, number, *option.between)
 

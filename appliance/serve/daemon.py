@@ -357,7 +357,7 @@ class Daemon:
             logger.info("stopped while engines were built; the next start goes on")
         finally:
             if (
-                engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.present)
+                engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.current)
                 or loaded
             ):
                 engine.shutdown()

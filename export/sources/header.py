@@ -98,10 +98,7 @@ UNMERGED = (
     "on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
 )
 NO_DIT: Others = (
-    (
-        re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"),
-        UNMERGED,
-    ),
+    (re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"), UNMERGED),
     (re.compile(r"\.(?:to_out|text_blocks|ff|time_mlp|conv1d)\.layers\.\d+\."), MLX),
     (
         re.compile(r"(?:^|\.)layers\.\d+\."),

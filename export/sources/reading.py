@@ -26,27 +26,12 @@ _CODES = (
 )
 ISO_639_1 = frozenset(_CODES.split())
 _PINYIN = re.compile(r"[a-zü]{2,6}[1-5]")
-_SCRIPTS = {
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "HANGUL": "ko",
-    "THAI": "th",
-    "GREEK": "el",
-    "HEBREW": "he",
-    "GEORGIAN": "ka",
-    "ARMENIAN": "hy",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "KANNADA": "kn",
-    "MALAYALAM": "ml",
-    "GUJARATI": "gu",
-    "GURMUKHI": "pa",
-    "ORIYA": "or",
-    "SINHALA": "si",
-    "KHMER": "km",
-    "LAO": "lo",
-    "MYANMAR": "my",
-}
+_ONE_LANGUAGE = (
+    "HIRAGANA:ja KATAKANA:ja HANGUL:ko THAI:th GREEK:el HEBREW:he GEORGIAN:ka ARMENIAN:hy TAMIL:ta "
+    "TELUGU:te KANNADA:kn MALAYALAM:ml GUJARATI:gu GURMUKHI:pa ORIYA:or SINHALA:si KHMER:km LAO:lo "
+    "MYANMAR:my"
+)
+_SCRIPTS = dict(pair.split(":") for pair in _ONE_LANGUAGE.split())
 """Scripts that one language is mostly written in, by the first word of their letters' Unicode names."""
 _ALPHABETS = {
     "LATIN": {

@@ -186,22 +186,6 @@ def of_another_boot(jetson: Jetson) -> None:
     jetson.write("/run/f5-appliance/clocks.json", text)
 
 
-def with_jtop(jetson: Jetson, kind: str) -> None:
-    """jtop's service runs, and the system's Python has its module, of one kind."""
-    jetson.write("/run/jtop.sock", "")
-    folder = jetson.jtop(kind)
-    launcher = jetson.bin / "python3"
-    # Isolated, as it is asked to be, but for the one folder that stands for dist-packages.
-    launcher.write_text(
-        "#!/usr/bin/env python3\n"
-        "import sys\n"
-        f"sys.path.insert(0, {str(folder)!r})\n"
-        "assert sys.argv[1:3] == ['-I', '-c'], sys.argv\n"
-        "exec(sys.argv[3])\n"
-    )
-    launcher.chmod(0o755)
-
-
 def slow(jetson: Jetson) -> None:
     """The guard found speech much slower in this boot, and bursts of current go on."""
     storm(oc3=3000)(jetson)
@@ -372,18 +356,10 @@ CASES = [
         "given up", "reset-failed", box=LATER),
     Case("no more starts: the bundle", daemon(**FAILED, Result="exit-code", NRestarts=4, ExecMainStatus=65),
         "restarts", FAIL, "4 ", "f5-support-bundle", box=LATER),
-    # Without root, and jtop.
+    # Without root.
     Case("not root: pinned, as root's check saw it", nothing, "clocks", PASS, "emc as root's check saw it",
         box=WITHOUT_ROOT),
     Case("not root: unpinned", lambda j: j.unpin(), "clocks", WARN, "came loose", "30 s", box=WITHOUT_ROOT),
     Case("not root: nothing published", removed("/run/f5-appliance/clocks.json"), "clocks", WARN,
         "nobody checks", "f5-clocks-check.timer", box=WITHOUT_ROOT),
-    Case("jtop falsely green", lambda j: (with_jtop(j, "green"), j.unpin()), "jtop", WARN,
-        "claims that jetson_clocks is on", "believe the readings"),
-    Case("jtop of another mind about the mode", lambda j: (with_jtop(j, "green"), j.set_mode("MODE_50W")),
-        "jtop", WARN, "claims power mode MAXN", "believe the readings"),
-    Case("jtop agrees", lambda j: with_jtop(j, "green"), "jtop", PASS, "7.2.2 agrees"),
-    Case("jtop not installed", lambda j: with_jtop(j, "absent"), "jtop", SKIP, "not installed"),
-    Case("jtop without its service", lambda j: with_jtop(j, "inactive"), "jtop", SKIP, "not active"),
-    Case("jtop absent", nothing, "jtop", SKIP, "not running"),
 ]  # fmt: skip

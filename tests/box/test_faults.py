@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from appliance.box.checks import jtop
 from appliance.box.checks.finding import Finding, exit_code
 from appliance.box.checks.runner import CHECKS, run_checks
 from appliance.box.checks.snapshot import REGISTERED
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
-from appliance.box.tools import Completed, Tools
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.technician import unknown
 from tests.fakes.jetson.board import Jetson
@@ -64,8 +61,8 @@ def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     with answering() as address:
         findings = run_checks(quick(jetson), readyz=address)
     assert [f.check for f in findings] == list(CHECKS)
-    # jtop is not there, speed was not measured, and nothing spoke.
-    assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed", "backend"}
+    # Speed was not measured, and nothing spoke.
+    assert {f.check for f in findings if f.level is not PASS} == {"speed", "backend"}
     assert exit_code(findings) == 0
 
 
@@ -75,38 +72,6 @@ def test_without_root_a_pinned_box_is_green_too(jetson: Jetson) -> None:
         findings = run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
     assert exit_code(findings) == 0
     assert jetson.snapshot() == before
-
-
-@pytest.mark.parametrize(("first_line", "owner", "command"), [
-    ("#!{python}\n", 0, ["{python}", "-I"]),
-    ('#!/bin/sh\n\'\'\'exec\' "{python}" "$0" "$@"\n', 0, ["{python}", "-I"]),
-    ("#!{python}\n", 1000, ["setpriv", "--reuid=1000", "--regid=0", "--init-groups", "{python}", "-I"]),
-    ("#!/usr/bin/env python3\n", 0, ["python3", "-I"]),
-    ("#!/gone/python3\n", 0, ["python3", "-I"]), (None, 0, ["python3", "-I"]),
-])  # fmt: skip
-def test_jtop_is_asked_through_the_interpreter_of_its_command(
-    first_line: str | None, owner: int, command: list[str], jetson: Jetson
-) -> None:
-    """jtop has an environment of its own; one that a user could have changed is not run as root."""
-    python = "/home/ann/.local/share/jtop/bin/python3"
-    jetson.write("/run/jtop.sock", "")
-    jetson.write(python, "")
-    if os.geteuid() and "{python}" in (first_line or ""):
-        pytest.skip("not root: an interpreter of root's, or of another user, cannot be made")
-    if owner:
-        os.chown(jetson.path(python), owner, 0)
-    if first_line is not None:
-        jetson.write("/usr/local/bin/jtop", first_line.format(python=python) + "import jtop\n")
-    asked: list[str] = []
-
-    class Asked(Tools):
-        def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
-            asked.extend([name, *arguments])
-            return Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
-
-    report = jtop.query(dataclasses.replace(jetson.box(), tools=Asked()))
-    assert (report["version"], report["pinned"]) == ("7.2.2", True)
-    assert asked[:-2] == [word.format(python=jetson.path(python)) for word in command]
 
 
 EVERYTHING: dict[str, dict[str, Any]] = {
@@ -162,6 +127,6 @@ def test_what_is_no_jetson_is_not_looked_at(jetson: Jetson) -> None:
         findings = run_checks(quick(jetson), readyz=address)
     assert not jetson.path(COUNTERS).exists()
     of_the_box = [f for f in findings if not REGISTERED[f.check].anywhere]
-    assert len(of_the_box) > 15
+    assert 15 < len(of_the_box) < len(findings)
     assert {(f.level, f.value) for f in of_the_box} == {(SKIP, "not a Jetson")}
     assert exit_code(findings) == 0

@@ -153,8 +153,6 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     for found in (orin, jetson):
         for name, text in (
             ("/etc/f5-appliance/appliance.yaml", (ROOT / "configs/appliance.yaml").read_text()),
-            ("/usr/local/bin/jtop", "#!/usr/bin/python3\nimport jtop\n"),
-            ("/run/jtop.sock", ""),
             ("/run/reboot-required", ""),
             ("/run/reboot-required.pkgs", "linux-base\n"),
             ("/var/lib/dpkg/updates/0001", "Package: libc6\nStatus: install ok unpacked\nVersion: 2.35-0\n"),

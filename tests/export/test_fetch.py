@@ -17,7 +17,7 @@ from appliance.durable import sha256
 from export import fetch as fetching
 from export.fetch import FetchError, fetch
 from export.sources.licence import licence, recognised, terms_of
-from export.sources.weights import KNOWN, NOT_FOR_MONEY
+from export.sources.weights import KNOWN
 from tests.export.hub import COMMIT, Hub, serving
 from tests.harness.daemons import finished
 
@@ -32,6 +32,7 @@ FILES = {
     "charactr/vocos-mel-24khz/pytorch_model.bin": b"\x01" * 5000,
 }
 MODEL = "model_1250000.safetensors"
+NOT_FOR_MONEY = KNOWN["F5TTS_v1_Base"].note
 
 
 @pytest.fixture

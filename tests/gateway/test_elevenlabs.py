@@ -386,10 +386,10 @@ def timed(text: str, *words: tuple[str, float, float]) -> Header:
 
 def test_characters_share_the_time_of_their_word() -> None:
     found = spoken(timed("Hi you.", ("Hi", 0.1, 0.3), ("you.", 0.4, 0.8)))
-    assert "".join(one.character for one in found.timed) == "Hi you."
-    starts = [one.start_s for one in found.timed]
+    assert "".join(one.character for one in found) == "Hi you."
+    starts = [one.start_s for one in found]
     assert np.allclose(starts, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
-    assert found.timed[2].end_s == pytest.approx(0.4)
+    assert found[2].end_s == pytest.approx(0.4)
 
 
 PIECES = {
@@ -413,7 +413,7 @@ def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_w
             TextChange(before=old.rstrip(","), after=new.rstrip(",")) for old, new in changed
         )
     text = " ".join(pieces)
-    found = written(text, header, spoken(header)).timed
+    found = written(text, header, spoken(header))
     assert "".join(one.character for one in found) == text
     times = [one_s for one in found for one_s in (one.start_s, one.end_s)]
     assert np.all(np.diff(times) > -1e-9) and (not times or times[-1] <= len(said) / 2)
@@ -455,7 +455,7 @@ def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway:
 def test_without_words_there_is_a_text_still() -> None:
     header = timed("Hi.")
     for found in (spoken(header), written("Hi.", header, spoken(header))):
-        assert "".join(one.character for one in found.timed) == "Hi."
+        assert "".join(one.character for one in found) == "Hi."
 
 
 def test_what_tools_ask_before_they_speak_and_the_shape_of_their_errors(gateway: Gateway) -> None:

@@ -121,14 +121,14 @@ def test_every_check_of_the_last_health_run_is_shown_and_how_old_it_is(tmp_path:
         Finding("disk", Level.PASS, "half free", figures={"free_bytes": 5, "mount": "/", "read_only": False}),
         Finding("power", Level.WARN, "61 W", "", "look", figures={"rails_mw": {"VIN": 61_000.0}}),
         Finding("speed", Level.FAIL, "slow", "", "measure"),
-        Finding("jtop", Level.SKIP, "absent"),
+        Finding("gpu", Level.SKIP, "absent"),
     ]
     publish(box, findings)
     clock.advance(300)
     read = samples(metrics)
     levels = {"disk": 0.0, "power": 1.0, "speed": 2.0}
     assert {check: read["f5_health_level", check] for check in levels} == levels
-    assert ("f5_health_level", "jtop") not in read
+    assert ("f5_health_level", "gpu") not in read
     assert read["f5_health_figure", "disk", "free_bytes"] == 5.0
     assert read["f5_health_figure", "power", "rails_mw.VIN"] == 61_000.0
     assert read["f5_health_age_seconds",] == pytest.approx(300.0)

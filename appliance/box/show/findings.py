@@ -8,12 +8,7 @@ from collections.abc import Mapping, Sequence
 from appliance.box.checks.finding import Finding, Level
 from appliance.box.show.streams import plain
 
-COLOURS = {
-    Level.PASS: "32",
-    Level.WARN: "33",
-    Level.FAIL: "31;1",
-    Level.SKIP: "2",
-}
+COLOURS = {Level.PASS: "32", Level.WARN: "33", Level.FAIL: "31;1", Level.SKIP: "2"}
 
 
 def wants_colour(is_terminal: bool, environment: Mapping[str, str]) -> bool:

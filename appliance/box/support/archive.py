@@ -154,7 +154,7 @@ def _health(box: Box, app: Application) -> str:
 
 def _our_words(finding: Finding) -> Finding:
     """Most values are made from our own words; these may quote other programs."""
-    if finding.check in ("jtop", "speed", "l4t") or finding.reason is Reason.CRASHED:
+    if finding.check in ("speed", "l4t") or finding.reason is Reason.CRASHED:
         return dataclasses.replace(finding, value=outline(finding.value), figures={})
     return finding
 

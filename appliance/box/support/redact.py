@@ -14,24 +14,7 @@ from appliance.box import paths
 from appliance.box.system import Box
 
 WITHHELD = "…"
-LOGGED = """
-    alive allocated allocation appliance audio available backend bound buffer bundle bytes called cannot
-    check clocks closed code condition config connection core cpu critical cuda cudnn daemon damaged
-    dead deadline debug degraded denied descriptor device disk done draining driver dump dumped empty
-    end ended engine engines enough errno error exceeded exception exhausted exit exited failed failure
-    fatal file files finished folder found free full gpu graph grpc handle hash health hung info init
-    initialise initialize input invalid job kernel kill killed lane lanes lib libcuda libnvinfer limit
-    listening load loaded loading lock locked lost main manifest memory missing mode model modulation
-    module network not nvgpu nvmap nvpmodel onnx onnxruntime open openvino operation out output overrun passed
-    path permission pin pinned plan plugin port process provider python queue read ready reboot refused
-    released request requests reset resource restart restarts result retry root running runtime
-    scheduler segment server service serving session shape shutdown signal size slow socket started
-    starting state status step stop stopped stopping stream success sudo swap synthesizer systemd target
-    temperature tensor tensorrt thread throttled timed timeout timer unavailable unit unknown unpinned
-    unsupported usage version vocoder voice voices waiting warm warming warning watchdog wedged worker
-    write wrong
-"""
-WORDS = frozenset(LOGGED.split())
+WORDS = frozenset(Path(__file__).with_name("words.txt").read_text("utf-8").split())
 """Words kept in free text: no names, and no articles or pronouns, which would make sentences readable."""
 TRADE = re.compile(
     r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours

@@ -194,11 +194,7 @@ def safer(manifest: Manifest, graph: str, now: Arithmetic | None) -> Arithmetic 
 
 
 def prepare(
-    bundle: Bundle,
-    backend: TrtBackend,
-    open_backend: OpenBackend,
-    lanes: int,
-    beside: Collection[Path] = (),
+    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int, beside: Collection[Path] = ()
 ) -> EngineRecord:
     """Build missing engines, compare all, write the record, and remove what no bundle `beside` uses.
 

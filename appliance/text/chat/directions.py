@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from appliance.text.ssml import MAX_BREAK_S
 
-_ACTIONS = str.split(
-    "laugh chuckle giggle snicker cackle sigh gasp cough sneeze sniff sniffle sob cry weep whimper groan "
-    "moan grunt yawn whisper murmur mumble mutter shout yell scream shriek hum whistle sing clap applaud "
-    "cheer nod shrug wink smile grin smirk frown blush wave bow hug pat poke wiggle bounce dance twirl "
-    "stretch lean tilt glance stare gaze blink gulp swallow inhale exhale breathe pant snort hiccup burp "
-    "clear adjust hesitate stutter roll facepalm salute purr meow growl howl squeal tremble shiver pout "
-    "beam"
-)
-_SOUNDS = frozenset(
-    str.split(
-        "laugh chuckle giggle sigh gasp cough sneeze sniff sob groan moan grunt yawn gulp snort hiccup "
-        "burp wink shrug nod hug facepalm ahem laughter applause breath inhale exhale whisper crying "
-        "laughing cheering music silence singing clapping throat-clearing"
-    )
-)
-_MOODS = frozenset(
-    str.split(
-        "happy happily sad sadly angry angrily excited excitedly calm calmly nervous nervously surprised "
-        "serious seriously cheerful cheerfully curious scared fearful disgusted neutral sarcastic "
-        "sarcastically joking whispers shouting screaming playful tired bored confused proud gentle soft "
-        "softly warm warmly dramatic dramatically annoyed worried hopeful disappointed relieved flirty "
-        "teasing deadpan mischievous mischievously"
-    )
-)
+_WORDS = {
+    kind: words.split()
+    for paragraph in Path(__file__).with_suffix(".txt").read_text("utf-8").split("\n\n")
+    for kind, words in [paragraph.split(":", 1)]
+}
+"""Paragraphs of directions.txt."""
+_ACTIONS = _WORDS["actions"]
+_SOUNDS, _MOODS, _NO_ACTIONS = (frozenset(_WORDS[kind]) for kind in ("sounds", "moods", "no actions"))
 _CHINESE = re.compile(
     r"(?:大|苦|微|冷|偷|坏|傻|轻|小声|低声|轻声|长长|深深|清|深|哭|一声)*(?:笑|叹气|叹息|咳嗽|咳|哭|哭泣|沉默|鼓掌|嗓子|耳语|呼吸|吸气|打哈欠|开心|生气|难过|激动|温柔)(?:了?一?声|着)?"
 )
@@ -40,13 +25,6 @@ _PAUSE = re.compile(
 )
 PAUSE_S = 0.5
 """Length of a pause that names none."""
-_NO_ACTIONS = frozenset(
-    str.split(
-        "this is was has yes always his its ours theirs yours news as us does goes perhaps besides plus "
-        "thanks sometimes times guess its' let's here's there's that's what's it's he's she's who's less "
-        "unless across towards likes wins loses games boss class grass miss pass kiss press"
-    )
-)
 
 
 def _third_person(stem: str) -> str:

@@ -129,14 +129,6 @@ def _item(line: ChatLine, match: re.Match[str]) -> str | None:
     return f"{language.number(match[1], False).capitalize()}{language.comma}"
 
 
-def _nothing(line: ChatLine, match: re.Match[str]) -> str:
-    return ""
-
-
-def _space(line: ChatLine, match: re.Match[str]) -> str:
-    return " "
-
-
 def _direction_tag(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     reading = _bracketed(line, match)
     return reading if reading and reading[0] in (Kind.DIRECTION, Kind.PAUSE) else None
@@ -188,15 +180,15 @@ _IN_BRACKETS = (
     r"|（[^（）\n]{1,20}）|【[^【】\n]{1,20}】"
 )
 _PHONE_NUMBER = r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"
-_ROWS: tuple[tuple[Sequence[str], Kind, str, Reading], ...] = (
-    (("</",), Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", _space),
-    ("<", Kind.MARKUP, r"(?is)<(script|style)\b[^<>]*>.*?</\1>", _space),
+_ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
+    (("</",), Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", " "),
+    ("<", Kind.MARKUP, r"(?is)<(script|style)\b[^<>]*>.*?</\1>", " "),
     ("`", Kind.CODE, r"(?ms)^```.*?^```[^\n]*$|```.*?```", _listing),
-    (":", Kind.DATA, r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*", _space),
-    ("", Kind.CODE, _SECRET, _space),
-    ("[", Kind.MARKUP, _FORUM_CODE, _space),
-    ("]", Kind.LINK, r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)", _space),
-    ("]", Kind.MARKUP, r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))", _space),
+    (":", Kind.DATA, r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*", " "),
+    ("", Kind.CODE, _SECRET, " "),
+    ("[", Kind.MARKUP, _FORUM_CODE, " "),
+    ("]", Kind.LINK, r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)", " "),
+    ("]", Kind.MARKUP, r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))", " "),
     ("@", Kind.MAIL, f"(?i:{MAIL})", _mail),
     (".:", Kind.LINK, f"(?i:{LINK})", _link),
     ("<", Kind.EMOTE, r"<a?:(\w{2,40}):\d+>", _emote),
@@ -206,25 +198,25 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading], ...] = (
     ("<", Kind.PAUSE, r"<(?:break|pause)(?:\s+time=[\"']?|[\s:]+)?(\d[\w.]*)?[\"']?\s*/?>", _pause_element),
     ("<", Kind.DIRECTION, r"<[a-z]{3,12}/?>", _direction_tag),
     ("<", Kind.MARKUP, _ELEMENT, _tag),
-    ("[", Kind.LAYOUT, r"(?m)^[-*+] \[[ xX]\] (?=\S)", _nothing),
+    ("[", Kind.LAYOUT, r"(?m)^[-*+] \[[ xX]\] (?=\S)", ""),
     ("[*(（【", Kind.DIRECTION, _IN_BRACKETS, _bracketed),
     ("(", Kind.PHONE, _PHONE_NUMBER, _phone),
     (":", Kind.EMOTE, r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)", _emote),
     ("", Kind.EMOTICON, _FACE, _face),
-    ("(（", Kind.EMOTICON, _KAOMOJI, _space),
+    ("(（", Kind.EMOTICON, _KAOMOJI, " "),
     ("@", Kind.NAME, rf"(?<!\w)@([\w{MARKS}]+)", _name),
     ("#", Kind.HASHTAG, rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?", _name),
-    ("#", Kind.LAYOUT, r"(?m)^#{1,6}\s+(?=\S)", _nothing),
-    ("-*_=|", Kind.LAYOUT, r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$", _nothing),
-    ("-*+•>", Kind.LAYOUT, r"(?m)^(?:[-*+•–] |>+ )(?=\S)", _nothing),
+    ("#", Kind.LAYOUT, r"(?m)^#{1,6}\s+(?=\S)", ""),
+    ("-*_=|", Kind.LAYOUT, r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$", ""),
+    ("-*+•>", Kind.LAYOUT, r"(?m)^(?:[-*+•–] |>+ )(?=\S)", ""),
     (".)", Kind.LAYOUT, r"(?m)^(\d{1,2})[.)] (?=\S)", _item),
-    ("\\", Kind.MARKUP, r"\\[()\[\]]", _space),
+    ("\\", Kind.MARKUP, r"\\[()\[\]]", " "),
     ("\\", Kind.MARKUP, r"\\r\\n|\\[nrt](?![\\])", _escape),
-    ("`", Kind.MARKUP, r"(?<=\w)`(?=\w)", lambda line, m: "'"),
-    ("`", Kind.MARKUP, "`+", _nothing),
-    ("$", Kind.MARKUP, r"\$\$", _space),
+    ("`", Kind.MARKUP, r"(?<=\w)`(?=\w)", "'"),
+    ("`", Kind.MARKUP, "`+", ""),
+    ("$", Kind.MARKUP, r"\$\$", " "),
 )
-"""Signs of which one must be there, kind, pattern, words, in order of precedence."""
+"""Signs of which one must be there, kind, pattern, words or their reading, in order of precedence."""
 _PATTERNS = [(signs, kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
@@ -257,7 +249,7 @@ def find(line: ChatLine) -> dict[int, Span]:
         for match in pattern.finditer(text):
             if spans.taken[match.start()]:
                 continue
-            words = read(line, match)
+            words = read if isinstance(read, str) else read(line, match)
             if isinstance(words, str):
                 spans.add(kind, *match.span(), words)
             elif words is not None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from appliance.box.system import Box, seconds_since_boot
 from appliance.box.tools import Tools
-from tests.fakes.jetson import faults, jtop
+from tests.fakes.jetson import faults
 from tests.fakes.jetson.faults import FaultyRoot
 from tests.fakes.jetson.machine import Machine
 from tests.fakes.jetson.profiles import PROFILES, SUPPORTED, Profile
@@ -175,10 +175,6 @@ class Jetson:
 
     def heal(self, name: str) -> None:
         faults.heal(self, name)
-
-    def jtop(self, kind: str) -> Path:
-        """A jtop module `absent`, `inactive` or `green`; the folder to put on a Python's path."""
-        return jtop.install(self.folder, kind)
 
     def unit(self, name: str, **properties: object) -> None:
         """Set what systemctl tells of a unit. StartFails="…" lets starting it fail."""
