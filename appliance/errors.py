@@ -189,9 +189,13 @@ class OutOfDeviceMemory(EngineFault):
     """The device has too little memory left; what it holds is whole."""
 
 
+def lacks_memory(message: str) -> bool:
+    return any(sign in message for sign in NO_MEMORY)
+
+
 def engine_fault(message: str) -> EngineFault:
-    """Error of a runtime's message, which also tells whether memory was short."""
-    return (OutOfDeviceMemory if any(sign in message for sign in NO_MEMORY) else EngineFault)(message)
+    """Error of a runtime's message."""
+    return (OutOfDeviceMemory if lacks_memory(message) else EngineFault)(message)
 
 
 class DeviceLost(EngineFault):

@@ -25,7 +25,7 @@ from appliance.box.system import Box
 from appliance.durable import SPARE_BYTES, locked
 from appliance.errors import StorageError
 from appliance.voices.records import Place
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 from tests.harness.daemons import ROOT, finished, reference_wav, store_in
 from tests.harness.killing import in_a_process_of_its_own, killed
 
@@ -54,9 +54,9 @@ def furnished(folder: Path, **options: Any) -> Box:
     """A box with two voices, tokens and a key, a baseline and a journal."""
     made = box(folder, **options)
     store = store_of(folder)
-    store.create(Upload(Place("ann"), reference_wav(), TRANSCRIPT, "she said yes"))
-    store.create(Upload(Place("ann", "happy"), reference_wav(2.5), TRANSCRIPT))
-    store.create(Upload(Place("bob"), reference_wav(2.0, level=0.2), TRANSCRIPT))
+    store.create(Place("ann"), reference_wav(), TRANSCRIPT, "she said yes")
+    store.create(Place("ann", "happy"), reference_wav(2.5), TRANSCRIPT)
+    store.create(Place("bob"), reference_wav(2.0, level=0.2), TRANSCRIPT)
     etc, state = folder / "etc/f5-appliance", folder / "var/lib/f5-appliance"
     for path, text, mode, owner in (
         (etc / "appliance.yaml", "server:\n  tls_key: /etc/f5-appliance/tls/key.pem\n", 0o644, ROOTS),
@@ -120,7 +120,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
 
 def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
     other = box(tmp_path / "new")
-    store_of(tmp_path / "new").create(Upload(Place("eve"), reference_wav(), TRANSCRIPT))
+    store_of(tmp_path / "new").create(Place("eve"), reference_wav(), TRANSCRIPT)
     (tmp_path / "new/etc/f5-appliance").mkdir()
     (tmp_path / "new/etc/f5-appliance/appliance.yaml").write_text("mine")
     lines = list[str]()

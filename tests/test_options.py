@@ -50,6 +50,7 @@ def test_the_rows_are_the_fields_of_a_request() -> None:
     fields = {field.name: field for field in pb.SynthesizeRequest.DESCRIPTOR.fields if field.name not in OWN}
     fields |= {f"audio_config.{field.name}": field for field in pb.AudioConfig.DESCRIPTOR.fields}
     assert {one.field for one in OPTIONS} == set(fields)
+    assert {"--gain", "--min-nfe", "--rate"} < {one.argument for one in OPTIONS if one.say}
     for one in OPTIONS:
         field = fields[one.field]
         assert one.kind in FIELD_TYPES[field.cpp_type]

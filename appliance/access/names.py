@@ -15,7 +15,7 @@ AUTHORITY = re.compile(rf"({HOST})\.?(?::([0-9]*))?", re.IGNORECASE | re.ASCII)
 
 class OwnNames:
     def __init__(self, listen: str, names: Iterable[str]) -> None:
-        """`names`: further ones that its operator vouches for."""
+        """`names` adds hosts that the operator vouches for."""
         host, _ = split_address("listen", listen)
         self._is_beyond_loopback = not is_loopback(host)
         self._names = {name.lower().rstrip(".") for name in names}

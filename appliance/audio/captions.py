@@ -19,7 +19,7 @@ Changes = Iterable[tuple[str, str]]
 def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = ()) -> list[Span]:
     """(begin, end) in characters of `written` for each word; two words share a span or follow one another.
 
-    All words of a rewritten part have the whole part ("$5" for "five dollars"). A word that stands for nothing
+    All words of a rewritten part have the whole part ("$5" for "five dollars"). A word for which nothing is
     written has an empty span after the word before.
     """
     theirs = [*TOKEN.finditer(written)]

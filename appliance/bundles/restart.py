@@ -32,7 +32,7 @@ def load_on_cpu(bundle: Bundle, config: EngineConfig) -> None:
     backend = "ort-cpu" if "ort-cpu" in backends else config.backend
     engine = loading.load_for(bundle, dataclasses.replace(config, backend=backend, lanes=1))
     try:
-        engine.prove()
+        engine.self_test()
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot be used: {' '.join(str(error).split())}") from error
     finally:

@@ -18,16 +18,7 @@ from appliance.cli.options import (
     print_line,
     pronunciations,
 )
-from appliance.client import (
-    SPEAK_S,
-    CallFailed,
-    Client,
-    Event,
-    Header,
-    Piece,
-    Reply,
-    Utterance,
-)
+from appliance.client import SPEAK_S, CallFailed, Client, Event, Header, Piece, Reply, Utterance
 from appliance.encodings import SUFFIXES, EncodingName
 from appliance.options import ENCODINGS, OPTIONS, OptionKind, Options
 from appliance.rpc.appliance_pb2 import UtteranceState

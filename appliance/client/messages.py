@@ -34,6 +34,8 @@ class Piece:
     segment: int
     arrived: float
     """time.monotonic() when it was read."""
+    rest_is_made: bool = False
+    """True in the first piece of a reply that is made already; the rest follows at once."""
 
 
 Event = Header | Piece | End
@@ -95,7 +97,7 @@ def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event
     arrived = time.monotonic()
     if message.HasField("audio"):
         audio = message.audio
-        return Piece(audio.data, audio.sample_offset, audio.segment, arrived)
+        return Piece(audio.data, audio.sample_offset, audio.segment, arrived, audio.rest_is_made)
     return message.header if message.HasField("header") else message.end
 
 

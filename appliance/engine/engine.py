@@ -266,7 +266,7 @@ class Synthesizer:
         """Any thread may call it; lanes survive."""
         self._backend.interrupt(on)
 
-    def prove(self, segment: Segment | None = None) -> None:
+    def self_test(self, segment: Segment | None = None) -> None:
         """Synthesise a segment, else a short silence. Raises any fault."""
         self._speak([segment or self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
 

@@ -89,11 +89,10 @@ def load_for(
         return engine
     except (ApplianceError, Interrupted):
         raise
+    except (MemoryError, OSError) as error:
+        # Temporary, and not of the bundle: another start may succeed.
+        raise engine_fault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
-        fault = engine_fault(f"the engine cannot be loaded: {_reason(error)}")
-        if isinstance(error, OSError) or isinstance(fault, OutOfDeviceMemory):
-            # Another start may succeed with the same bundle.
-            raise fault from error
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
 
 
@@ -137,7 +136,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) 
         try:
             engine = _synthesizer_on(name, bundle, open_, config.lanes, ensure)
             try:
-                engine.prove()
+                engine.self_test()
             except BaseException:
                 engine.shutdown()
                 raise

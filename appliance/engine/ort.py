@@ -15,7 +15,14 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.host import HostMemory
-from appliance.errors import BundleError, EngineFault, Interrupted, OutOfDeviceMemory, engine_fault
+from appliance.errors import (
+    BundleError,
+    EngineFault,
+    Interrupted,
+    OutOfDeviceMemory,
+    engine_fault,
+    lacks_memory,
+)
 
 RunOptions = tuple[Any, Any]
 """Usual options, and those that return working memory to the system."""
@@ -164,10 +171,8 @@ def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[obj
     try:
         return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # the runtime's exceptions share no base class of their own
-        message = f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}"
-        if isinstance(fault := engine_fault(message), OutOfDeviceMemory):
-            raise fault from error
-        raise BundleError(message) from error
+        kind = OutOfDeviceMemory if lacks_memory(str(error)) else BundleError
+        raise kind(f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}") from error
 
 
 @functools.cache

@@ -68,8 +68,8 @@ class RestingEngine:
         if self._awake is not None:
             self._awake.interrupt(on)
 
-    def prove(self, segment: Segment | None = None) -> None:
-        self._engine.prove(segment)
+    def self_test(self, segment: Segment | None = None) -> None:
+        self._engine.self_test(segment)
 
     def shutdown(self) -> None:
         self.rest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from appliance.audio.captions import TOKEN, Changes, matched_tokens
@@ -19,37 +18,30 @@ class Timed(NamedTuple):
     end_s: float
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """Characters of a text in order, each beginning where the one before has ended, or later."""
+Alignment = list[Timed]
+"""Characters of a text in order; each begins at the end of the character before, or later."""
 
-    timed: Sequence[Timed]
 
-    def in_seconds(self) -> dict[str, Any]:
-        """HTTP's shape."""
-        return {
-            "characters": [one.character for one in self.timed],
-            "character_start_times_seconds": [round(one.start_s, 3) for one in self.timed],
-            "character_end_times_seconds": [round(one.end_s, 3) for one in self.timed],
-        }
-
-    def moved(self, seconds: float) -> Alignment:
-        return Alignment(
-            [Timed(one.character, one.start_s + seconds, one.end_s + seconds) for one in self.timed]
-        )
+def in_seconds(timed: Alignment) -> dict[str, Any]:
+    """HTTP's shape."""
+    return {
+        "characters": [one.character for one in timed],
+        "character_start_times_seconds": [round(one.start_s, 3) for one in timed],
+        "character_end_times_seconds": [round(one.end_s, 3) for one in timed],
+    }
 
 
 class Untold:
     """Characters of a stream that wait for their audio."""
 
     def __init__(self) -> None:
-        self._timed: list[Timed] = []
+        self._timed: Alignment = []
         self._told_ms = 0
 
     def add(self, clause: Alignment) -> None:
         """A space ends it, since clients end a word there."""
-        end_s = clause.timed[-1].end_s if clause.timed else 0.0
-        self._timed += [*clause.timed, Timed(" ", end_s, end_s)]
+        end_s = clause[-1].end_s if clause else 0.0
+        self._timed += [*clause, Timed(" ", end_s, end_s)]
 
     def until(self, end_s: float) -> dict[str, Any] | None:
         """Words that are over by then, in WebSocket's shape: times after the end of those told before."""
@@ -75,12 +67,12 @@ class Untold:
         }
 
 
-def spoken(header: Header, words: Sequence[WordTiming] = ()) -> Alignment:
-    """Align the spoken text; `words` have better times than the header."""
-    timed: list[Timed] = []
+def spoken(header: Header, words: Sequence[WordTiming] = (), begin_s: float = 0.0) -> Alignment:
+    """Align the spoken text, which begins at `begin_s`; `words` have better times than the header."""
+    timed: Alignment = []
     for word in words or header.words:
-        timed += _spread(word.word, word.start_s, word.end_s)
-        timed += _spread(" ", word.end_s, word.end_s)
+        timed += _spread(word.word, begin_s + word.start_s, begin_s + word.end_s)
+        timed += _spread(" ", begin_s + word.end_s, begin_s + word.end_s)
     return _aligned(header.text, timed, ())
 
 
@@ -90,13 +82,13 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
     A rewritten part shares the time of the words that replace it, a dropped part the pause at its place.
     """
     changes = [(change.before, change.after) for change in header.changes]
-    return _aligned(text, said.timed, changes)
+    return _aligned(text, said, changes)
 
 
-def _aligned(text: str, said: Sequence[Timed], changes: Changes) -> Alignment:
+def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
-    timed = list[Timed]()
+    timed: Alignment = []
     at = 0
     at_s = 0.0
     pairs = matched_tokens([one[0] for one in theirs], [one[0] for one in ours], changes)
@@ -107,7 +99,7 @@ def _aligned(text: str, said: Sequence[Timed], changes: Changes) -> Alignment:
         timed += _spread(text[at:begin], at_s, start_s)
         timed += _spread(text[begin:end], start_s, end_s)
         at, at_s = end, end_s
-    return Alignment([*timed, *_spread(text[at:], at_s, at_s)])
+    return [*timed, *_spread(text[at:], at_s, at_s)]
 
 
 def _spread(text: str, start_s: float, end_s: float) -> Iterator[Timed]:

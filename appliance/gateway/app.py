@@ -21,6 +21,7 @@ from appliance.config import Config
 from appliance.errors import ConfigError
 from appliance.gateway import elevenlabs, openai, openapi, pages, sovits, stream_input, voices
 from appliance.gateway.authorisation import AccessMiddleware
+from appliance.gateway.draining import DrainMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.sites import SitesMiddleware
 
@@ -71,6 +72,7 @@ def make_app(config: Config) -> Starlette:
             *openapi.ROUTES,
         ],
         middleware=[
+            Middleware(DrainMiddleware),
             Middleware(SitesMiddleware, config.gateway, bool(config.server.tls_certificate)),
             Middleware(AccessMiddleware, tokens, config.gateway.max_requests),
         ],

@@ -13,17 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from appliance.client import End, Header, Options, Voice, WordTiming
-from appliance.gateway.alignment import spoken, written
+from appliance.gateway.alignment import in_seconds, spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
 from appliance.gateway.refusals import ELEVENLABS_KEY
-from appliance.gateway.speech import (
-    AudioFormat,
-    Framing,
-    Spoken,
-    is_streamed,
-    not_stored,
-    speech_of,
-)
+from appliance.gateway.speech import AudioFormat, Framing, Spoken, is_streamed, not_stored, speech_of
 from appliance.gateway.voices import shown_voices
 
 CODECS: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
@@ -113,8 +106,8 @@ def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> 
     """Alignments of a reply, to the written text and to the spoken text."""
     said = spoken(header, words)
     return {
-        "alignment": written(text, header, said).in_seconds(),
-        "normalized_alignment": said.in_seconds(),
+        "alignment": in_seconds(written(text, header, said)),
+        "normalized_alignment": in_seconds(said),
     }
 
 

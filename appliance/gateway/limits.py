@@ -42,10 +42,10 @@ def limited(limits: GatewayConfig) -> dict[str, Any]:
                     f"uvicorn {uvicorn.__version__} does not fit: {theirs.__name__} has no {name}; "
                     f"the gateway was written for {TRIED}"
                 )
-    shared = {"_limits": limits, "_places": Places(limits.max_connections)}
+    own = {"_limits": limits, "_places": Places(limits.max_connections)}
     return {
-        "http": type("Protocol", (LimitedProtocol,), shared),
-        "ws": type("Socket", (LimitedSocket,), shared),
+        "http": type("Protocol", (LimitedProtocol,), own),
+        "ws": LimitedSocket,
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_per_message_deflate": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
@@ -58,19 +58,19 @@ class LimitedProtocol(H11Protocol):
 
     _limits = GatewayConfig()
     _places = Places(_limits.max_connections)
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle
     _last_cycle: object = None
     _last_unsent = 0
+    _is_socket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address, _ = self.client or ("unknown", 0)
-        connection = Connection(address, self._is_arriving, transport.abort)
-        self.app_state = {**self.app_state, "connection": connection}
-        if not self._places.take(connection):
-            transport.abort()
-            return
+        self._connection = Connection(address, self._is_arriving, transport.abort, self._leave)
+        self.app_state = {**self.app_state, "connection": self._connection}
         self._timer = self.loop.call_later(self._limits.stall_s, self._check_progress)
+        if not self._places.take(self._connection):
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take letters in the address as they are: scripts for GPT-SoVITS do not percent-encode a text."""
@@ -81,8 +81,7 @@ class LimitedProtocol(H11Protocol):
         super().data_received(line + end + rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        self._places.leave(self.app_state["connection"])
+        self._leave()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -90,21 +89,23 @@ class LimitedProtocol(H11Protocol):
         if not all(value.isascii() for name, value in self.headers if name.startswith(HANDSHAKE)):
             self.send_400_response("A WebSocket begins with headers in ASCII.")
             return
-        # The connection is another protocol's from now on.
-        self._stop_timer()
+        self._is_socket = True
         super().handle_websocket_upgrade(event)
 
     def _is_arriving(self) -> bool:
         return self.cycle is not None and self.cycle.more_body
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def _leave(self) -> None:
+        self._timer.cancel()
+        self._places.leave(self._connection)
 
     def _check_progress(self) -> None:
-        """Close it if since the last check no request was completed, or no byte taken."""
+        """Close it if since the last check no request was completed, or no byte taken.
+
+        A WebSocket that it has become completes none.
+        """
         cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
-        idle = cycle is None or cycle.response_complete
+        idle = not self._is_socket and (cycle is None or cycle.response_complete)
         if (idle and cycle is self._last_cycle) or (unsent and unsent >= self._last_unsent > 0):
             # close() would wait until the rest is read.
             self.transport.abort()
@@ -122,21 +123,10 @@ class LimitedProtocol(H11Protocol):
 
 
 class LimitedSocket(WSProtocol):
-    """A WebSocket, closed when it takes nothing for `stall_s`; what it has begun to say it may finish."""
-
-    _limits = GatewayConfig()
-    _places = Places(_limits.max_connections)
-    _timer: asyncio.TimerHandle | None = None
-    _last_unsent = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._timer = self.loop.call_later(self._limits.stall_s, self._check_progress)
+    """Takes over the connection of a LimitedProtocol, and finishes its speech at a shutdown."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._places.leave(self.app_state["connection"])
+        self.app_state["connection"].leave()
         super().connection_lost(exc)
 
     def handle_message(self, event: TextMessage | BytesMessage) -> None:
@@ -151,15 +141,6 @@ class LimitedSocket(WSProtocol):
         if self.close_sent and message["type"] in ("websocket.send", "websocket.close"):
             raise ClientDisconnected
         await super().send(message)
-
-    def _check_progress(self) -> None:
-        """Close it if since the last check no byte was taken."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent and unsent >= self._last_unsent > 0:
-            self.transport.abort()
-            return
-        self._last_unsent = unsent
-        self._timer = self.loop.call_later(self._limits.stall_s, self._check_progress)
 
     def shutdown(self) -> None:
         """Have the application finish, which then closes."""

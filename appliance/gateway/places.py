@@ -17,9 +17,9 @@ class Place:
 
 
 class Places:
-    """One caller alone may take all places but an eighth, and of that eighth as many as are still free.
+    """Gives one caller all places but an eighth, and of that eighth as many as are still free.
 
-    If that is not enough, the oldest idle place of whoever has most is closed.
+    If none is left for a caller, the oldest idle place of the caller with most places is closed.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,7 +28,7 @@ class Places:
         """The oldest first."""
 
     def take(self, place: Place) -> bool:
-        """False if there is none for its caller."""
+        """Return False if the caller can have no place."""
         counts = Counter(other.caller for other in self._taken)
         free, own = self.most - len(self._taken), counts[place.caller]
         if free <= -(-self.most // 8) and own >= free:
@@ -46,17 +46,23 @@ class Places:
 
 
 class Connection(Place):
-    """An HTTP connection, idle while its request has no place of its own."""
+    """Place of an HTTP connection, which is idle while no request of the connection has a place."""
 
-    def __init__(self, address: str, is_arriving: Callable[[], bool], close: Callable[[], object]) -> None:
-        """`is_arriving`: whether the body of its request is still to come."""
+    def __init__(
+        self,
+        address: str,
+        is_arriving: Callable[[], bool],
+        close: Callable[[], object],
+        leave: Callable[[], object],
+    ) -> None:
+        """`is_arriving` says whether the request's body is still to come; `leave` ends the timer."""
         super().__init__(address, lambda: not self._has_place, close)
-        self.is_arriving = is_arriving
+        self.is_arriving, self.leave = is_arriving, leave
         self._has_place = False
 
     @contextmanager
     def holding(self, place: Place, places: Places) -> Iterator[bool]:
-        """Hold a place of its request meanwhile; False if there is none."""
+        """Hold a place for a request of the connection. Yields False if the caller can have no place."""
         if not places.take(place):
             yield False
             return

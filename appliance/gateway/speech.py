@@ -194,12 +194,12 @@ class Spoken(Response):
         async with aclosing(self._events()) as events:
             async for event in events:
                 if isinstance(event, Header):
-                    if self._is_streamed and self._is_ready(event):
-                        framing, self._is_streamed = WholeFile(), False
                     await asyncio.to_thread(framing.begin, event)
                 elif isinstance(event, End):
                     end = event
                 elif event.data:
+                    if event.rest_is_made and self._is_streamed and self._has_length:
+                        framing, self._is_streamed = WholeFile(), False
                     is_silent = False
                     yield framing.piece(event.data)
         if is_silent:
@@ -207,10 +207,10 @@ class Spoken(Response):
             yield framing.piece(self._speech.silence())
         yield await asyncio.to_thread(framing.end, end)
 
-    def _is_ready(self, header: Header) -> bool:
-        """True if all audio is ready with its first byte, and its file has a length in its header."""
-        is_file = type(self._framing) is Framing and self._speech.format.encoding in ("wav", "flac")
-        return is_file and (header.segments == 1 or header.cached)
+    @property
+    def _has_length(self) -> bool:
+        """True for a file whose header has its length."""
+        return type(self._framing) is Framing and self._speech.format.encoding in ("wav", "flac")
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         if is_blank(self._speech.text):

@@ -21,15 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from appliance.audio.encode import Encoder
 from appliance.audio.marking import mark_of
-from appliance.client import (
-    CallFailed,
-    End,
-    Event,
-    Header,
-    Options,
-    Piece,
-    Session,
-)
+from appliance.client import CallFailed, End, Event, Header, Options, Piece, Session
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import Untold, spoken, written
 from appliance.gateway.authorisation import KEY_FOLLOWS, bare
@@ -422,7 +414,7 @@ class Context:
                 await self._send_pcm16(silence.tobytes())
 
     def _align(self, header: Header) -> None:
-        said = spoken(header).moved(self._base_s)
+        said = spoken(header, begin_s=self._base_s)
         self._aligned["normalizedAlignment"].add(said)
         self._aligned["alignment"].add(written(header.written or header.text, header, said))
 

@@ -28,15 +28,7 @@ from wyoming.tts import (
 
 from appliance.audio.marking import mark_of
 from appliance.audio.tags import KEY
-from appliance.client import (
-    AsyncClient,
-    CallFailed,
-    Header,
-    Options,
-    Piece,
-    Session,
-    Voice,
-)
+from appliance.client import AsyncClient, CallFailed, Header, Options, Piece, Session, Voice
 from appliance.client import Event as Heard
 from appliance.client.connection import CALLER
 from appliance.config import Config

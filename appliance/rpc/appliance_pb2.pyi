@@ -287,16 +287,18 @@ class SynthesizeResponse(_message.Message):
     def __init__(self, audio: _Optional[bytes] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
 
 class Audio(_message.Message):
-    __slots__ = ("data", "sequence", "sample_offset", "segment")
+    __slots__ = ("data", "sequence", "sample_offset", "segment", "rest_is_made")
     DATA_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    REST_IS_MADE_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     sequence: int
     sample_offset: int
     segment: int
-    def __init__(self, data: _Optional[bytes] = ..., sequence: _Optional[int] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ...) -> None: ...
+    rest_is_made: bool
+    def __init__(self, data: _Optional[bytes] = ..., sequence: _Optional[int] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ..., rest_is_made: bool = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("samples", "timings", "words")

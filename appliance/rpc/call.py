@@ -1,4 +1,4 @@
-"""One request of any service: planned, admitted; its results become messages."""
+"""One request of any service: its wish is made ready and admitted, its results become messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counters(Protocol):
 class Health(Protocol):
     @property
     def degraded(self) -> str:
-        """One word for machines on why requests are served worse than they should be; else empty."""
+        """Word for machines that says why requests are served slower than they should be; else empty."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,7 +74,7 @@ class SynthesisCall(OpenCall):
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if asked for."""
     first_audio: float = math.nan
-    """Time at which the transport was given it."""
+    """Time at which the transport got the first audio."""
 
     # Admission.
 
@@ -90,7 +90,8 @@ class SynthesisCall(OpenCall):
 
     def _try_to_admit(self) -> Work[int | None]:
         """Index of the way that the scheduler chose; None: try again."""
-        yield self.asked.size
+        # A text beyond the limit is refused unread.
+        yield min(self.asked.size, self.current.speech.synthesis.max_text_characters)
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
         job.merged = self.asked.merged(earlier.merged if earlier else 0)
@@ -209,6 +210,8 @@ class SynthesisCall(OpenCall):
                 if not sequence:
                     self.first_audio = self.clock()
                 audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=segment.segment)
+                is_made = segment.segment + self.results.qsize() + 1 >= len(self.job.segments)
+                audio.rest_is_made = is_made and not sequence
                 yield audio, samples
                 sequence, offset = sequence + 1, offset + samples
             await self._time_words(segment)

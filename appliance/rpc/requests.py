@@ -22,14 +22,9 @@ SEGMENTATIONS = {pb.Segmentation.Value(one.name): one for one in Segmentation}
 HANDLINGS = {0: Handling.CHAT, **{pb.TextHandling.Value(one.name): one for one in Handling}}
 PRIORITIES = {0: Priority.NORMAL, **{pb.Priority.Value(one.name): one for one in Priority}}
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-STEPS = ("nfe_steps", "min_nfe_steps")
-"""Fields whose most is the configuration's, below that of their row."""
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 """Form of BCP 47's tags, and of locales."""
 
-
-BOUNDED_LATER = "nfe_steps"
-"""The field whose largest value is in the configuration."""
 SAME = [
     one
     for one in pb.SynthesizeRequest.DESCRIPTOR.fields
@@ -45,7 +40,7 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
     """
     terms, audio = terms_of(message, client, caller, reach), message.audio_config
     encoding = _encoding(audio.encoding, stream=stream)
-    check_options(message, later=BOUNDED_LATER)
+    check_options(message, later="nfe_steps")  # whose limit is the configuration's
     if message.language_code and not LANGUAGE.fullmatch(message.language_code):
         shown = repr(message.language_code[:64])
         raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {shown}')
@@ -76,7 +71,7 @@ def check_options(message: Message, path: str = "", later: str = "") -> None:
         elif descriptor.enum_type is not None and value not in descriptor.enum_type.values_by_number:
             *others, last = (choice.upper() for choice in option.choices)
             raise InvalidRequest(option.field, f"must be {', '.join(others)} or {last}, not {value}")
-        elif option.between is not None and option.field not in STEPS:
+        elif option.between is not None:
             number = _seconds(value) if option.kind is OptionKind.DURATION else value
             within(option.field, number, *option.between)
 

@@ -88,7 +88,7 @@ class SessionCall:
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
-        """Those whose result is not looked at yet, and the reader's."""
+        """Ended tasks, the reader among them, whose results `serve` has yet to look at."""
         self._moved = asyncio.Event()
         """Set when one has ended."""
 

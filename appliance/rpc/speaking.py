@@ -244,7 +244,7 @@ class Speaking:
         return await self._in_turn(min(splitter.waiting, AT_ONCE), splitter.cut)
 
     async def _in_turn(self, characters: int, act: Callable[[], T]) -> T:
-        """Result of what the current call's caller asks for, which works on so many characters."""
+        """Let the current call's caller work on this many characters, in turn; return the result."""
         return await self._turns.take(current_call().caller.share, "", in_a_slice(characters, act))
 
     def close(self) -> None:

@@ -48,6 +48,7 @@ from appliance.errors import (
     VoiceDamaged,
     VoiceExists,
     VoiceNotFound,
+    lacks_memory,
 )
 from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Callers, PlacedCall, PlaceKind, check_fields
 from appliance.rpc.context import Context, remaining_s
@@ -213,12 +214,13 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 failure = call.ended_by
             except ApplianceError as error:
                 failure = error
-            except MemoryError:
-                failure = OutOfDeviceMemory("this machine has too little memory left")
-            except Exception:
+            except Exception as error:
                 number = secrets.token_hex(4)
-                logger.exception("%s from %s failed, error %s", method, context.peer(), number)
-                failure = ApplianceError(f"internal error {number}; the daemon's log has it")
+                if lacks_memory(repr(error)):
+                    failure = OutOfDeviceMemory("this machine has too little memory left")
+                else:
+                    logger.exception("%s from %s failed, error %s", method, context.peer(), number)
+                    failure = ApplianceError(f"internal error {number}; the daemon's log has it")
             else:
                 observe(method, grpc.StatusCode.OK.name, "")
                 return

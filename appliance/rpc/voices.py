@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from appliance.errors import Cancelled, UploadsFull
 from appliance.rpc import appliance_pb2 as pb
@@ -16,8 +16,9 @@ from appliance.rpc.context import Context
 from appliance.text.pronounce import check as check_pronunciations
 from appliance.voices.prompts import run_below_engine
 from appliance.voices.records import Place, Recorded, Voice
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 
+Recording = pb.CreateVoiceRequest | pb.CreateStyleRequest
 T = TypeVar("T")
 
 UPLOAD_THREADS = 1
@@ -57,17 +58,11 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
 
     async def CreateVoice(self, message: pb.CreateVoiceRequest, context: Context) -> pb.Voice:
         check_pronunciations(message.pronunciations)
-        upload = Upload(
-            *(Place(message.name), message.audio, message.transcript, message.consent_note),
-            display_name=message.display_name,
-            pronunciations=dict(message.pronunciations),
-        )
-        return voice_message(await self._upload(upload, message.validate_only))
+        notes = {"display_name": message.display_name, "pronunciations": dict(message.pronunciations)}
+        return voice_message(await self._upload(message, Place(message.name), **notes))
 
     async def CreateStyle(self, message: pb.CreateStyleRequest, context: Context) -> pb.Voice:
-        place = Place(message.voice, message.style)
-        upload = Upload(place, message.audio, message.transcript, message.consent_note)
-        return voice_message(await self._upload(upload, message.validate_only))
+        return voice_message(await self._upload(message, Place(message.voice, message.style)))
 
     async def UpdateVoice(self, message: pb.UpdateVoiceRequest, context: Context) -> pb.Voice:
         check_pronunciations(message.pronunciations.words)
@@ -87,7 +82,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         """Run an action on the store in a thread: the disk is too slow for the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._lookup_pool, action, self._store)
 
-    async def _upload(self, upload: Upload, validate_only: bool) -> Voice:
+    async def _upload(self, message: Recording, place: Place, **notes: Any) -> Voice:
         """Create uploads one after the other. Raises UploadsFull."""
         if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
             raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
@@ -95,18 +90,24 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         try:
             # An upload that is cancelled here takes its place in the queue, and its audio, with it.
             async with self._upload_slots:
-                return await self._create(upload, validate_only)
+                return await self._create(message, place, **notes)
         finally:
             self._uploads -= 1
 
-    async def _create(self, upload: Upload, validate_only: bool) -> Voice:
+    async def _create(self, message: Recording, place: Place, **notes: Any) -> Voice:
         cancelled = threading.Event()
 
         def checkpoint() -> None:
             if cancelled.is_set():
                 raise Cancelled("the upload was cancelled")
 
-        create = partial(self._store.create, upload, validate_only=validate_only, checkpoint=checkpoint)
+        create = partial(
+            self._store.create,
+            *(place, message.audio, message.transcript, message.consent_note),
+            validate_only=message.validate_only,
+            checkpoint=checkpoint,
+            **notes,
+        )
         creating = asyncio.get_running_loop().run_in_executor(self._upload_pool, create)
         try:
             return await asyncio.shield(creating)

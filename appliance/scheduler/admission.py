@@ -1,7 +1,7 @@
 """Admission of a job, if every promised deadline can be kept together with the job's own.
 
-A job is planned at the earliest deadline at which the inequality in `proof` holds, and refused if that is too
-late. BULK work has no deadline. The plan is made on a copy of the job's channel, so an error leaves the
+A job is planned at the earliest deadline at which the inequality in `deadlines` holds, and refused if that is
+too late. BULK work has no deadline. The plan is made on a copy of the job's channel, so an error leaves the
 scheduler as it was.
 """
 
@@ -28,10 +28,10 @@ from appliance.errors import (
 from appliance.request import Cost, Priority
 from appliance.scheduler import fairness
 from appliance.scheduler.choice import Attempt, Window, choose, too_late
+from appliance.scheduler.deadlines import blocking, earliest, promised
 from appliance.scheduler.job import Channel, Demand, Job, Timetable, Way, Ways
-from appliance.scheduler.proof import blocking, earliest, promised
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import Presence, Workload
+from appliance.scheduler.workload import Activity, Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
@@ -55,7 +55,7 @@ class Admission:
         self._admitted = 0
         self._rates: dict[str, float] = {}
         """User → time from which on the user's requests count no longer."""
-        self._typical = Presence()
+        self._typical = Activity()
         """Typical request of all callers together."""
         self._told: dict[tuple[str, str], float] = {}
         """Full scope and its name → time at which the last refusal said to come again."""
@@ -85,7 +85,7 @@ class Admission:
         rate = self._check_rate(job, now)
         place = channel.jobs.index(merging) if merging in channel.jobs else workload.place_of(job)
         try:
-            self._prove(job, ways, place, replaced, now)
+            self._plan(job, ways, place, replaced, now)
         except ApplianceError:
             workload.forget_played(now)
             raise
@@ -107,7 +107,7 @@ class Admission:
             self._delivery.release(job)
         else:
             if job.due < math.inf:
-                for one in (self._typical, workload.present[job.terms.caller]):
+                for one in (self._typical, workload.active[job.terms.caller]):
                     one.learn(job.audible_in_s())
             self._wake(job)
         workload.on_change()
@@ -132,7 +132,7 @@ class Admission:
             workload.leave_lane(job)
         try:
             if job.promised:
-                self._prove_again(job, free, now)
+                self._promise(job, free, now)
         except Overloaded as error:
             self._delivery.end(job, error)
             return
@@ -140,7 +140,7 @@ class Admission:
         self._wake(job)
         workload.on_change()
 
-    def _prove_again(self, job: Job, free: float, now: float) -> None:
+    def _promise(self, job: Job, free: float, now: float) -> None:
         """Set the deadline of an approved job. Raises Overloaded."""
         workload = self._workload
         table = workload.timetable(now)
@@ -216,9 +216,9 @@ class Admission:
             raise QueueFull(reason, retry_s=retry_s)
         return free
 
-    # The proof.
+    # The plan.
 
-    def _prove(self, job: Job, ways: Ways, place: int, replaced: Collection[Job], now: float) -> None:
+    def _plan(self, job: Job, ways: Ways, place: int, replaced: Collection[Job], now: float) -> None:
         """Plan a job at a place of its channel, and change nothing but the job."""
         ahead, behind = job.channel.jobs[:place], job.channel.jobs[place:]
         job.channel = trial = replace(job.channel, jobs=[one for one in ahead if one not in replaced])
@@ -280,7 +280,7 @@ class Admission:
 
     def _newcomer_s(self, caller: str) -> float:
         """Engine time until the first audio of another caller's request."""
-        others = (one.first_s for name, one in self._workload.present.items() if name != caller)
+        others = (one.first_s for name, one in self._workload.active.items() if name != caller)
         return max(others, default=0.0) or self._typical.first_s
 
     def _is_first_beside_many(self, job: Job) -> bool:
@@ -288,9 +288,9 @@ class Admission:
 
         The owner is the finest name of the job, then its caller.
         """
-        present = [other.terms for other in self._workload.jobs.values() if other.guaranteed]
+        promised = [other.terms for other in self._workload.jobs.values() if other.guaranteed]
         for key in (fairness.finest_name, attrgetter("caller")):
-            counts = Counter(map(key, present))
+            counts = Counter(map(key, promised))
             if counts[key(job.terms)] == 0 and any(count > 1 for count in counts.values()):
                 return True
         return False
@@ -301,20 +301,20 @@ class Admission:
         newcomer_s = ROOM * self._newcomer_s(job.terms.caller)
         if not newcomer_s:
             return ()
-        soon_s, is_alone = fairness.due_soon(job, promised, now), len(workload.present) == 1
+        soon_s, is_alone = fairness.due_soon(job, promised, now), len(workload.active) == 1
         share = self._share_of_its_caller(job, soon_s, newcomer_s, is_alone=is_alone)
         most = len({demand.job for demand in promised}) + 1
         if share is None and is_alone:
             share, most = fairness.share_of(job, "caller", soon_s, newcomer_s, {}), LONE_NEWCOMERS
         elif share is None:
-            share = fairness.caller_share(job, soon_s, newcomer_s, workload.present, now)
+            share = fairness.caller_share(job, soon_s, newcomer_s, workload.active, now)
         if share is None or not share.is_exceeded:
             return ()
         promised_s = sum(demand.cost_s for demand in promised) + soon_s[job]
         expected = fairness.expected_newcomers(share.owners, promised_s, newcomer_s, workload.bias, most)
         if not is_alone:
             returning = fairness.returning_callers(
-                job, promised, newcomer_s, workload.bias, workload.present, now
+                job, promised, newcomer_s, workload.bias, workload.active, now
             )
             expected = max(expected, returning, key=attrgetter("work_s"))
         due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * newcomer_s)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from appliance.errors import Overloaded
+from appliance.scheduler.deadlines import Blocking, earliest, unblocked
 from appliance.scheduler.job import Demand, Job, Way
-from appliance.scheduler.proof import Blocking, earliest, unblocked
 from appliance.scheduler.workload import Workload
 
 

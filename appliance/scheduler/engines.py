@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 FAULTS_IN_A_ROW = 3
 """Failed calls without a finished segment."""
-PROOF_NFE = 2
+SELF_TEST_NFE = 2
 """Steps of a test segment."""
 
 
@@ -41,12 +41,12 @@ class Engines:
         """Time since which neither a job nor a test needs the engine."""
         self._failed: Segment | None = None
         self._longest: Segment | None = None
-        """Longest segment that the present engine has spoken."""
+        """Longest segment that the current engine has spoken."""
 
     # Any thread may call what follows.
 
     @property
-    def present(self) -> Engine | None:
+    def current(self) -> Engine | None:
         return self.of("")
 
     @property
@@ -54,7 +54,7 @@ class Engines:
         return self._workload.generation
 
     def of(self, bundle: str) -> Engine | None:
-        """Engine for jobs of a bundle, by its key; "" is the present one."""
+        """Engine for jobs of a bundle, by its key; "" is the current one."""
         return self._workload.engine_of.get(bundle)
 
     @property
@@ -84,7 +84,7 @@ class Engines:
             engine.costs.reset()
 
     def test(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
-        """Test an engine, else the present one, between two calls; `done` gets the seconds or the error."""
+        """Test an engine, else the current one, between two calls; `done` gets the seconds or the error."""
         with self._workload.changed:
             self._workload.check_running()
             self._tests.append(Test(engine, done))
@@ -112,7 +112,7 @@ class Engines:
 
     def finished(self, engine: Engine, segment: Segment) -> None:
         self.faults = 0
-        if engine is self.present and (self._longest is None or segment.frames > self._longest.frames):
+        if engine is self.current and (self._longest is None or segment.frames > self._longest.frames):
             self._longest = segment
 
     def close_lanes(self) -> None:
@@ -149,7 +149,7 @@ class Engines:
 
     def rest_or_wake(self) -> None:
         """Wake the engine for a job or a test; have it rest after `idle_s` without. Raises as a load does."""
-        workload, engine = self._workload, cast("object", self.present)
+        workload, engine = self._workload, cast("object", self.current)
         if not isinstance(engine, Restful):
             return
         with workload.changed:
@@ -182,13 +182,13 @@ class Engines:
     def run_test(self, test: Test) -> None:
         begun = self._workload.clock()
         try:
-            self._tested(test).prove()
+            self._tested(test).self_test()
         except Exception as error:
             test.done(error)
         else:
             test.done(self._workload.clock() - begun)
 
-    def prove(self, engine: Engine) -> None:
+    def test_after_faults(self, engine: Engine) -> None:
         """Test the engine after FAULTS_IN_A_ROW with the segment that failed. Raises EngineFault.
 
         If that segment fails again, the longest segment spoken so far shows whether the text is at fault.
@@ -201,7 +201,7 @@ class Engines:
                 return
         logger.error("the engine has failed %d times in a row; testing it", self.faults)
         fault = self._fault_with(engine, self._failed)
-        if fault is not None and self._longest is not None and engine is self.present:
+        if fault is not None and self._longest is not None and engine is self.current:
             fault = self._fault_with(engine, self._longest)
         if fault is not None:
             raise EngineFault(f"the engine fails every call: {type(fault).__name__}: {fault}") from fault
@@ -210,7 +210,7 @@ class Engines:
 
     def _fault_with(self, engine: Engine, segment: Segment | None) -> Exception | None:
         try:
-            engine.prove(segment and replace(segment, times=segment.times[: PROOF_NFE + 1]))
+            engine.self_test(segment and replace(segment, times=segment.times[: SELF_TEST_NFE + 1]))
         except (DeviceLost, OutOfDeviceMemory):
             raise
         except Exception as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from appliance.request import Terms
 from appliance.scheduler.job import Demand, Job
-from appliance.scheduler.workload import Presence
+from appliance.scheduler.workload import Activity
 
 SCOPES = ("channel", "user", "unnamed")
 """Properties of a job's terms, each with a share of its caller's promised work."""
@@ -85,7 +85,7 @@ def share_of(
 
 
 def caller_share(
-    job: Job, work_s: Mapping[Job, float], newcomer_s: float, present: Mapping[str, Presence], now: float
+    job: Job, work_s: Mapping[Job, float], newcomer_s: float, active: Mapping[str, Activity], now: float
 ) -> Share | None:
     """Share of the job's caller among all active callers, as in `share_of`; None if the caller is not active.
 
@@ -94,14 +94,14 @@ def caller_share(
     no flood.
     """
     own = job.terms.caller
-    if own not in present:
+    if own not in active:
         return None
-    spent_s = sum(presence.spent_s(now) for presence in present.values())
+    spent_s = sum(activity.spent_s(now) for activity in active.values())
     all_s = sum(work_s.values()) + spent_s + newcomer_s
     others_s = sum(work for other, work in work_s.items() if other is not job and other.terms.caller == own)
-    part = present[own].weight / (sum(presence.weight for presence in present.values()) + 1.0)
-    used_s = others_s + present[own].spent_s(now) + job.audible_in_s()
-    return Share(used_s, part * all_s, all_s, len(present))
+    part = active[own].weight / (sum(activity.weight for activity in active.values()) + 1.0)
+    used_s = others_s + active[own].spent_s(now) + job.audible_in_s()
+    return Share(used_s, part * all_s, all_s, len(active))
 
 
 def expected_newcomers(
@@ -123,12 +123,12 @@ def returning_callers(
     promised: Sequence[Demand],
     newcomer_s: float,
     bias: float,
-    present: Mapping[str, Presence],
+    active: Mapping[str, Activity],
     now: float,
 ) -> Newcomers:
     """Requests of other callers within their shares, until all that is promised and the job are made:
 
-        part(c) = min(usual(c), w / (Σ w of all present + 1))
+        part(c) = min(usual(c), w / (Σ w of all active + 1))
         until   = max(end of the job, bias · Σ promised / (1 − Σ part))
         work    = Σ (part · until − promised(c))
 
@@ -138,13 +138,13 @@ def returning_callers(
     promised_s: defaultdict[str, float] = defaultdict(float)
     for demand in promised:
         promised_s[demand.job.terms.caller] += demand.cost_s
-    weights = sum(presence.weight for presence in present.values()) + 1.0
+    weights = sum(activity.weight for activity in active.values()) + 1.0
     least_s = bias * sum(promised_s.values())
     parts = {
         name: part
-        for name, presence in present.items()
+        for name, activity in active.items()
         if name != job.terms.caller
-        and promised_s[name] < (part := min(presence.part(now), presence.weight / weights)) * least_s
+        and promised_s[name] < (part := min(activity.part(now), activity.weight / weights)) * least_s
     }
     ends = max(demand.due for demand in job.demands(now, job.due, job.due)) - now
     until_s = max(ends, least_s / (1.0 - sum(parts.values())))

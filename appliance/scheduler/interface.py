@@ -56,9 +56,9 @@ class Engine(Protocol):
     def can_interrupt(self) -> bool: ...
 
     def interrupt(self, on: bool) -> None:
-        """Have calls raise Interrupted, from the present one on. Lanes stay."""
+        """Have calls raise Interrupted, from the current one on. Lanes stay."""
 
-    def prove(self, segment: Segment | None = None) -> None:
+    def self_test(self, segment: Segment | None = None) -> None:
         """Synthesise a segment, else a known input."""
 
     def shutdown(self) -> None: ...

@@ -39,7 +39,7 @@ IDLE_WAIT_S = 1.0
 HORIZON_S = 10.0
 """Window of `Scheduler.busy`."""
 
-Made = Lane | FloatArray | None | EngineFault | Interrupted
+CallResult = Lane | FloatArray | None | EngineFault | Interrupted
 """Result of "open", "finish", "step", or the error."""
 
 
@@ -89,12 +89,12 @@ class Scheduler:
             return True
         if call is None:
             return False
-        made = self._make(call)
+        result = self._make(call)
         with workload.changed:
-            self._settle(call, made)
-        if isinstance(made, DeviceLost):
-            raise made
-        self.engines.prove(call.engine)
+            self._settle(call, result)
+        if isinstance(result, DeviceLost):
+            raise result
+        self.engines.test_after_faults(call.engine)
         return True
 
     def _wait(self) -> bool:
@@ -136,7 +136,7 @@ class Scheduler:
         workload.observer.picked(call, workload)
         return call
 
-    def _make(self, call: EngineCall) -> Made:
+    def _make(self, call: EngineCall) -> CallResult:
         """Call the engine, without the lock."""
         engine = call.engine
         lanes = [job.lane for job in call.jobs if job.lane is not None]
@@ -157,17 +157,17 @@ class Scheduler:
             fault.__cause__ = error
             return fault
 
-    def _settle(self, call: EngineCall, made: Made) -> None:
+    def _settle(self, call: EngineCall, result: CallResult) -> None:
         workload, now = self._workload, self._beat()
         workload.call = NO_CALL
-        if isinstance(made, Interrupted):
+        if isinstance(result, Interrupted):
             workload.observer.settled(call, CallOutcome.INTERRUPTED, now)
-        elif isinstance(made, EngineFault):
+        elif isinstance(result, EngineFault):
             workload.observer.settled(call, CallOutcome.FAILED, now)
-            self._fail(call, made)
+            self._fail(call, result)
         else:
             workload.observer.settled(call, CallOutcome.DONE, now)
-            self._advance(call, made, now - call.begun)
+            self._advance(call, result, now - call.begun)
         for job in call.jobs:
             if job.restarts:
                 workload.give_up_lane(job)
@@ -179,19 +179,19 @@ class Scheduler:
             if not job.ended:
                 self._delivery.end(job, fault)
 
-    def _advance(self, call: EngineCall, made: Lane | FloatArray | None, seconds: float) -> None:
+    def _advance(self, call: EngineCall, result: Lane | FloatArray | None, seconds: float) -> None:
         steps, share_s = call.steps, seconds / len(call.jobs)
         for job in call.jobs:
             self._workload.spend(job, share_s, call.begun + seconds)
-            if isinstance(made, Lane):
-                job.lane = made.id
+            if isinstance(result, Lane):
+                job.lane = result.id
                 job.timings.condition_s += share_s
-            elif made is None:
+            elif result is None:
                 job.steps += 1
                 job.timings.steps_s += share_s
             else:
                 job.timings.vocoder_s += share_s
-                self._finish(job, made)
+                self._finish(job, result)
         call.engine.costs.learn(call.kind, steps, seconds)
 
     def _finish(self, job: Job, samples: FloatArray) -> None:

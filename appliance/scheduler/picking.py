@@ -15,8 +15,8 @@ from functools import cached_property
 from operator import attrgetter
 
 from appliance.request import WORTHWHILE
+from appliance.scheduler.deadlines import blocking, by_due, promised
 from appliance.scheduler.job import Demand, Job, Timetable
-from appliance.scheduler.proof import blocking, by_due, promised
 from appliance.scheduler.workload import EngineCall, Workload
 
 
@@ -126,8 +126,8 @@ class _Outlook:
     @cached_property
     def _of_callers(self) -> Mapping[str, float]:
         shares_s = defaultdict[str, float](float)
-        for caller, presence in self._workload.present.items():
-            shares_s[caller] = presence.spent_s(self.now)
+        for caller, activity in self._workload.active.items():
+            shares_s[caller] = activity.spent_s(self.now)
         for _, cost_s, job in self._demands:
             shares_s[job.terms.caller] += cost_s
         return shares_s

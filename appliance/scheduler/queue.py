@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from appliance.errors import ApplianceError, Cancelled, QueueFull
 from appliance.request import Terms
 from appliance.scheduler.admission import Admission, target
+from appliance.scheduler.deadlines import blocking, excesses_s
 from appliance.scheduler.job import Job, Paused, State, Utterance
-from appliance.scheduler.proof import blocking, excesses_s
 from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Decision, Kept, Workload, digest_of
 
@@ -71,7 +71,7 @@ class Queue:
     # A caller's verbs.
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
-        """End a job; its lane is free after the present call. Idempotent."""
+        """End a job; its lane is free after the call under way. Idempotent."""
         with self._workload.changed:
             if not job.number:
                 job.ended = True  # not admitted yet, and so never

@@ -12,8 +12,8 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from appliance.errors import ApplianceError
+from appliance.scheduler.deadlines import excesses_s
 from appliance.scheduler.job import GOING, Hold, Job
-from appliance.scheduler.proof import excesses_s
 from appliance.scheduler.workload import Workload
 
 

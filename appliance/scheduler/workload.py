@@ -14,7 +14,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -24,19 +24,9 @@ from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError, InvalidRequest, Rejected, Unavailable
 from appliance.request import Segment, Terms
 from appliance.scheduler.interface import Engine
-from appliance.scheduler.job import (
-    GOING,
-    Channel,
-    Demand,
-    Job,
-    Paused,
-    State,
-    Timetable,
-    Unapproved,
-    Utterance,
-)
+from appliance.scheduler.job import GOING, Channel, Demand, Job, Paused, State, Unapproved, Utterance
 
-PRESENT_S = 60.0
+ACTIVE_S = 60.0
 """Seconds for which a caller counts as active after its last request."""
 HALVED_S = 10.0
 """Seconds in which the weight of a caller's past engine time halves."""
@@ -53,7 +43,7 @@ Clock = Callable[[], float]
 
 
 @dataclass
-class Presence:
+class Activity:
     """Recent requests and engine time of a caller."""
 
     since: float = 0.0
@@ -195,8 +185,8 @@ class Workload:
     """Request id and decision, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Payer → weighted engine time without a promise."""
-    present: dict[str, Presence] = field(default_factory=dict)
-    """Callers of the last PRESENT_S."""
+    active: dict[str, Activity] = field(default_factory=dict)
+    """Callers of the last ACTIVE_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
     remembered: int = 0
     """Number of the last request in the history."""
@@ -206,13 +196,13 @@ class Workload:
 
     def see(self, terms: Terms, now: float) -> None:
         """Note that a caller asks for something; forget those who did long ago."""
-        presence = self.present.setdefault(terms.caller, Presence(since=now))
-        presence.seen, presence.weight = now, self.config.weights.get(terms.channel, 1.0)
-        self.present = {name: one for name, one in self.present.items() if now - one.seen < PRESENT_S}
+        activity = self.active.setdefault(terms.caller, Activity(since=now))
+        activity.seen, activity.weight = now, self.config.weights.get(terms.channel, 1.0)
+        self.active = {name: one for name, one in self.active.items() if now - one.seen < ACTIVE_S}
 
     def spend(self, job: Job, seconds: float, now: float) -> None:
         """Charge engine time to a job's caller, and for work without a promise to its payer too."""
-        self.present.get(job.terms.caller, Presence()).spend(seconds, now)
+        self.active.get(job.terms.caller, Activity()).spend(seconds, now)
         if not job.guaranteed:
             weight = self.config.weights.get(job.terms.channel, 1.0)
             self.used_s[job.terms.payer] = self.used_s.get(job.terms.payer, 0.0) + seconds / weight
@@ -229,7 +219,7 @@ class Workload:
             request_id = key.rpartition(" ")[2]
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
-    def timetable(self, now: float, trial: Channel | None = None) -> Timetable:
+    def timetable(self, now: float, trial: Channel | None = None) -> dict[Job, Sequence[Demand]]:
         """Timetable of all channels, with `trial` in place of its original."""
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
         return dict(chain.from_iterable(channel.timetable(now) for channel in channels.values()))

@@ -85,9 +85,9 @@ class Changes:
             logger.warning("%s", line)
 
     def _speech(self, config: Config, read: Bundle, vocabulary: Vocabulary) -> Speech:
-        """Speech of a bundle and of those beside it.
+        """Speech of a bundle and of the secondary bundles.
 
-        Raises ConfigError for settings that a bundle does not take, and for a table that cannot be used.
+        Raises ConfigError for settings that a bundle does not take, and for an unusable table of languages.
         """
         make = partial(
             Speech.of, config, voices=self._voices, scheduler=self._scheduler, phrases=self._phrases
@@ -152,7 +152,7 @@ class Changes:
         try:
             # Makes what a runtime keeps by thread; a fault shows while the old engine still speaks.
             await self.test_engine(loaded)
-            # By the configuration that holds now: a reload may have come meanwhile.
+            # A reload may have changed the configuration since the swap began.
             config, speech = self.config, self._speech(self.config, read, vocabulary)
 
             def switch() -> None:

@@ -51,12 +51,13 @@ from appliance.errors import (
     BundleError,
     ConfigError,
     DeviceLost,
+    EngineFault,
     Exit,
     Interrupted,
     OutOfDeviceMemory,
     StorageError,
     cannot_listen,
-    engine_fault,
+    lacks_memory,
 )
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -107,7 +108,6 @@ STATUSES: Mapping[type[Exception], Exit] = {
     AddressInUse: Exit.ADDRESS_IN_USE,
     AddressNotOurs: Exit.ADDRESS_NOT_OURS,
     OutOfDeviceMemory: Exit.MEMORY,
-    MemoryError: Exit.MEMORY,
     DeviceLost: Exit.DEVICE,
 }
 """Any other ApplianceError exits with Exit.ENGINE."""
@@ -142,6 +142,8 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
         print(plain(f"appliance serve: {error}"), file=sys.stderr)
         if error.__cause__ is not None:
             logger.debug("because of", exc_info=error)
+        if isinstance(error, MemoryError) or lacks_memory(str(error)):
+            return Exit.MEMORY
         return next((code for kind, code in STATUSES.items() if isinstance(error, kind)), Exit.ENGINE)
     return Exit.OK
 
@@ -299,7 +301,7 @@ class Daemon:
             except ApplianceError as own:
                 error = own
             except BaseException as other:
-                error = engine_fault(f"the engine failed: {type(other).__name__}: {other}")
+                error = EngineFault(f"the engine failed: {type(other).__name__}: {other}")
                 error.__cause__ = other
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(settle, error)
@@ -355,7 +357,7 @@ class Daemon:
             logger.info("stopped while engines were built; the next start goes on")
         finally:
             if (
-                engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.present)
+                engine := cast("Synthesizer | RestingEngine | None", self._scheduler.engines.current)
                 or loaded
             ):
                 engine.shutdown()

@@ -1,4 +1,4 @@
-"""Bundles that a daemon has loaded: that of `bundle.path`, and those that rows of `text.languages` name."""
+"""Bundles that a daemon loads at its start: by `bundle.path`, and by rows of `text.languages`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def bundle_of(config: Config) -> Bundle:
 
 
 def bundles_of(config: Config) -> list[Bundle]:
-    """All bundles that a configuration names, that of `bundle.path` first. Raises as Residents."""
+    """All bundles that a configuration names; the first is the one of `bundle.path`. Raises as Residents."""
     first = bundle_of(config)
     return [first, *Residents(config, first).beside.values()]
 
 
 def check_beside(read: Bundle, present: Bundle) -> None:
-    """Raises BundleError for one that cannot be beside the present one."""
+    """Raises BundleError for a bundle whose voices are prepared in another way."""
     if read.manifest.prepares != present.manifest.prepares:
         raise BundleError(
             f"{read.folder}: its mel, or its rule of references, is another than that of bundle.path, for "
@@ -43,7 +43,7 @@ class Residents:
     """
 
     def __init__(self, config: Config, first: Bundle) -> None:
-        """`first` is that of `bundle.path`.
+        """Load the bundles of rows; `first` is the bundle of `bundle.path`.
 
         Raises BundleError, and ConfigError for a bundle that cannot be beside the first.
         """

@@ -1,4 +1,4 @@
-"""Speech: what depends on a bundle and on the configuration; it makes segments of a wish."""
+"""Speech: makes segments of a wish, by one bundle and the configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SEGMENTATIONS = {
     "upstream": (Segmentation.UPSTREAM,),
     "low_latency": (Segmentation.LOW_LATENCY,),
 }
-"""What the configuration names; the best comes first, and with a seed only the last is possible."""
+"""Name in the configuration → segmentations, the best first; a seed leaves only the last."""
 RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
 """Table, text, channel and language → code and row."""
 
@@ -89,7 +89,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Speech:
-    """Whatever one bundle needs to speak. A reload or a swap replaces it whole."""
+    """All parts that speak from one bundle. A reload or a swap replaces the whole."""
 
     front: FrontEnd
     planner: Planner

@@ -33,9 +33,9 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Wish(Choices):
-    """Values of one request, each right by itself: no bundle and no configuration has been asked.
+    """Values of one request, each checked by itself, without a bundle and without the configuration.
 
-    A field with the name of a field of SynthesizeRequest is that field.
+    The parser copies each field that SynthesizeRequest has under the same name.
     """
 
     terms: Terms

@@ -21,6 +21,7 @@ from typing import Any
 
 from appliance.config import VoicesConfig
 from appliance.contract.bundle import Bundle
+from appliance.contract.mel import MelSpec
 from appliance.durable import (
     check_room,
     locked,
@@ -57,7 +58,7 @@ from appliance.voices.records import (
     record_text,
     style_names,
 )
-from appliance.voices.rules import RULES
+from appliance.voices.rules import F5, RULES, ConditioningRule
 from appliance.voices.transcript import Reader
 
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
@@ -100,26 +101,45 @@ def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
     """Raises StorageError, BundleError."""
     manifest = bundle.manifest
     level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
-    return VoiceStore(VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule))
+    return VoiceStore(**vars(config), spec=manifest.mel, level=level, reader=Reader.of(bundle), rule=rule)
 
 
 class VoiceStore:
     """Writes what its index reads. Thread-safe."""
 
-    def __init__(self, index: VoiceIndex) -> None:
-        self.index = index
-        self._folder = index.folder
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path,
+        spec: MelSpec,
+        level: float,
+        *,
+        reader: Reader | None = None,
+        rule: ConditioningRule = F5,
+        **limits: int,
+    ) -> None:
+        """`level` and the rest are those of VoiceIndex; `limits` are further fields of VoicesConfig."""
+        self.index = VoiceIndex(VoicesConfig(folder, cache, **limits), spec, level, reader, rule)
+        self._folder = folder
 
     def create(
-        self, upload: Upload, *, validate_only: bool = False, checkpoint: Callable[[], None] = lambda: None
+        self,
+        place: Place,
+        audio: bytes,
+        transcript: str,
+        consent_note: str = "",
+        *,
+        validate_only: bool = False,
+        checkpoint: Callable[[], None] = lambda: None,
+        **notes: Any,
     ) -> Voice:
         """Check and store a recording, replacing a damaged one; one with the same content stays.
 
-        Returns the voice with its styles. Until something is written, `checkpoint` may raise to stop. Raises
-        InvalidRequest, InvalidReference, VoiceExists, VoiceNotFound, StorageError, and what `checkpoint`
-        raises.
+        `notes` are further fields of Upload. Returns the voice with its styles. Until something is written,
+        `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference, VoiceExists, VoiceNotFound,
+        StorageError, and what `checkpoint` raises.
         """
-        index, place = self.index, upload.place
+        index, upload = self.index, Upload(place, audio, transcript, consent_note, **notes)
         _check_name(place)
         if place.style is None:
             upload = dataclasses.replace(upload, display_name=_display_name(upload.display_name))

@@ -127,6 +127,6 @@ def test_what_is_no_jetson_is_not_looked_at(jetson: Jetson) -> None:
         findings = run_checks(quick(jetson), readyz=address)
     assert not jetson.path(COUNTERS).exists()
     of_the_box = [f for f in findings if not REGISTERED[f.check].anywhere]
-    assert len(of_the_box) > 15
+    assert 15 < len(of_the_box) < len(findings)
     assert {(f.level, f.value) for f in of_the_box} == {(SKIP, "not a Jetson")}
     assert exit_code(findings) == 0

@@ -86,9 +86,9 @@ def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
     jetson.fault("clock_1970")
     jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
     jetson.path(paths.GPU_NODE).unlink()
-    names = "time,clocks,temperature,gpu_node,fan"
+    names = "time,clocks,temperature,gpu_node,fan,bundle"
     found = findings(ran := health(jetson, "--json", "--wrong", "--only", names))
-    assert list(found) == ["gpu_node", "temperature", "time"] and ran.returncode == 2
+    assert list(found) == ["application", "gpu_node", "temperature", "time"] and ran.returncode == 2
     lines = health(jetson, "--wrong", "--only", names).stdout.splitlines()
     assert [line.split()[1] for line in lines if line[:4] in ("FAIL", "WARN")] == list(found)
     well_done = health(jetson, "--wrong", "--only", "clocks,fan")
@@ -101,7 +101,7 @@ def test_the_page_is_in_the_order_of_what_hurts() -> None:
         r"^\| (?:WARN or FAIL|FAIL or WARN|WARN|FAIL) ([a-z0-9_]+(?:, [a-z0-9_]+)*)[ ,]", PAGE, re.MULTILINE
     )
     named = [name for row in rows for name in row.split(", ")]
-    assert len(named) > 20 and named == sorted(named, key=BY_HARM.index)
+    assert len(named) > 20 and named == sorted(named, key=BY_HARM.index) and BY_HARM[6] == "engines"
 
 
 def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None:

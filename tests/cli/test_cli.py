@@ -29,7 +29,6 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import gate
 from appliance.voices.records import Place
-from appliance.voices.store import Upload
 from tests.harness.daemons import (
     BUNDLE,
     Running,
@@ -439,7 +438,7 @@ def test_check_of_arithmetic_that_is_not_the_cpus(
     monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
     config = write_config(tmp_path, engine={"backend": backend})
-    store_in(tmp_path).create(Upload(Place("ann"), reference_wav(), TRANSCRIPT))
+    store_in(tmp_path).create(Place("ann"), reference_wav(), TRANSCRIPT)
     finding = checked(config, "--only", "precision")[1]["precision"]
     assert finding["level"] == level, finding
     if level != "SKIP":

@@ -23,7 +23,7 @@ from appliance.client import CallFailed, Client, Piece
 from appliance.config import VoicesConfig
 from appliance.contract import bundle
 from appliance.voices.records import Place, Recorded
-from appliance.voices.store import Upload, VoiceStore, open_store
+from appliance.voices.store import VoiceStore, open_store
 from tests.harness.daemons import (
     BUNDLE,
     ROOT,
@@ -191,8 +191,8 @@ def sync(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> An
 def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any, tmp_path: Path) -> None:
     assert sync()[0] == cli.FAILED  # nothing to copy
     more: Any = {"display_name": "Ann", "pronunciations": {"gg": "good game"}}
-    store.create(Upload(Place("ann"), reference_wav(3.0), TRANSCRIPT, "Ann agreed.", **more))
-    store.create(Upload(Place("bea"), reference_wav(4.0), TRANSCRIPT))
+    store.create(Place("ann"), reference_wav(3.0), TRANSCRIPT, "Ann agreed.", **more)
+    store.create(Place("bea"), reference_wav(4.0), TRANSCRIPT)
     with Client(box.address) as client:
         client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT, timeout=PATIENCE_S)
         assert sync("--dry-run") == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
@@ -206,7 +206,7 @@ def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any
 
         store.update("ann", "Annie")
         store.delete(Place("bea"))
-        store.create(Upload(Place("bea"), reference_wav(5.0), TRANSCRIPT))
+        store.create(Place("bea"), reference_wav(5.0), TRANSCRIPT)
         assert sync("--remove") == (0, {"ann": "update", "bea": "replace", "zoe": "remove"})
         assert client.voice("ann").display_name == "Annie"
         assert client.voice("bea").sha256 == store.index.voice("bea").sha256
@@ -229,9 +229,9 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         found: dict[str, str] = sync("--remove")[1]
         return found
 
-    store.create(Upload(Place("cea"), reference_wav(3.0), TRANSCRIPT))
-    store.create(Upload(Place("cea", "happy"), reference_wav(2.5), TRANSCRIPT, "Cea agreed."))
-    store.create(Upload(Place("cea", "sad"), reference_wav(3.5), TRANSCRIPT))
+    store.create(Place("cea"), reference_wav(3.0), TRANSCRIPT)
+    store.create(Place("cea", "happy"), reference_wav(2.5), TRANSCRIPT, "Cea agreed.")
+    store.create(Place("cea", "sad"), reference_wav(3.5), TRANSCRIPT)
     with Client(box.address) as client:
         assert states().items() >= {"cea": "add", "cea/happy": "add", "cea/sad": "add"}.items()
         for voice in (client.voice("cea"), *client.voices()):
@@ -241,7 +241,7 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
         assert states() == {"cea": "same", "cea/happy": "same", "cea/sad": "same"}
 
         store.delete(Place("cea", "happy"))
-        store.create(Upload(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT))
+        store.create(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT)
         store.delete(Place("cea", "sad"))
         client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
         assert states() == {"cea": "same", "cea/calm": "remove", "cea/happy": "replace", "cea/sad": "remove"}
@@ -250,8 +250,8 @@ def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: An
 
         # Replacing a voice stores its styles again.
         store.delete(Place("cea"))
-        store.create(Upload(Place("cea"), reference_wav(5.0), TRANSCRIPT))
-        store.create(Upload(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT))
+        store.create(Place("cea"), reference_wav(5.0), TRANSCRIPT)
+        store.create(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT)
         client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
         assert states() == {"cea": "replace", "cea/happy": "add"}
         assert [style.name for style in client.voice("cea").styles] == ["happy"]

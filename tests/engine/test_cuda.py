@@ -102,7 +102,7 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
         other = loading.result(PATIENCE_S)
         for engine in (other, speaking):
             captured = device.counts["capture"]
-            engine.prove()
+            engine.self_test()
             assert solo(engine, segment(60, nfe=7)).size
             assert device.counts["capture"] > captured
             engine.shutdown()

@@ -259,7 +259,7 @@ def test_an_engine_proves_itself_and_says_what_is_wrong(
     make_engine: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine(lanes=1)
-    engine.prove()
+    engine.self_test()
 
     def fail(flow: Flow, lanes: Any, **_: Any) -> None:
         raise EngineFault("the device is lost")
@@ -267,7 +267,7 @@ def test_an_engine_proves_itself_and_says_what_is_wrong(
     with monkeypatch.context() as patch:
         patch.setattr(Flow, "step", fail)
         with pytest.raises(EngineFault, match="the device is lost"):
-            engine.prove()
+            engine.self_test()
     engine.open(segment(40))  # the only lane is free
 
 

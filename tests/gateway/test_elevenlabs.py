@@ -25,7 +25,7 @@ from appliance.audio.encode import Encoder
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import spoken, written
-from appliance.gateway.limits import LimitedSocket
+from appliance.gateway.limits import LimitedProtocol
 from appliance.gateway.stream_input import MAX_CONTEXTS, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
@@ -373,8 +373,9 @@ def test_a_reader_that_takes_nothing_is_cut_off() -> None:
         def call_later(self, delay: float, call: Any) -> None:
             call()
 
-    socket = object.__new__(LimitedSocket)
+    socket = object.__new__(LimitedProtocol)
     socket.transport, socket.loop = Transport(), Timers()  # type: ignore[assignment]
+    socket.cycle, socket._is_socket = None, True  # type: ignore[assignment]
     socket._check_progress()
     assert socket.transport.is_aborted and not socket.transport.waiting  # type: ignore[attr-defined]
 
@@ -385,10 +386,10 @@ def timed(text: str, *words: tuple[str, float, float]) -> Header:
 
 def test_characters_share_the_time_of_their_word() -> None:
     found = spoken(timed("Hi you.", ("Hi", 0.1, 0.3), ("you.", 0.4, 0.8)))
-    assert "".join(one.character for one in found.timed) == "Hi you."
-    starts = [one.start_s for one in found.timed]
+    assert "".join(one.character for one in found) == "Hi you."
+    starts = [one.start_s for one in found]
     assert np.allclose(starts, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
-    assert found.timed[2].end_s == pytest.approx(0.4)
+    assert found[2].end_s == pytest.approx(0.4)
 
 
 PIECES = {
@@ -412,7 +413,7 @@ def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_w
             TextChange(before=old.rstrip(","), after=new.rstrip(",")) for old, new in changed
         )
     text = " ".join(pieces)
-    found = written(text, header, spoken(header)).timed
+    found = written(text, header, spoken(header))
     assert "".join(one.character for one in found) == text
     times = [one_s for one in found for one_s in (one.start_s, one.end_s)]
     assert np.all(np.diff(times) > -1e-9) and (not times or times[-1] <= len(said) / 2)
@@ -454,7 +455,7 @@ def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway:
 def test_without_words_there_is_a_text_still() -> None:
     header = timed("Hi.")
     for found in (spoken(header), written("Hi.", header, spoken(header))):
-        assert "".join(one.character for one in found.timed) == "Hi."
+        assert "".join(one.character for one in found) == "Hi."
 
 
 def test_what_tools_ask_before_they_speak_and_the_shape_of_their_errors(gateway: Gateway) -> None:

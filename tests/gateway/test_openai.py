@@ -64,16 +64,12 @@ def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/text-to-speech/ann/stream", "/tts"])
 def test_a_reply_that_is_not_streamed_has_its_length(gateway: Gateway, path: str) -> None:
-    """The reply has several segments; streamed, it has no length."""
     text = "One line, and another line. And a line that is the last of them all. " * 2
     sent = {**BOTH, "input": text, "text": text, "response_format": "wav", "streaming_mode": True}
-    whole, streamed = (
-        gateway.ask(f"{path}?output_format=wav_24000", {**sent, "stream": flag}) for flag in (False, True)
-    )
+    whole = gateway.ask(f"{path}?output_format=wav_24000", {**sent, "stream": False})
     assert int(whole.headers["content-length"]) == len(whole.body)
     with wave.open(io.BytesIO(whole.body)) as file:
         assert 50_000 < file.getnframes() == len(file.readframes(-1)) / 2
-    assert streamed.headers["content-length"] is None and streamed.body[4:8] == b"\xff" * 4
 
 
 def test_events_carry_the_same_audio(gateway: Gateway) -> None:
@@ -190,7 +186,7 @@ def test_among_several_voices_the_default_speaks(gateway: Gateway) -> None:
 def test_models(gateway: Gateway) -> None:
     answer = gateway.ask("/v1/models").json
     names = [model["id"] for model in answer["data"]]
-    assert answer["object"] == "list" and names[1:] == ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
+    assert answer["object"] == "list" and names == ["tiny", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
     assert all(gateway.ask(f"/v1/models/{name}").json["id"] == name for name in names)
     assert gateway.ask("/v1/models/whisper").json["error"]["code"] == "model_not_found"
     # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_models), 6adde203cd29: another

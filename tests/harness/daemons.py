@@ -17,7 +17,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,12 +26,10 @@ import numpy as np
 import yaml
 
 from appliance.client import CallFailed, Client, Operator
-from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.voices.index import VoiceIndex
 from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.store import VoiceStore
 from tests.harness.patience import PATIENCE_S, until
@@ -105,8 +103,9 @@ def store_in(
     **limits: Any,
 ) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
-    config = VoicesConfig(voices or folder / "voices", folder / "cache", 4, 1 << 20)
-    return VoiceStore(VoiceIndex(replace(config, **limits), MelSpec("vocos"), level, rule=rule))
+    limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20} | limits
+    place = voices or folder / "voices", folder / "cache"
+    return VoiceStore(*place, MelSpec("vocos"), level, rule=rule, **limits)
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:

@@ -135,7 +135,7 @@ class FakeEngine:
         """At the begin of each call, with the seconds that it takes."""
         self.on_step: Callable[[], None] = lambda: None
         self.speak: Callable[[Segment], FloatArray] = samples_of
-        self.proving: Callable[[], None] = lambda: None
+        self.on_self_test: Callable[[], None] = lambda: None
         self._draw, self._noise = random.Random(1), noise
         self._open: dict[int, tuple[Segment, int]] = {}
         """Each lane's segment and the steps that it has done."""
@@ -178,9 +178,9 @@ class FakeEngine:
         assert self.can_interrupt
         self.interrupted = on
 
-    def prove(self, segment: Segment | None = None) -> None:
-        self._call("prove" if segment is None else f"prove {segment.text}", self.device.step_s([]))
-        self.proving()
+    def self_test(self, segment: Segment | None = None) -> None:
+        self._call("self_test" if segment is None else f"self_test {segment.text}", self.device.step_s([]))
+        self.on_self_test()
 
     def shutdown(self) -> None:
         assert not self._open, "lanes are open"

@@ -45,7 +45,7 @@ from appliance.text.normalise import normalise
 from appliance.text.pieces.split import Budgets
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 from tests.harness.daemons import BUNDLE, store_in
 from tests.harness.engine import FakeEngine
 from tests.harness.patience import PATIENCE_S
@@ -329,7 +329,7 @@ def server_keys() -> dict[str, float]:
 async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]:
     store = store_in(tmp_path, memory_entries=8, max_reference_bytes=12 << 20)
     store.index.at_hand = lambda *of: False  # type: ignore[method-assign]
-    store.create(Upload(Place("ann"), speech_wav(), "Hello there."))
+    store.create(Place("ann"), speech_wav(), "Hello there.")
     prompts = Prompts(store.index)
     manifest = bundle.read(BUNDLE, verify=False).manifest
     planner = SentencePlanner(

@@ -16,7 +16,7 @@ import pytest
 from appliance.audio.mouth import Mouth
 from appliance.audio.phrases import Phrases
 from appliance.config import AudioConfig
-from appliance.request import SegmentAudio
+from appliance.request import FloatArray, Segment, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, callers
 from appliance.rpc import listen as rpc
@@ -24,6 +24,7 @@ from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import PlaceKind
 from appliance.scheduler.job import Job
 from tests.harness.daemons import SMALL_WINDOW
+from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import Box, Follower, connection, read, refused, request, sentences, start
 from tests.rpc.test_queue import Moderator, moderator, on
@@ -260,6 +261,33 @@ async def test_a_paused_channel_is_held_for_listeners(moderator: Moderator, box:
         await held
         await player.until("held")
         assert player.paused == []
+
+
+async def test_the_first_message_says_whether_the_rest_is_made(
+    synthesizer: Stub, moderator: Moderator, box: Box
+) -> None:
+    gate = threading.Event()
+
+    def speak(segment: Segment) -> FloatArray:
+        assert "one" in segment.text or gate.wait(PATIENCE_S)
+        return samples_of(segment)
+
+    box.engine.speak = speak
+
+    def messages(seed: int) -> AsyncIterator[pb.StreamSynthesizeResponse]:
+        return aiter(synthesizer.StreamSynthesize(request("one. two", channel="stage", seed=seed)))
+
+    unmade = messages(1)
+    assert not any([(await anext(unmade)).audio.rest_is_made for _ in range(2)])
+    gate.set()
+    assert not any([message.audio.rest_is_made async for message in unmade])
+    box.engine.calls.clear()
+    await moderator.Pause(on("stage"))
+    made = messages(2)
+    header = await anext(made)
+    await box.soon(lambda: "finish two" in box.engine.calls)
+    await moderator.Resume(on("stage"))
+    assert header.HasField("header") and (await anext(made)).audio.rest_is_made
 
 
 async def test_who_comes_back_gets_what_sounds(synthesizer: Stub, moderator: Moderator, box: Box) -> None:

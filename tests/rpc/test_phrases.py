@@ -15,7 +15,6 @@ from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.records import Place
-from appliance.voices.store import Upload
 from tests.rpc.conftest import Box, speech_wav
 
 Stub = appliance_pb2_grpc.SynthesizerStub
@@ -100,7 +99,7 @@ async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: P
     ids=lambda fields: next(iter(fields)),
 )
 async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[str, Any]) -> None:
-    box.store.create(Upload(Place("bob"), speech_wav(level=0.2), "Hello there."))
+    box.store.create(Place("bob"), speech_wav(level=0.2), "Hello there.")
     box.planner.cut = with_references(box)
     await box.say()
     assert not (await box.say(**fields)).header.cached
@@ -111,7 +110,7 @@ async def test_a_voice_that_was_replaced_does_not_speak_again(box: Box, phrases:
     box.planner.cut = with_references(box)
     await box.say()
     box.store.delete(Place("ann"))
-    box.store.create(Upload(Place("ann"), speech_wav(level=0.2), "Hello there."))
+    box.store.create(Place("ann"), speech_wav(level=0.2), "Hello there.")
     assert not (await box.say()).header.cached
 
 

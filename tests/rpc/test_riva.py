@@ -33,7 +33,6 @@ from appliance.rpc.server import riva_services
 from appliance.voices.index import VoiceIndex
 from appliance.voices.prompts import Prompts
 from appliance.voices.records import Place
-from appliance.voices.store import Upload
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
 from tests.harness.segments import segment
@@ -81,8 +80,8 @@ async def streamed(stub: Any, *messages: Any) -> list[Any]:
 
 
 async def test_voices_are_listed_by_language(box: Box, stub: Any, tmp_path: Path) -> None:
-    box.store.create(Upload(Place("bo"), speech_wav(1.0), "Good day."))
-    box.store.create(Upload(Place("mei"), speech_wav(1.2), "你好，大家好。"))
+    box.store.create(Place("bo"), speech_wav(1.0), "Good day.")
+    box.store.create(Place("mei"), speech_wav(1.2), "你好，大家好。")
     (tmp_path / "voices" / "ruin").mkdir()
     reply = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [
@@ -201,9 +200,9 @@ async def test_errors_are_about_rivas_fields(stub: Any) -> None:
 
 
 async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
-    box.store.create(Upload(Place("mei"), speech_wav(1.4), "你好，大家好。"))
+    box.store.create(Place("mei"), speech_wav(1.4), "你好，大家好。")
     await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
-    box.store.create(Upload(Place("jo"), speech_wav(1.2), "Guten Tag allerseits."))
+    box.store.create(Place("jo"), speech_wav(1.2), "Guten Tag allerseits.")
     box.change(front=FakeFront(("de", "zh"), lambda text: "zh" if "你" in text else "de"))
     listed = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [one.parameters["language_code"] for one in listed.model_config] == ["de-DE", "zh-CN"]
@@ -293,7 +292,7 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
     elif how == "earlier":
         await stub.Synthesize(asked(**zero_shot(prompt, transcript="Good day.")))
     elif how == "stored":
-        box.store.create(Upload(Place("bo"), prompt, "Good day."))
+        box.store.create(Place("bo"), prompt, "Good day.")
     else:
         fields["voice_name"] = "F5.ann"
     seen: list[str] = []
@@ -394,7 +393,7 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
 
 
 async def test_a_style_is_a_key_of_a_configuration(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
-    box.store.create(Upload(Place("ann", "happy"), speech_wav(1.2), "I am glad."))
+    box.store.create(Place("ann", "happy"), speech_wav(1.2), "I am glad.")
     await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
     assert used == [("ann", "happy")]
     message = asked("one", custom_configuration={"style": "angry"})

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio import reply as workers
 from appliance.audio.reply import ReplyAudio
-from appliance.config import SchedulerConfig, SynthesisConfig
+from appliance.config import LanguageRow, SchedulerConfig, SynthesisConfig
 from appliance.contract.sampler import Sampler
 from appliance.durable import version_of
 from appliance.request import Request, RequestCounts, Segment, Segmentation
@@ -27,6 +27,7 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.call import SynthesisCall
 from appliance.rpc.callers import INSIDE
 from appliance.speech.speech import fewer
+from appliance.text.polyglot import LanguageTable
 from appliance.voices import index
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import Device, FakeEngine
@@ -139,7 +140,9 @@ async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thre
     ):
         monkeypatch.setattr(index, "RECENT_S", recent_s)
         assert (await box.say(text)).audio
-    assert [name.startswith("plan") for name in planned] == [True, False, True, True]
+    box.change(table=LanguageTable({"en": LanguageRow("ann")}))
+    assert (await box.say("short", voice="auto")).header.voice == "ann"
+    assert [name.startswith("plan") for name in planned] == [True, False, True, True, True]
     assert looked and all(name.startswith("plan") for name in looked)
 
 

@@ -21,7 +21,6 @@ from appliance.rpc.session import MAX_WAITING
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
-from appliance.voices.store import Upload
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
@@ -279,7 +278,7 @@ async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> 
 @pytest.mark.parametrize("style", ["", "sad"])
 async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> None:
     for number, name in enumerate(("happy", "sad")):
-        box.store.create(Upload(Place("ann", name), speech_wav(1.2 + number), "Hello there."))
+        box.store.create(Place("ann", name), speech_wav(1.2 + number), "Hello there.")
     read_english(box)
     runs: list[tuple[str, str]] = []
     plain = box.planner.cut
@@ -307,7 +306,7 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
 
 
 async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box) -> None:
-    box.store.create(Upload(Place("bob"), speech_wav(1.2), "Hello there."))
+    box.store.create(Place("bob"), speech_wav(1.2), "Hello there.")
     read_english(box)
     heard = await session(box, voice_tags=True)
     await heard.write("Hello to all of you. [voice:bob] Thank you for the follow. ")
@@ -318,7 +317,7 @@ async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box
 
 
 async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Box) -> None:
-    box.store.create(Upload(Place("bob"), speech_wav(1.2), "Hello there."))
+    box.store.create(Place("bob"), speech_wav(1.2), "Hello there.")
     box.change(table=LanguageTable({"en": LanguageRow("ann"), "ru": LanguageRow("bob")}))
     sizes: list[str] = []
     budgets = box.planner.budgets
@@ -333,7 +332,7 @@ async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Bo
 
 
 async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
-    box.store.create(Upload(Place("ann", "happy"), speech_wav(1.2), "Hello there."))
+    box.store.create(Place("ann", "happy"), speech_wav(1.2), "Hello there.")
     call = synthesizer.Session()
     await call.write(configure(style="angry"))
     await refused(call.read(), "voice 'ann' has no style 'angry'; it has neutral, happy", field="style")

@@ -282,7 +282,7 @@ async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box
     assert received == ["header"]
     box.engine.speak = samples_of
     assert (await box.say()).audio
-    assert "prove" not in box.engine.calls
+    assert "self_test" not in box.engine.calls
 
 
 async def test_the_unexpected_is_internal_and_in_the_log(box: Box, caplog: pytest.LogCaptureFixture) -> None:

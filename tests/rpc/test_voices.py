@@ -17,8 +17,7 @@ from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
-from appliance.voices.records import Voice
-from appliance.voices.store import Upload
+from appliance.voices.records import Place, Voice
 from tests.harness.patience import PATIENCE_S
 from tests.rpc.conftest import Box, refusal, refused, reply_of, request, speech_wav
 
@@ -132,15 +131,15 @@ class Uploads:
         self._create = box.store.create
         box.store.create = self.create  # type: ignore[method-assign]
 
-    def create(self, upload: Upload, *, checkpoint: Callable[[], None], **options: Any) -> Voice:
-        self.begun.append(upload.place.name)
+    def create(self, place: Place, *content: Any, checkpoint: Callable[[], None], **more: Any) -> Voice:
+        self.begun.append(place.name)
         while not self.go.wait(0.005):
             try:
                 checkpoint()
             except Cancelled:
-                self.stopped.append(upload.place.name)
+                self.stopped.append(place.name)
                 raise
-        return self._create(upload, checkpoint=checkpoint, **options)
+        return self._create(place, *content, checkpoint=checkpoint, **more)
 
 
 @pytest.fixture

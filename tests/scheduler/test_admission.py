@@ -26,10 +26,10 @@ from appliance.errors import (
 )
 from appliance.request import Playout, Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import ROOM, STRETCH
+from appliance.scheduler.deadlines import earliest, excesses_s
 from appliance.scheduler.fairness import expected_newcomers, share_of
 from appliance.scheduler.job import Channel, Demand, Job, Way
 from appliance.scheduler.loop import BIAS, MARGIN_S
-from appliance.scheduler.proof import earliest, excesses_s
 from tests.harness.engine import CALL_S, Device, raising, samples_of
 from tests.harness.scheduler import Bench
 from tests.harness.segments import pieces

@@ -243,7 +243,7 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_step", "proving", "error", "message", "failed"),
+    ("on_step", "on_self_test", "error", "message", "failed"),
     [
         (FAIL, None, None, "", 4),
         (FAIL, FAIL, EngineFault, "the engine fails every call: EngineFault: odd", 3),
@@ -253,35 +253,35 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
 )
 def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself_and_a_lost_device_ends_at_once(
     on_step: Callable[[], None],
-    proving: Callable[[], None] | None,
+    on_self_test: Callable[[], None] | None,
     error: type[Exception] | None,
     message: str,
     failed: int,
 ) -> None:
     bench = Bench()
     bench.engine.on_step = on_step
-    bench.engine.proving = proving or bench.engine.proving
+    bench.engine.on_self_test = on_self_test or bench.engine.on_self_test
     for name in "abcd":
         bench.admit(name)
     with pytest.raises(error, match=message) if error else contextlib.nullcontext():
         bench.serve()
     assert sum(issubclass(end, EngineFault) for end in bench.ends().values()) == failed
-    assert [call for call in bench.engine.calls if "prove" in call] == ["prove c0"] * (failed > 1)
+    assert [call for call in bench.engine.calls if "self_test" in call] == ["self_test c0"] * (failed > 1)
     assert ("open d0" in bench.engine.calls) is (failed == 4)
 
 
 def test_the_engine_is_tested_with_a_lane_that_is_free() -> None:
     bench = Bench(lanes=1)
 
-    def proving() -> None:
+    def on_self_test() -> None:
         assert bench.engine.lanes == 0
         bench.engine.on_step = lambda: None
 
-    bench.engine.on_step, bench.engine.proving = FAIL, proving
+    bench.engine.on_step, bench.engine.on_self_test = FAIL, on_self_test
     for name in "abcd":
         bench.admit(name)
     bench.serve()
-    assert bench.engine.calls.count("prove c0") == 1 and bench.ends()["d"] is SPOKEN
+    assert bench.engine.calls.count("self_test c0") == 1 and bench.ends()["d"] is SPOKEN
 
 
 def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
@@ -290,7 +290,7 @@ def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
     for number in range(12):
         bench.admit(f"j{number:02}", priority=Priority.BULK)
     bench.serve()
-    assert not any("prove" in call for call in bench.engine.calls)
+    assert not any("self_test" in call for call in bench.engine.calls)
 
 
 @pytest.mark.parametrize("all_texts", [False, True])
@@ -300,7 +300,7 @@ def test_where_the_failed_segment_fails_again_the_longest_that_was_spoken_decide
     bench.admit("good", frames=60)
     bench.work()
     bench.engine.on_step = lambda: FAIL() if all_texts or "bad" in bench.opened()[-1] else None
-    bench.engine.proving = lambda: FAIL() if all_texts or "bad" in bench.engine.calls[-1] else None
+    bench.engine.on_self_test = lambda: FAIL() if all_texts or "bad" in bench.engine.calls[-1] else None
     for number in range(3):
         bench.admit(f"bad{number}")
     bench.admit("later")
@@ -310,8 +310,8 @@ def test_where_the_failed_segment_fails_again_the_longest_that_was_spoken_decide
     else:
         bench.serve()
         assert bench.ends()["later"] is SPOKEN
-    proofs = [call for call in bench.engine.calls if call.startswith("prove")]
-    assert proofs == ["prove bad20", "prove good0"]
+    tests = [call for call in bench.engine.calls if call.startswith("self_test")]
+    assert tests == ["self_test bad20", "self_test good0"]
 
 
 @contextlib.contextmanager
@@ -405,7 +405,7 @@ def test_of_several_engines_the_one_that_passed_a_backend_over_is_told(bench: Be
     engines.add("/de", other)
     assert before != engines.backend == "ort-cpu" and engines.passed_over == other.passed_over
     assert (engines.of(""), engines.of("/de")) == (bench.engine, other)
-    assert engines.present is bench.engine
+    assert engines.current is bench.engine
 
 
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
@@ -418,7 +418,7 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     new.on_call = bench.tick
     switched: list[None] = []
     bench.scheduler.engines.replace(new, lambda: switched.append(None))
-    assert switched and bench.scheduler.engines.present is new
+    assert switched and bench.scheduler.engines.current is new
     late = bench.job("late")
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=planned) is None
     present = bench.scheduler.engines.generation
@@ -450,7 +450,7 @@ def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench)
     bench.scheduler.run_once()
     assert results == [pytest.approx(CALL_S)]
     fault = EngineFault("odd")
-    bench.engine.proving = raising(fault)
+    bench.engine.on_self_test = raising(fault)
     bench.scheduler.engines.test(results.append)
     bench.serve()
     assert results[1] is fault and bench.ends()["a"] is SPOKEN
@@ -467,11 +467,11 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
         running = pool.submit(scheduler.run)
         scheduler.engines.test(tested.put, other)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
-        assert (speaking.calls, other.calls) == ([], ["prove"])
+        assert (speaking.calls, other.calls) == ([], ["self_test"])
         scheduler.engines.replace(other, lambda: None)
         scheduler.engines.test(tested.put)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
-        assert other.calls == ["prove", "prove"]
+        assert other.calls == ["self_test", "self_test"]
         scheduler.drain()
         running.result(PATIENCE_S)
     assert speaking.calls == ["shutdown"]

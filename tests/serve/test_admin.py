@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +76,7 @@ def test_a_swap_drops_no_stream(box: Running, operator: Operator, tmp_path: Path
         asked = {"seed": 3, "nfe": 8, "guidance": 2.0, "playout": "overlap"}
         calls = [pool.submit(client.speak, LONG, "ann", **asked) for _ in range(3)]
         status = operator.swap(str(other))
-        assert status.bundle == str(other)
+        assert status.bundle == str(other) and json.loads(box.http("/state")[1])["family"] == "other"
         assert client.speak(TEXT, "ann").header.guidance == 1.25
         assert all(call.result(PATIENCE_S).audio == alone.audio for call in calls)
         assert operator.status().running == 0 and operator.self_test() > 0.0

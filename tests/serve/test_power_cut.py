@@ -20,7 +20,7 @@ from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices.records import Place
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 from tests.harness.daemons import Running, reference_wav, running, store_in
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sounds import wav
@@ -136,7 +136,7 @@ def wrong(
 def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     store = store_in(tmp_path / "box")
     with traced(tmp_path / "box" / "voices", monkeypatch, without) as disk:
-        store.create(Upload(Place("ann"), wav(), "Hello there.", display_name="Ann"))
+        store.create(Place("ann"), wav(), "Hello there.", display_name="Ann")
         disk.acknowledge("created")
         store.update("ann", "Bea")
         disk.acknowledge("updated")
@@ -157,9 +157,9 @@ def test_a_voice_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_style_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
     store = store_in(tmp_path / "box")
     with traced(tmp_path / "box" / "voices", monkeypatch, without) as disk:
-        store.create(Upload(Place("ann"), wav(), "Hello there."))
+        store.create(Place("ann"), wav(), "Hello there.")
         disk.acknowledge("created")
-        store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+        store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
         disk.acknowledge("styled")
         store.update("ann", "Ann")
         disk.acknowledge("updated")

@@ -214,17 +214,17 @@ def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
 
 PLACED: dict[str, Any] = {
     "duration": "tokens",
-    "durations": {"a": (10, 20, 1), "b": (1, 2, 1), " ": (2, 3, 1), ".": (1, 30, 12)},
-    "vocabulary": Vocabulary((" ", "a", "b", "."), "phones"),
+    "durations": {"a": (10, 20, 1), "b": (1, 2, 1), " ": (2, 3, 1), ".": (1, 30, 12), "!": (1, 30, 12)},
+    "vocabulary": Vocabulary((" ", "a", "b", ".", "!"), "phones"),
     "to_tokens": list,
 }
 
 
-@pytest.mark.parametrize("speed", [1.0, 0.5, 4.0])
+@pytest.mark.parametrize("speed", [1.0, 0.5, 16.0])
 def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float) -> None:
     """Worked out by hand: the last four before a mark have the second number, the mark that ends a text the
     third, and the space after the transcript belongs to the reference."""
-    reference = make_reference("aaaaaab. ", 100_000)
+    reference = make_reference("aaaaaab!. ", 100_000)
     before = [10, 10, 10, 20, 20, 20, 2, 12, 2]
     texts = {
         "ab": ("ab.", [20, 2, 12]),  # no slower for being short
@@ -233,7 +233,7 @@ def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float)
     }
     for text, (said, after) in texts.items():
         (segment,) = make_plan(text, reference, speaking_rate=speed, **PLACED)
-        assert segment.ids.tolist() == [" ab.".index(token) for token in f"aaaaaab. {said}"]
+        assert segment.ids.tolist() == [" ab.!".index(token) for token in f"aaaaaab! {said}"]
         reply = math.ceil(390 / sum(before) * sum(after) / speed)
         assert (segment.reference_frames, segment.frames) == (390, 390 + max(reply, len(said)))
         assert segment.upsample_index is not None and segment.upsample_index.dtype == np.int32
@@ -376,6 +376,8 @@ def test_more_tokens_than_time_make_room_for_every_token():
     reference = make_reference("a" * 400 + ". ", samples=24_000)
     (segment,) = make_plan("b" * 12, reference)
     assert segment.frames == len(segment.ids) + 1 == 400 + 3 + 12 + 1
+    (segment,) = make_plan("b", speaking_rate=1e4)
+    assert segment.frames == len(segment.reference_log_mel) + 1
 
 
 def test_a_quiet_reference_is_restored_and_a_loud_one_left():

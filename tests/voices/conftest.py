@@ -12,7 +12,7 @@ import pytest
 from appliance.request import Features
 from appliance.voices import index, reference
 from appliance.voices.records import Place
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
 
@@ -58,7 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
 def store(place: Folders) -> VoiceStore:
     """A store of one voice, 'ann'."""
     store = place.open()
-    store.create(Upload(Place("ann"), wav(1.1), "Hello there.", "Ann agreed.", display_name="Ann"))
+    store.create(Place("ann"), wav(1.1), "Hello there.", "Ann agreed.", display_name="Ann")
     return store
 
 

@@ -13,7 +13,6 @@ import pytest
 import soundfile
 
 from appliance.voices.records import Place
-from appliance.voices.store import Upload
 from tests.harness.daemons import store_in
 from tests.harness.sounds import RATE_HZ, to_file
 
@@ -56,7 +55,7 @@ def read(syllables: int, seconds: float) -> bytes:
 
 def told(folder: Path, audio: bytes, transcript: str) -> list[str]:
     """Beginnings of what is said of the transcript."""
-    found = store_in(folder).create(Upload(Place("ann"), audio, transcript), validate_only=True).warnings
+    found = store_in(folder).create(Place("ann"), audio, transcript, validate_only=True).warnings
     return [start for start in (FEW, MANY, UNMARKED) for warning in found if warning.startswith(start)]
 
 

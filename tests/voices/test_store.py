@@ -31,7 +31,7 @@ from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.records import NAME_RULE, Place
 from appliance.voices.rules import ZIPVOICE
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
 from tests.voices.conftest import Folders, files
@@ -52,7 +52,7 @@ def same(a: Reference, b: Reference) -> bool:
 def test_a_voice_survives_a_restart_byte_for_byte(place: Folders) -> None:
     audio = wav()
     note = "Ann agreed on 1 May: naïve “quotes”\n2nd line"
-    made = place.open().create(Upload(Place("ann"), audio, "Hello there", note))
+    made = place.open().create(Place("ann"), audio, "Hello there", note)
     store = place.open()
     assert store.index.voice("ann") == made
     assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
@@ -67,7 +67,7 @@ def test_a_voice_survives_a_restart_byte_for_byte(place: Folders) -> None:
 
 def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Folders) -> None:
     store = place.open()
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Place("ann"), wav(), "Hello there.")
     memory = store.index.reference("ann")
     disk = place.open().index.reference("ann")
     assert place.prepared == 1
@@ -79,7 +79,7 @@ def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Folders)
 
 def test_a_hit_reads_nothing(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.open()
-    store.create(Upload(Place("ann"), wav(8.0), "Hello there."))
+    store.create(Place("ann"), wav(8.0), "Hello there.")
     kept = store.index.reference("ann")
     monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("a file was opened"))
     monkeypatch.setattr("os.open", lambda *_, **__: pytest.fail("a file was opened"))
@@ -89,7 +89,7 @@ def test_a_hit_reads_nothing(place: Folders, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("where", ["checksum", "middle", "last", "cut", "empty"])
 def test_a_damaged_cache_file_is_made_again(place: Folders, where: str) -> None:
     good = place.open()
-    good.create(Upload(Place("ann"), wav(), "Hello there."))
+    good.create(Place("ann"), wav(), "Hello there.")
     (path,) = place.cached
     packed = bytearray(path.read_bytes())
     if where == "cut":
@@ -106,7 +106,7 @@ def test_a_damaged_cache_file_is_made_again(place: Folders, where: str) -> None:
 
 
 def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Folders) -> None:
-    place.open().create(Upload(Place("ann"), wav(), "Hello there."))
+    place.open().create(Place("ann"), wav(), "Hello there.")
     place.level = 0.2
     place.open().index.reference("ann")
     assert place.prepared == 2
@@ -117,8 +117,8 @@ def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Folders) 
 
 def test_the_transcript_is_no_part_of_the_cache(place: Folders) -> None:
     store = place.open()
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
-    store.create(Upload(Place("bea"), wav(), "Something else."))
+    store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(), "Something else.")
     prepared = place.prepared
     assert len(place.cached) == 1
     assert store.index.reference("ann").transcript != store.index.reference("bea").transcript
@@ -128,8 +128,8 @@ def test_the_transcript_is_no_part_of_the_cache(place: Folders) -> None:
 
 def test_memory_holds_the_most_recently_used(place: Folders) -> None:
     store = place.open(memory_entries=1)
-    store.create(Upload(Place("ann"), wav(pitch_hz=200), "Hello there."))
-    store.create(Upload(Place("bea"), wav(pitch_hz=300), "Hello there."))
+    store.create(Place("ann"), wav(pitch_hz=200), "Hello there.")
+    store.create(Place("bea"), wav(pitch_hz=300), "Hello there.")
     shutil.rmtree(place.root / "cache")
     prepared = place.prepared
     store.index.reference("bea")
@@ -142,7 +142,7 @@ def test_memory_holds_the_most_recently_used(place: Folders) -> None:
 
 def test_shared_references_cannot_be_written_to(place: Folders) -> None:
     store = place.open()
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Place("ann"), wav(), "Hello there.")
     with pytest.raises(ValueError, match="read-only"):
         store.index.reference("ann").features.samples[0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
@@ -151,9 +151,9 @@ def test_shared_references_cannot_be_written_to(place: Folders) -> None:
 
 @pytest.mark.parametrize("at", PLACES, ids=str)
 def test_the_same_again_is_no_error_and_other_content_or_consent_is(store: VoiceStore, at: Place) -> None:
-    made = store.create(Upload(at, wav(), "Hello there.", "It was agreed."))
-    assert store.create(Upload(at, wav(), "Hello there.", "It was agreed.")) == made
-    assert store.create(Upload(at, wav(), "Hello there.")) == made
+    made = store.create(at, wav(), "Hello there.", "It was agreed.")
+    assert store.create(at, wav(), "Hello there.", "It was agreed.") == made
+    assert store.create(at, wav(), "Hello there.") == made
     for audio, words, consent in (
         (wav(), "Hello, there.", ""),
         (wav(pitch_hz=100), "Hello there.", ""),
@@ -161,7 +161,7 @@ def test_the_same_again_is_no_error_and_other_content_or_consent_is(store: Voice
     ):
         why = "another consent note" if consent else "other content"
         with pytest.raises(VoiceExists, match=rf"^{at} is stored already with {why}"):
-            store.create(Upload(at, audio, words, consent))
+            store.create(at, audio, words, consent)
     assert store.index.described(at.voice) == made
 
 
@@ -178,14 +178,14 @@ def test_names_outside_the_rule_reach_no_disk(place: Folders, store: VoiceStore,
     named = [(Place("ann", name), "style"), *([(Place(name), "name")] if name != "neutral" else [])]
     for at, field in named:
         with pytest.raises(InvalidRequest, match=rf"^{field}: must ") as caught:
-            store.create(Upload(at, wav(), "Hello there."))
+            store.create(at, wav(), "Hello there.")
         assert caught.value.field == field
         with pytest.raises(VoiceNotFound):
             store.delete(at)
     with pytest.raises(VoiceNotFound):
         store.index.reference(name)
     with pytest.raises(VoiceNotFound):
-        store.create(Upload(Place(name, "happy"), wav(), "Hello there."))
+        store.create(Place(name, "happy"), b"", "")
     if name:
         with pytest.raises(InvalidRequest, match=r"^style: voice 'ann' has no style"):
             store.index.reference("ann", name)
@@ -211,11 +211,11 @@ def test_what_is_bad_or_stopped_or_only_validated_leaves_nothing(
 ) -> None:
     before = files(place.root)
     with pytest.raises(InvalidReference) as caught:
-        store.create(Upload(at, audio, transcript))
+        store.create(at, audio, transcript)
     assert caught.value.field == field
     with pytest.raises(Cancelled):
-        store.create(Upload(at, wav(), "Hello there."), checkpoint=stopping)
-    assert store.create(Upload(at, wav(), "Hello there."), validate_only=True).name == at.voice
+        store.create(at, wav(), "Hello there.", checkpoint=stopping)
+    assert store.create(at, wav(), "Hello there.", validate_only=True).name == at.voice
     assert files(place.root) == before
 
 
@@ -223,7 +223,7 @@ def test_paging_goes_over_every_voice_once(place: Folders) -> None:
     store = place.open()
     names = ["a", "a-b", "a_b", "b", "c0", "c1", "d"]
     for name in reversed(names):
-        store.create(Upload(Place(name), wav(0.5), "Hello there."))
+        store.create(Place(name), wav(0.5), "Hello there.")
     for size in (1, 2, 3, 7, 8, 0):
         seen, token = [], ""
         while True:
@@ -242,7 +242,7 @@ def test_paging_goes_over_every_voice_once(place: Folders) -> None:
 
 def test_voices_changed_by_hand_are_seen_at_once(place: Folders) -> None:
     store = place.open()
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Place("ann"), wav(), "Hello there.")
     folder = place.root / "voices"
     shutil.copytree(folder / "ann", folder / "bea")
     with pytest.raises(StorageError, match="describes voice 'ann'"):
@@ -275,8 +275,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: Folders, how: str) -> None:
     store = place.open()
-    made = store.create(Upload(Place("ann"), wav(), "Hello there."))
-    store.create(Upload(Place("bea"), wav(0.5), "Hello there."))
+    made = store.create(Place("ann"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(0.5), "Hello there.")
     shutil.rmtree(place.root / "cache")
     DAMAGES[how](place.root / "voices" / "ann")
     store = place.open()
@@ -288,7 +288,7 @@ def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: F
     listed = {voice.name: voice.problem for voice in store.index.page().voices}
     # Only what its record can tell is known of a voice that nobody has used yet.
     assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
-    assert store.create(Upload(Place("ann"), wav(), "Hello there.")).sha256 == made.sha256
+    assert store.create(Place("ann"), wav(), "Hello there.").sha256 == made.sha256
     assert store.index.reference("ann").transcript == "Hello there. "
     assert [path.name for path in (place.root / "voices").iterdir() if path.name[0] == "."] == []
     DAMAGES[how](place.root / "voices" / "ann")
@@ -375,7 +375,7 @@ def test_a_record_that_nobody_can_read_hides_no_other_voice(
     assert len(str(caught.value)) < 1_000 and len(store.index.check()) == 1
     store.delete(Place("ann"))
     assert [voice.name for voice in store.index.page().voices] == ["bea"] and len(place.cached) == 2
-    assert store.create(Upload(Place("ann"), wav(0.4), "Hello there.")).name == "ann"
+    assert store.create(Place("ann"), wav(0.4), "Hello there.").name == "ann"
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +384,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     store = store_in(folder)
     for name, seconds in (("ann", 0.4), ("bea", 0.5)):
-        store.create(Upload(Place(name), wav(seconds), "Hello there."))
+        store.create(Place(name), wav(seconds), "Hello there.")
     return folder
 
 
@@ -392,7 +392,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_deleted_voice_makes_room(place: Folders, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     store = place.open()
     for name in ("ann", "bea"):
-        store.create(Upload(Place(name), wav(), "Hello there."))
+        store.create(Place(name), wav(), "Hello there.")
     free = SPARE_BYTES + len(wav()) - 1
     usage = shutil.disk_usage(place.root)
     with monkeypatch.context() as patch:
@@ -401,12 +401,12 @@ def test_a_deleted_voice_makes_room(place: Folders, monkeypatch: pytest.MonkeyPa
         else:
             patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
         with pytest.raises(StorageError, match=r"^voices: 2 are stored|^voice 'cid': .* 67 MB stay free"):
-            store.create(Upload(Place("cid"), wav(), "Hello there."))
-        assert store.create(Upload(Place("ann"), wav(), "Hello there.")).name == "ann"
+            store.create(Place("cid"), wav(), "Hello there.")
+        assert store.create(Place("ann"), wav(), "Hello there.").name == "ann"
         assert store.index.names() == ["ann", "bea"]
         store.delete(Place("ann"))
         free += 1
-        store.create(Upload(Place("cid"), wav(), "Hello there."))
+        store.create(Place("cid"), wav(), "Hello there.")
     assert store.index.names() == ["bea", "cid"]
 
 
@@ -419,7 +419,7 @@ def test_audio_that_is_no_file_is_damage(place: Folders, whole: Path, made: Call
 
 
 def test_a_voice_that_cannot_be_read_is_not_replaced(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.open().create(Upload(Place("ann"), wav(), "Hello there."))
+    place.open().create(Place("ann"), wav(), "Hello there.")
     store = place.open()
 
     def full(path: Path, flags: int) -> int:
@@ -428,12 +428,12 @@ def test_a_voice_that_cannot_be_read_is_not_replaced(place: Folders, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", full)
         with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
-            store.create(Upload(Place("ann"), wav(0.7), "Something else."))
+            store.create(Place("ann"), wav(0.7), "Something else.")
     assert store.index.voice("ann").transcript == "Hello there."
 
 
 def test_a_transcript_that_cannot_be_all_is_warned_of(place: Folders) -> None:
-    made = place.open().create(Upload(Place("ann"), wav(3.5), "a"))
+    made = place.open().create(Place("ann"), wav(3.5), "a")
     assert any(warning.startswith("the transcript probably lacks words:") for warning in made.warnings)
     assert place.open().index.voice("ann").warnings == made.warnings
 
@@ -443,23 +443,23 @@ def test_an_upload_is_decoded_once(place: Folders, monkeypatch: pytest.MonkeyPat
     real = reference.decode
     monkeypatch.setattr(reference, "decode", lambda audio: decoded.append(len(audio)) or real(audio))
     store = place.open()
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Place("ann"), wav(), "Hello there.")
     assert len(decoded) == 1
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Place("ann"), wav(), "Hello there.")
     assert len(decoded) == 1
 
 
 def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Folders) -> None:
     store = place.open()
     words = {"Xx_Anna": "安娜", "GG": "good game"}
-    upload = Upload(Place("ann"), wav(), "Hello there.")
-    made = store.create(replace(upload, display_name=" 安\u200b娜 ", pronunciations=words))
+    upload = Place("ann"), wav(), "Hello there."
+    made = store.create(*upload, display_name=" 安\u200b娜 ", pronunciations=words)
     assert (made.display_name, made.pronunciations) == ("安娜", words)
     prepared = place.prepared
-    assert place.open().index.voice("ann") == made == store.create(upload)
+    assert place.open().index.voice("ann") == made == store.create(*upload)
     for other in ({"display_name": "Anna"}, {"pronunciations": {"GG": "gee gee"}}):
         with pytest.raises(VoiceExists, match=r"another (display name|list of pronunciations); UpdateVoice"):
-            store.create(replace(upload, **other))
+            store.create(*upload, **other)
     changed = store.update("ann", "Anna")
     for one in (store, place.open()):
         assert changed == replace(made, display_name="Anna") == one.index.voice("ann")
@@ -468,8 +468,9 @@ def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Fold
     assert (store.update("ann").display_name, place.prepared) == ("Anna", prepared)
     with pytest.raises(InvalidRequest, match="display_name: has 101 characters; at most 100"):
         store.update("ann", "a" * 101)
-    with pytest.raises(InvalidRequest, match="has an empty side"):
-        store.update("ann", pronunciations={"a": " "})
+    for write in (store.update, lambda name, **words: store.create(*upload, **words)):
+        with pytest.raises(InvalidRequest, match="has an empty side"):
+            write("ann", pronunciations={"a": " "})
     with pytest.raises(VoiceNotFound):
         store.update("bea", "Bea")
     assert [path.name for path in (place.root / "voices" / "ann").iterdir() if path.name[0] == "."] == []
@@ -518,7 +519,7 @@ def test_two_stores_of_one_folder_take_turns(place: Folders) -> None:
 
     def create(i: int) -> str:
         try:
-            return place.open().create(Upload(Place("ann"), *content[i])).transcript
+            return place.open().create(Place("ann"), *content[i]).transcript
         except VoiceExists:
             return ""
 

@@ -12,7 +12,7 @@ import pytest
 from appliance.errors import InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
 from appliance.rpc.voices import voice_message
 from appliance.voices.records import Place
-from appliance.voices.store import MOST_STYLES, Upload, VoiceStore
+from appliance.voices.store import MOST_STYLES, VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
 from tests.voices.conftest import files
@@ -21,8 +21,8 @@ from tests.voices.test_store import edit
 
 def test_a_style_is_the_reference_that_its_recording_would_be(store: VoiceStore, tmp_path: Path) -> None:
     record = (tmp_path / "voices" / "ann" / "voice.yaml").read_bytes()
-    made = store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad.", "Ann agreed again."))
-    alone = store_in(tmp_path / "other").create(Upload(Place("bea"), wav(2.0), "I am glad."))
+    made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.", "Ann agreed again.")
+    alone = store_in(tmp_path / "other").create(Place("bea"), wav(2.0), "I am glad.")
     (style,) = made.styles
     assert (style.name, style.transcript, style.consent_note) == ("happy", "I am glad.", "Ann agreed again.")
     assert (style.sha256, style.rms, style.warnings) == (alone.sha256, alone.rms, alone.warnings)
@@ -42,8 +42,8 @@ def test_a_style_is_the_reference_that_its_recording_would_be(store: VoiceStore,
 
 
 def test_a_missing_style_is_refused_with_those_there_are(store: VoiceStore) -> None:
-    store.create(Upload(Place("ann", "sad"), wav(2.0), "Alas."))
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    store.create(Place("ann", "sad"), wav(2.0), "Alas.")
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     with pytest.raises(InvalidRequest, match=r"no style 'angry'; it has neutral, happy, sad$") as caught:
         store.index.reference("ann", "angry")
     assert caught.value.field == "style"
@@ -62,8 +62,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     store: VoiceStore, tmp_path: Path, how: str
 ) -> None:
-    store.create(Upload(Place("ann", "sad"), wav(2.0), "Alas."))
-    made = store.create(Upload(Place("ann", "happy"), wav(2.2), "I am glad."))
+    store.create(Place("ann", "sad"), wav(2.0), "Alas.")
+    made = store.create(Place("ann", "happy"), wav(2.2), "I am glad.")
     DAMAGES[how](tmp_path / "voices" / "ann" / "styles" / "happy")
     store = store_in(tmp_path)
     (voice,) = store.index.page().voices
@@ -77,7 +77,7 @@ def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     (problem,) = store.index.check()
     assert problem.startswith("voice ann, style happy: ")
     if how != "a file":
-        mended = store.create(Upload(Place("ann", "happy"), wav(2.2), "I am glad."))
+        mended = store.create(Place("ann", "happy"), wav(2.2), "I am glad.")
         assert [style.sha256 for style in mended.styles] == [style.sha256 for style in made.styles]
         assert store.index.reference("ann", "happy").transcript == "I am glad. " and store.index.check() == []
     store.delete(Place("ann", "happy"))
@@ -86,7 +86,7 @@ def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
 
 
 def test_lost_audio_is_damage_once_nothing_is_prepared(store: VoiceStore, tmp_path: Path) -> None:
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     (tmp_path / "voices" / "ann" / "styles" / "happy" / "audio").write_bytes(b"another")
     shutil.rmtree(tmp_path / "cache")
     store = store_in(tmp_path)
@@ -109,20 +109,20 @@ def test_a_folder_of_styles_that_is_none_leaves_the_voice(
 
 
 def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore, tmp_path: Path) -> None:
-    made = store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     (tmp_path / "voices" / "ann" / "voice.yaml").unlink()
     store = store_in(tmp_path)
     (listed,) = store.index.page().voices
     assert listed.problem and listed.styles == made.styles
-    assert store.create(Upload(Place("ann"), wav(), "Hello there.")).styles == made.styles
+    assert store.create(Place("ann"), wav(), "Hello there.").styles == made.styles
     assert store.index.reference("ann", "happy").transcript == "I am glad. "
 
 
 def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceStore, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
-    store.create(Upload(Place("ann", "sad"), wav(2.2), "Alas."))
-    store.create(Upload(Place("bea"), wav(2.2), "Alas."))
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
+    store.create(Place("ann", "sad"), wav(2.2), "Alas.")
+    store.create(Place("bea"), wav(2.2), "Alas.")
     assert len(list(cache.iterdir())) == 3
     store.delete(Place("ann", "happy"))
     with pytest.raises(VoiceNotFound, match=r"no style 'happy'; it has neutral, sad$"):
@@ -130,29 +130,30 @@ def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceS
     assert len(list(cache.iterdir())) == 2
     store.delete(Place("ann", "sad"))
     assert len(list(cache.iterdir())) == 2  # bea's
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    store.create(Place("ann", "happy"), wav(2.2), "Alas.")
     store.delete(Place("ann"))
     assert len(list(cache.iterdir())) == 1 and store.index.names() == ["bea"]
+    assert store.index.at_hand("bea") and not store.index.at_hand("ann", "happy")
     assert files(tmp_path / "voices") == ["bea", "bea/audio", "bea/voice.yaml"]
     with pytest.raises(VoiceNotFound, match="ann"):
         store.index.reference("ann")
-    store.create(Upload(Place("ann"), wav(), "Hello there."))
+    store.create(Place("ann"), wav(), "Hello there.")
     assert store.index.styles("ann") == []
 
 
 def test_styles_have_a_bound_and_a_removed_one_makes_room(store: VoiceStore, tmp_path: Path) -> None:
     for number in range(MOST_STYLES):
-        store.create(Upload(Place("ann", f"s{number}"), wav(), "Hello there."))
+        store.create(Place("ann", f"s{number}"), wav(), "Hello there.")
     with pytest.raises(StorageError, match=f"voice 'ann': {MOST_STYLES} are stored, and no more may be"):
-        store.create(Upload(Place("ann", "more"), wav(), "Hello there."))
-    store.create(Upload(Place("bea"), wav(), "Hello there."))
-    assert store.create(Upload(Place("bea", "more"), wav(), "Hello there.")).styles
+        store.create(Place("ann", "more"), wav(), "Hello there.")
+    store.create(Place("bea"), wav(), "Hello there.")
+    assert store.create(Place("bea", "more"), wav(), "Hello there.").styles
     store.delete(Place("ann", "s0"))
-    assert len(store.create(Upload(Place("ann", "more"), wav(), "Hello there.")).styles) == MOST_STYLES
+    assert len(store.create(Place("ann", "more"), wav(), "Hello there.").styles) == MOST_STYLES
 
 
 def test_changes_by_hand_are_seen_at_once_and_leftovers_swept(store: VoiceStore, tmp_path: Path) -> None:
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     styles = tmp_path / "voices" / "ann" / "styles"
     shutil.copytree(styles / "happy", styles / "glad")
     edit(styles / "glad" / "style.yaml", "name: happy", "name: glad")
@@ -166,7 +167,7 @@ def test_changes_by_hand_are_seen_at_once_and_leftovers_swept(store: VoiceStore,
 
 
 def test_a_record_of_a_voice_holds_no_styles(store: VoiceStore, tmp_path: Path) -> None:
-    store.create(Upload(Place("ann", "happy"), wav(2.0), "I am glad."))
+    store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     store.update("ann", "Annie")
     record = tmp_path / "voices" / "ann" / "voice.yaml"
     assert "styles" not in record.read_text() and "problem" not in record.read_text()

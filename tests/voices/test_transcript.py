@@ -10,7 +10,7 @@ from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.errors import InvalidReference
 from appliance.text.spelling import Spelling
 from appliance.voices.records import Place
-from appliance.voices.store import Upload, VoiceStore
+from appliance.voices.store import VoiceStore
 from appliance.voices.transcript import Reader
 from tests.harness.daemons import reference_wav, store_in
 
@@ -21,7 +21,7 @@ HINDI = "पानी पीने का समय हो गया है"
 def warned(store: VoiceStore, name: str, transcript: str) -> list[str]:
     """What is said of the transcript's letters."""
     unheard = ("the transcript probably", "the transcript has no punctuation")
-    found = store.create(Upload(Place(name), reference_wav(), transcript)).warnings
+    found = store.create(Place(name), reference_wav(), transcript).warnings
     return [w for w in found if "transcript" in w and not w.startswith(unheard)]
 
 
@@ -39,7 +39,7 @@ def test_letters_that_are_read_have_no_warning(store: VoiceStore) -> None:
 
 def test_a_transcript_of_another_script_is_refused_with_its_letters(store: VoiceStore) -> None:
     with pytest.raises(InvalidReference, match=r"transcript: 100% of its letters .*: प ा? ?न") as caught:
-        store.create(Upload(Place("hi"), reference_wav(), HINDI))
+        store.create(Place("hi"), reference_wav(), HINDI)
     assert caught.value.field == "transcript" and store.index.names() == []
     with pytest.raises(InvalidReference, match="100%"):
         store.index.unstored(reference_wav(), HINDI)
@@ -49,7 +49,7 @@ def test_half_of_the_letters_may_be_unknown(store: VoiceStore) -> None:
     [warning] = warned(store, "half", "мама мыла раму and the window too")
     assert "м а ы" in warning and "44%" in warning
     with pytest.raises(InvalidReference, match="at most 50% are allowed"):
-        store.create(Upload(Place("most"), reference_wav(), "мама мыла раму and so"))
+        store.create(Place("most"), reference_wav(), "мама мыла раму and so")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_syllables_are_counted_in_the_bundles_languages(
     store: VoiceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("appliance.voices.syllables.count_warnings", lambda *given: given[-1])
-    assert store.create(Upload(Place("ann"), reference_wav(), "some call me nature.")).warnings[-1] == "en"
+    assert store.create(Place("ann"), reference_wav(), "some call me nature.").warnings[-1] == "en"
 
 
 def test_case_and_form_are_the_vocabularys(store: VoiceStore) -> None:
@@ -91,7 +91,7 @@ def test_case_and_form_are_the_vocabularys(store: VoiceStore) -> None:
 
 
 def test_a_swap_tells_which_stored_voices_the_other_bundle_misreads(store: VoiceStore) -> None:
-    store.create(Upload(Place("anna"), reference_wav(), "some call me nature"))
+    store.create(Place("anna"), reference_wav(), "some call me nature")
     store.index.reader = Reader(Spelling(Vocabulary((" ", *"мамылрау"))), ("ru",))
     [line] = store.index.misread()
     assert line.startswith("voice anna: transcript: 100% of its letters")

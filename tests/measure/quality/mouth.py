@@ -22,7 +22,7 @@ from appliance.speech.plan import Planner
 from appliance.text.normalise import clean
 from appliance.text.tokens.tokenizers import maker
 from appliance.voices.records import Place
-from appliance.voices.store import Upload, open_store
+from appliance.voices.store import open_store
 
 AUDIO_SUFFIXES = (".wav", ".flac")
 
@@ -55,7 +55,7 @@ class Mouth:
         manifest = self.bundle.manifest
         store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
         for name, reference in references.items():
-            store.create(Upload(Place(name), reference.audio.read_bytes(), reference.transcript))
+            store.create(Place(name), reference.audio.read_bytes(), reference.transcript)
         vocabulary = self.bundle.vocabulary()
         make = maker(vocabulary.tokenizer, vocabulary.voice)
         self._planner = Planner(manifest, vocabulary, store.index.reference, make)

@@ -68,19 +68,19 @@ def earliest(
         own[demand.due - job.due] = total_s
     offsets, own_s = [*own], [*own.values()]
     dues, work_s = [], [0.0]
-    found = job.due
+    first = job.due
     for due, cost_s, _ in by_due(others):
         dues.append(due)
         work_s.append(work_s[-1] + cost_s * bias)
         room_s = due - start - blocking_s(due) - work_s[-1]
         first_behind = bisect_right(own_s, room_s)
         if first_behind < len(own_s):
-            found = max(found, due + APART_S - offsets[first_behind])
+            first = max(first, due + APART_S - offsets[first_behind])
     ends = []
     for offset, needed_s in own.items():
-        due = found + offset
+        due = first + offset
         ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + needed_s - offset)
-    return max(found, *ends)
+    return max(first, *ends)
 
 
 def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
