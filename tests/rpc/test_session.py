@@ -141,6 +141,7 @@ async def test_clauses_are_spoken_while_the_rest_is_written(box: Box) -> None:
     assert heard.ends == {1: "END", 2: "END"}
     present, ended, _ = box.scheduler.queue.utterances()
     assert [u.job.terms.request_id for u in ended + present] == ["chat.1", "chat.1-2", "chat.2"]
+    assert {u.job.terms.channel for u in ended + present} == {"chat"}
 
 
 async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None:
