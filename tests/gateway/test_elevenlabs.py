@@ -25,7 +25,6 @@ from appliance.audio.encode import Encoder
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import spoken, written
-from appliance.gateway.limits import LimitedProtocol
 from appliance.gateway.stream_input import MAX_CONTEXTS, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
@@ -352,32 +351,6 @@ def test_who_leaves_after_the_last_word_is_not_spoken_for(gateway: Gateway) -> N
             socket.send({"text": ""})
             until(lambda: bool(client.utterances("left")))
         until_idle(gateway.daemon, "left")
-
-
-def test_a_reader_that_takes_nothing_is_cut_off() -> None:
-    """Bytes that wait for it in the transport, at three checks."""
-
-    class Transport:
-        def __init__(self) -> None:
-            self.waiting = [0, 9, 9]
-
-        is_aborted = False
-
-        def get_write_buffer_size(self) -> int:
-            return self.waiting.pop(0)
-
-        def abort(self) -> None:
-            self.is_aborted = True
-
-    class Timers:
-        def call_later(self, delay: float, call: Any) -> None:
-            call()
-
-    socket = object.__new__(LimitedProtocol)
-    socket.transport, socket.loop = Transport(), Timers()  # type: ignore[assignment]
-    socket.cycle, socket._is_socket = None, True  # type: ignore[assignment]
-    socket._check_progress()
-    assert socket.transport.is_aborted and not socket.transport.waiting  # type: ignore[attr-defined]
 
 
 def timed(text: str, *words: tuple[str, float, float]) -> Header:

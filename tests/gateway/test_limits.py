@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from uvicorn.server import ServerState
 
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
@@ -29,6 +31,21 @@ def test_a_newer_one_is_taken_if_it_has_what_is_replaced(monkeypatch: pytest.Mon
     monkeypatch.delattr(WSProtocol, "handle_message")
     with pytest.raises(ConfigError, match=r"uvicorn 99\.0 does not fit: WSProtocol has no handle_message"):
         limits.limited(GatewayConfig())
+
+
+async def test_a_websocket_may_be_silent_is_cut_off_unread_and_ends_its_timer() -> None:
+    settings, transport = limits.limited(GatewayConfig()), Mock()
+    protocol = settings["http"](uvicorn.Config(Mock(), **settings), ServerState(), {})
+    protocol.connection_made(transport)
+    keys = b"connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA=="
+    protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\n" + keys + b"\r\n\r\n")
+    for unsent in (0, 0, 9, 8, 8):
+        assert not transport.abort.called
+        transport.get_write_buffer_size.return_value = unsent
+        protocol._check_progress()
+    assert transport.abort.called
+    transport.set_protocol.call_args.args[0].connection_lost(None)
+    assert protocol._timer.cancelled() and not protocol._places._taken
 
 
 def test_a_caller_leaves_an_eighth_to_others_and_idle_places_give_way() -> None:

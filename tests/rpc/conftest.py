@@ -254,6 +254,12 @@ class Box:
             go.set()
             self.planner.cut = plain
 
+    def record(self) -> list[Request]:
+        """Requests that are planned from now on."""
+        requests, plain = list[Request](), self.planner.cut
+        self.planner.cut = lambda request: [requests.append(request), plain(request)][1]  # type: ignore[func-returns-value,return-value]
+        return requests
+
     async def soon(self, true: Callable[[], bool]) -> None:
         """Wait for another thread, or for another task."""
         end = time.monotonic() + PATIENCE_S

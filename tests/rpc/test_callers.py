@@ -17,7 +17,7 @@ from appliance.rpc.callers import PlaceKind, check_fields
 from appliance.rpc.context import OpenCall
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.patience import PATIENCE_S
-from tests.rpc.conftest import Box, connection, refusal, refused, request, sentences, start
+from tests.rpc.conftest import Box, connection, read, refusal, refused, request, sentences, start
 from tests.rpc.test_synthesizer import Stub
 
 RAW = "/appliance.v1.Synthesizer/Synthesize"
@@ -73,13 +73,15 @@ async def test_who_says_over_tcp_for_whom_he_calls_is_not_believed(
 async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "HELD_BYTES", 5 << 20)
+    monkeypatch.setattr(callers, "HELD_BYTES", 3 << 20)
     long = request(sentences(20), audio_config={"sample_rate_hertz": 48_000})  # ten seconds
     async with connection(box, *SMALL_WINDOW) as slow:
         unread = slow.unary_stream(RAW, request_serializer=pb.SynthesizeRequest.SerializeToString)(long)
         await box.soon(lambda: any(call.writing_since for call in box.speaking._calls))
         full = {"code": "RESOURCE_EXHAUSTED", "reason": "TOO_MANY_CALLS"}
-        await refused(synthesizer.Synthesize(long), "would hold more than 5 MiB", **full)
+        await refused(synthesizer.Synthesize(long), "would hold more than 3 MiB", **full)
+        # A stream is charged for what may wait for its reader alone.
+        assert (await read(box.stream(sentences(20))))[1]
         # Stalled: its job and its place among speech are free, what gRPC has of it is not.
         box.speaking.drop_stalled(0.0)
         await box.soon(lambda: not box.speaking._calls)

@@ -104,6 +104,8 @@ async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[s
     await box.say()
     assert not (await box.say(**fields)).header.cached
     assert (await box.say()).header.cached
+    box.engine.backend = "another"
+    assert not (await box.say()).header.cached
 
 
 async def test_a_voice_that_was_replaced_does_not_speak_again(box: Box, phrases: Phrases) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
+from threading import Event
 from typing import Any
 
 import grpc
@@ -14,10 +15,12 @@ import pytest
 
 from appliance.config import LanguageRow
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Request, RequestCounts, Segment
+from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import turns
 from appliance.rpc.callers import PlacedCall
 from appliance.rpc.session import MAX_WAITING
+from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
@@ -25,7 +28,7 @@ from appliance.voices.records import Place
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S, scaled
 from tests.harness.segments import segment
-from tests.rpc.conftest import Box, refused, request, speech_wav, start
+from tests.rpc.conftest import Box, refused, request, sentences, speech_wav, start
 from tests.rpc.test_synthesizer import Stub
 
 
@@ -183,6 +186,33 @@ async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
     assert [heard.audio for heard in both] == [{1: spoken("Said later.")}, {1: spoken("Said at once.")}]
 
 
+async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "AT_ONCE", 0)  # so that the planner's thread cuts
+    cuts, plain = list[TextSplitter](), TextSplitter.cut
+
+    def cut(splitter: TextSplitter) -> str | None:
+        cuts.append(splitter)
+        assert begin_cuts.wait(PATIENCE_S)
+        return plain(splitter)
+
+    monkeypatch.setattr(TextSplitter, "cut", cut)
+    begin_cuts, heard = Event(), await session(box)
+    with box.planning("Hello") as (reached, go):
+        await heard.write(sentences(90) + " ")
+        await box.soon(lambda: bool(cuts))
+        short = start(box.say("Hello"))
+        await box.soon(lambda: box.speaking.planning == 1)
+        begin_cuts.set()
+        await box.soon(reached.is_set)
+        assert len(cuts) == 1
+        go.set()
+        assert (await short).audio
+    await heard.end()
+    assert len(cuts) > 10
+
+
 async def test_a_client_that_leaves_a_session_leaves_nothing_behind(box: Box) -> None:
     with box.held():
         call = box.synthesizer.Session()
@@ -282,22 +312,14 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
     for number, name in enumerate(("happy", "sad")):
         box.store.create(Place("ann", name), speech_wav(1.2 + number), "Hello there.")
     read_english(box)
-    runs: list[tuple[str, str]] = []
-    plain = box.planner.cut
-
-    def cut(asked: Request) -> list[Segment]:
-        runs.extend((run.speaker[1], run.text.strip()) for run in asked.runs)
-        return plain(asked)
-
-    box.planner.cut = cut
-    heard = await session(box, style=style)
+    requests, heard = box.record(), await session(box, style=style)
     await heard.write(
         "Hello to all of you. [hap", "py] Thank you for the follow. It is nice of you", ". [neutral] "
     )
     await heard.write("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] ", FLUSH)
     await heard.end("Another one begins anew. ")
     assert heard.ends == {1: "END", 2: "END"}
-    assert runs == [
+    assert [(run.speaker[1], run.text.strip()) for asked in requests for run in asked.runs] == [
         (style, "Hello to all of you."),
         ("happy", "Thank you for the follow."),
         ("happy", "It is nice of you."),
@@ -308,14 +330,17 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
 
 
 async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box) -> None:
-    box.store.create(Place("bob"), speech_wav(1.2), "Hello there.")
+    for place in (Place("bob"), Place("bob", "calm")):
+        box.store.create(place, speech_wav(1.2), "Hello there.")
     read_english(box)
-    heard = await session(box, voice_tags=True)
-    await heard.write("Hello to all of you. [voice:bob] Thank you for the follow. ")
-    await box.soon(lambda: len(heard.texts.get(1, ())) == 2)
+    requests, heard = box.record(), await session(box, voice_tags=True)
+    await heard.write("Hello to all of you. [voice:bob] [calm] Thank you for the follow. It is so kind. ")
+    await box.soon(lambda: len(heard.texts.get(1, ())) == 3)
     box.store.delete(Place("bob"))
     await heard.end("It is nice of you. ")
-    assert heard.ends == {1: "END"} and heard.texts[1][2:] == ["It is nice of you."]
+    assert heard.ends == {1: "END"} and heard.texts[1][3:] == ["It is nice of you."]
+    speakers = [run.speaker for asked in requests for run in asked.runs]
+    assert speakers == [("ann", ""), ("bob", "calm"), ("bob", "calm"), ("ann", "")]
 
 
 async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Box) -> None:

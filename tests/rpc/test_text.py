@@ -8,13 +8,16 @@ from dataclasses import replace
 import pytest
 import soundfile
 
+from appliance.config import LanguageRow
 from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Direction, Request, Segment, Segmentation
+from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
+from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import NOTHING, FrontEnd
+from appliance.voices.records import Place
 from tests.harness.daemons import ROOT
-from tests.rpc.conftest import Box, refused, request
+from tests.rpc.conftest import Box, refused, request, speech_wav
 from tests.rpc.test_session import configure, session
 from tests.rpc.test_synthesizer import Stub
 
@@ -84,6 +87,16 @@ async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
         await refused(box.say("3", language_code=code), told, field="language_code")
 
 
+async def test_a_row_decides_voice_and_style_of_what_the_request_leaves_open(box: Box) -> None:
+    for number, place in enumerate((Place("ann", "happy"), Place("ann", "sad"), Place("auto"))):
+        box.store.create(place, speech_wav(1.2 + number), "Hello there.")
+    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}))
+    requests = box.record()
+    for voice, style in (("", ""), ("", "sad"), ("auto", "")):
+        await box.say("Hello", voice=voice, style=style)
+    assert [(one.voice, one.style) for one in requests] == [("ann", "happy"), ("ann", "sad"), ("auto", "")]
+
+
 async def test_where_no_language_is_known_nothing_is_put_in(box: Box) -> None:
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))))
     box.change(front=front)
@@ -101,16 +114,9 @@ async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None
 
 
 async def test_stage_directions_reach_the_planner(box: Box) -> None:
-    asked = Request("", "", 1, 0, 0.0, Segmentation.UPSTREAM)
-    plain = box.planner.cut
-
-    def cut(request: Request) -> list[Segment]:
-        nonlocal asked
-        asked = request
-        return plain(request)
-
-    box.planner.cut = cut
+    requests = box.record()
     await box.say("*waves* hi [laugh]")
+    [asked] = requests
     assert (asked.text, asked.directions) == ("hi", (Direction(0, "waves"), Direction(2, "laugh")))
 
 

@@ -132,6 +132,11 @@ def test_a_line_that_may_wait_is_promised_no_later_than_need_be(patience_s: floa
     assert gaps == pytest.approx([lines[0].audio_s] * 5)
 
 
+def test_a_whole_reply_is_due_later_by_the_time_that_it_sounds() -> None:
+    stream, whole = (Bench(normal_s=9.0).admit("a", 3, stream=stream) for stream in (True, False))
+    assert whole.due - stream.due == pytest.approx(whole.audio_s)
+
+
 def test_a_full_line_does_not_keep_out_another_user() -> None:
     bench = Bench(normal_s=0.4, patience_s=0.0)
     fill(bench, "ann", user="ann")
@@ -231,10 +236,11 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     now, job = bench.now, bench.job("own", stream=stream)
     job.channel = Channel("")
     segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
-    job.take(Way(0, tuple(segments), tuple(map(bench.engine.costs.of, segments))), math.inf)
-    job.due = now + soonest_s
+    costs = tuple(map(bench.engine.costs.of, segments))
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
-    found = earliest(bench.scheduler._workload, job, now, busy)
+    for count in (1, len(segments)):  # one way after the other, as a choice tries them
+        job.take(Way(0, tuple(segments[:count]), costs[:count]), now + soonest_s)
+        found = earliest(bench.scheduler._workload, job, now, busy)
 
     def broken(demands: list[tuple[float, float]]) -> set[float]:
         """Deadlines that are missed if all work is done in their order."""

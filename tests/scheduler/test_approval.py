@@ -64,8 +64,10 @@ def test_lines_are_played_in_the_order_in_which_they_are_approved(bench: Bench) 
 def test_a_line_that_is_not_made_yet_is_promised_when_it_is_approved(bench: Bench) -> None:
     lines = [say(bench, name, segments=3) for name in "ab"]
     assert all(line.due == math.inf and not line.guaranteed for line in lines)
+    bench.engine.costs.factor = 3.0  # learnt meanwhile
     bench.now += 60.0
     approve(bench)
+    assert [line.cost for line in lines] == [bench.engine.costs.of(line.segment) for line in lines]
     assert bench.now < lines[0].due < lines[1].due < math.inf
     bench.work()
     for line in lines:

@@ -127,14 +127,16 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
 
 
 def test_lanes_share_a_call_where_that_saves_work() -> None:
-    steps = {}
-    for batch in (1, 4):
+    lanes: dict[int, list[int]] = {1: [], 4: []}
+    for batch, at_steps in lanes.items():
         bench = Bench(replace(EVEN, max_batch=batch))
+        bench.engine.on_step = lambda: at_steps.append(bench.engine.lanes)  # noqa: B023
         for name in "abcd":
             bench.admit(name)
         bench.serve()
-        steps[batch] = bench.engine.calls.count("step")
-    assert steps[4] < steps[1] == 4 * 4
+    assert len(lanes[4]) < len(lanes[1]) == 4 * 4
+    # The last lane stays free for a more urgent job.
+    assert max(lanes[4]) == EVEN.lanes - 1
 
 
 def test_lanes_that_are_due_together_share_a_call_however_late_both_are() -> None:
@@ -430,6 +432,8 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
     assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
+    # A segment of the old engine does not test the new one.
+    assert bench.scheduler.engines._longest is late.segments[0]
 
 
 def test_a_reply_that_is_made_and_waits_keeps_no_old_engine(bench: Bench) -> None:
