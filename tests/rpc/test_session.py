@@ -284,7 +284,7 @@ async def test_a_silent_session_ends_not_while_it_speaks(box: Box, monkeypatch: 
     assert {code for _, code, _ in box.observed} == {"DEADLINE_EXCEEDED"}
 
 
-@pytest.mark.parametrize("server_keys", [{"max_calls": 1}])
+@pytest.mark.parametrize("server_keys", [{"max_calls": 1}, {"max_calls_of_peer": 1}])
 async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
     call = synthesizer.Session()
     await call.write(configure())
@@ -350,8 +350,9 @@ async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Bo
     box.planner.budgets = lambda request: sizes[request.voice]  # type: ignore[method-assign]
     left = {"voice": "", "channel": "chat"}
     assert (await box.say("Привет, как дела", **left)).header.voice == "bob"
-    heard = await session(box, **left)
-    await heard.call.initial_metadata()
+    heard, silent = await session(box, **left), await session(box, language_code="en", **left)
+    for opened in (heard, silent):
+        await opened.call.initial_metadata()
     assert (await box.say("666", **left)).header.voice == "bob"
     await heard.end("Hello to all of you. It is nice of you. Thank you all for the follow. ")
     assert heard.texts[1] == ["Hello to all of you.", "It is nice of you. Thank you all for the follow."]

@@ -117,7 +117,8 @@ async def test_stage_directions_reach_the_planner(box: Box) -> None:
     requests = box.record()
     await box.say("*waves* hi [laugh]")
     [asked] = requests
-    assert (asked.text, asked.directions) == ("hi", (Direction(0, "waves"), Direction(2, "laugh")))
+    assert (asked.text, asked.written) == ("hi", "*waves* hi [laugh]")
+    assert asked.directions == (Direction(0, "waves"), Direction(2, "laugh"))
 
 
 async def test_ssml_is_read_as_a_whole(box: Box) -> None:

@@ -416,6 +416,10 @@ def test_more_speech_than_a_channel_may_hold_is_refused(enter: Callable[..., Job
         for number in itertools.count():
             enter(bench, f"j{number}", 40, **MAIN)
     enter(bench, "elsewhere", channel="other", playout=Playout.SERIAL)
+    bench.scheduler.queue.pause("main")
+    bench.now += 1_000.0
+    with pytest.raises(QueueFull):
+        enter(bench, "still waits", 40, **MAIN)
 
 
 def test_those_that_a_full_channel_refuses_are_told_to_come_one_after_the_other() -> None:

@@ -131,9 +131,9 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
     for batch, at_steps in lanes.items():
         bench = Bench(replace(EVEN, max_batch=batch))
         bench.engine.on_step = lambda: at_steps.append(bench.engine.lanes)  # noqa: B023
-        for name in "abcd":
-            bench.admit(name)
+        jobs = [bench.admit(name) for name in "abcd"]
         bench.serve()
+        assert sum(job.timings.steps_s for job in jobs) == pytest.approx(len(at_steps) * CALL_S)
     assert len(lanes[4]) < len(lanes[1]) == 4 * 4
     # The last lane stays free for a more urgent job.
     assert max(lanes[4]) == EVEN.lanes - 1
@@ -414,7 +414,7 @@ def test_of_several_engines_the_one_that_passed_a_backend_over_is_told(bench: Be
 
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
     old = bench.engine
-    first = bench.admit("a", 2)
+    first = bench.admit("a", 2, frames=90)
     planned = bench.scheduler.engines.generation
     while "step" not in old.calls:
         bench.scheduler.run_once()
