@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -11,10 +12,13 @@ import uvicorn
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
+from appliance.access import token_file
+from appliance.access.token_file import Role, Tokens
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
 from appliance.gateway import limits
-from appliance.gateway.places import Place, Places
+from appliance.gateway.authorisation import KEY_FOLLOWS, AccessMiddleware
+from appliance.gateway.places import Connection, Place, Places
 
 REQUIREMENTS = Path(__file__).parents[2] / "scripts/requirements"
 
@@ -46,6 +50,21 @@ async def test_a_websocket_may_be_silent_is_cut_off_unread_and_ends_its_timer() 
     assert transport.abort.called
     transport.set_protocol.call_args.args[0].connection_lost(None)
     assert protocol._timer.cancelled() and not protocol._places._taken
+
+
+async def test_a_websocket_gives_way_until_its_key_has_come(tmp_path: Path) -> None:
+    token, is_idle = token_file.add(tmp_path / "tokens", "bot", [Role.SPEAK]), list[bool]()
+
+    async def app(scope: Any, *_: object) -> None:
+        for key in ("f5_no", token):
+            refusals.append(scope[KEY_FOLLOWS](key))
+            is_idle.extend(place.is_idle() for place in door._requests._taken)
+
+    refusals, door = list[object](), AccessMiddleware(app, Tokens(tmp_path / "tokens"), 8)
+    scope = {"type": "websocket", "path": "/v1/stream-input", "headers": [], "query_string": b""}
+    state = {"connection": Connection("address", bool, bool, bool)}
+    await door({**scope, "client": None, "state": state}, Mock(), Mock())
+    assert is_idle == [True, False] and refusals[0] and refusals[1] is None
 
 
 def test_a_caller_leaves_an_eighth_to_others_and_idle_places_give_way() -> None:

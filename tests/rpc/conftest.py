@@ -257,7 +257,7 @@ class Box:
     def record(self) -> list[Request]:
         """Requests that are planned from now on."""
         requests, plain = list[Request](), self.planner.cut
-        self.planner.cut = lambda request: [requests.append(request), plain(request)][1]  # type: ignore[func-returns-value,return-value]
+        self.planner.cut = lambda request: requests.append(request) or plain(request)
         return requests
 
     async def soon(self, true: Callable[[], bool]) -> None:

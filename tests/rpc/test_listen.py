@@ -114,7 +114,7 @@ async def audio_of(call: Any) -> bytes:
 
 FIELDS: dict[str, dict[str, Any]] = {
     "8 kHz MP3 stream": {"audio_config": {"encoding": pb.MP3, "sample_rate_hertz": 8_000}},
-    "levelled": {"gain_db": -3.0},
+    "levelled": {"gain_db": -3.0, "priority": pb.BULK, "playout": pb.SERIAL},
     "bulk": {"priority": pb.BULK},
     "overlap": {"playout": pb.OVERLAP},
 }

@@ -235,6 +235,7 @@ REFUSED = [
     ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),
     ([configure(request_id="x" * 49)], "configure.request_id: has at most 48 characters"),
     ([configure(nfe_steps=65)], "nfe_steps: "),
+    ([configure(style="angry")], "style: voice 'ann' has no style 'angry'; it has neutral"),
     ([configure(), cancel(1)], "cancel.utterance: must be 1 to 0, not 1"),
 ]
 
@@ -268,6 +269,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
         assert times == sorted(times) and times[-1] <= end.samples / 24_000 + 1e-9
         assert [word.segment for word in words] == sorted(word.segment for word in words)
         assert words[-1].segment == end.timings.segments - 1
+    assert end.timings.nfe_steps == 2
 
 
 async def test_a_silent_session_ends_not_while_it_speaks(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,13 +359,6 @@ async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Bo
     await heard.end("Hello to all of you. It is nice of you. Thank you all for the follow. ")
     assert heard.texts[1] == ["Hello to all of you.", "It is nice of you. Thank you all for the follow."]
     assert (await box.say("666", **left)).header.voice == "ann"
-
-
-async def test_a_session_with_a_style_that_the_voice_lacks_is_not_opened(synthesizer: Stub, box: Box) -> None:
-    box.store.create(Place("ann", "happy"), speech_wav(1.2), "Hello there.")
-    call = synthesizer.Session()
-    await call.write(configure(style="angry"))
-    await refused(call.read(), "voice 'ann' has no style 'angry'; it has neutral, happy", field="style")
 
 
 async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: Box) -> None:

@@ -13,10 +13,12 @@ from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
 from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.requests import wish_of
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import NOTHING, FrontEnd
 from appliance.voices.records import Place
 from tests.harness.daemons import ROOT
+from tests.harness.engine import FakeEngine
 from tests.rpc.conftest import Box, refused, request, speech_wav
 from tests.rpc.test_session import configure, session
 from tests.rpc.test_synthesizer import Stub
@@ -41,6 +43,8 @@ async def test_the_header_says_what_is_spoken_and_what_was_changed(box: Box) -> 
         ("unsayable", "主播", ""),
     ]
     assert "open see link fifty percent" in box.engine.calls
+    [utterance] = box.scheduler.queue.utterances()[1]
+    assert [change.before for change in utterance.job.changes] == ["www.example.com", "50%", "主播"]
     reply = await box.say("GG LETS GO!!!", text_handling="VERBATIM")
     assert (reply.header.text, changes(reply.header)) == ("GG LETS GO!!!", [])
 
@@ -70,6 +74,9 @@ async def test_an_empty_text_is_an_error_all_the_same(box: Box) -> None:
 async def test_a_merged_text_is_spoken_in_words(box: Box) -> None:
     reply = await box.say("Ann sent a rose", merge_key="r", merge_count=12)
     assert reply.header.text == "Ann sent a rose, twelve times"
+    for text, merged in (("玫瑰", "玫瑰，3次"), ("花をどうぞ", "花をどうぞ, 3x")):
+        wish = wish_of(request(text), stream=False, client="", caller="", reach="")
+        assert wish.speaking_for(3).text == merged
 
 
 async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
@@ -87,14 +94,17 @@ async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
         await refused(box.say("3", language_code=code), told, field="language_code")
 
 
-async def test_a_row_decides_voice_and_style_of_what_the_request_leaves_open(box: Box) -> None:
+async def test_a_row_decides_voice_style_and_bundle_of_what_the_request_leaves_open(box: Box) -> None:
     for number, place in enumerate((Place("ann", "happy"), Place("ann", "sad"), Place("auto"))):
         box.store.create(place, speech_wav(1.2 + number), "Hello there.")
-    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}))
+    box.scheduler.engines.add("/en", own := FakeEngine())
+    beside = {"en": replace(box.speech, bundle="/en", generation=None)}
+    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}), beside=beside)
     requests = box.record()
     for voice, style in (("", ""), ("", "sad"), ("auto", "")):
         await box.say("Hello", voice=voice, style=style)
     assert [(one.voice, one.style) for one in requests] == [("ann", "happy"), ("ann", "sad"), ("auto", "")]
+    assert [engine.calls.count("open Hello") for engine in (own, box.engine)] == [2, 1]
 
 
 async def test_where_no_language_is_known_nothing_is_put_in(box: Box) -> None:

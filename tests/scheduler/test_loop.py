@@ -130,7 +130,7 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
     lanes: dict[int, list[int]] = {1: [], 4: []}
     for batch, at_steps in lanes.items():
         bench = Bench(replace(EVEN, max_batch=batch))
-        bench.engine.on_step = lambda: at_steps.append(bench.engine.lanes)  # noqa: B023
+        bench.engine.on_step = lambda at=at_steps, engine=bench.engine: at.append(engine.lanes)
         jobs = [bench.admit(name) for name in "abcd"]
         bench.serve()
         assert sum(job.timings.steps_s for job in jobs) == pytest.approx(len(at_steps) * CALL_S)

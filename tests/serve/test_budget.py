@@ -107,7 +107,8 @@ def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
     guest = token_file.add(tokens, "guest", [Role.SPEAK])
     metadata = (("authorization", f"Bearer {guest}"),)
     with box.daemon.channel() as channel, local(box) as operator:
-        operator.pause("revoked")
+        operator.pause("paused")
+        operator.moderate("moderated")
         moderation, voice = rpc.QueueStub(channel), rpc.SynthesizerStub(channel)
         writing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         session = voice.Session(iter(writing.get, None), metadata=metadata, timeout=PATIENCE_S)
@@ -121,17 +122,19 @@ def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
         ]
         for call in open_calls:
             next(call)
-        line = pb.SynthesizeRequest(text="Not to be heard.", voice="ann", channel="revoked")
-        paused = voice.StreamSynthesize(line, metadata=metadata, timeout=PATIENCE_S)
-        until(lambda: operator.utterances("revoked"))
+        for channel_name in ("paused", "moderated"):
+            line = pb.SynthesizeRequest(text="Not to be heard.", voice="ann", channel=channel_name)
+            open_calls.append(voice.StreamSynthesize(line, metadata=metadata, timeout=PATIENCE_S))
+            until(lambda name=channel_name: operator.utterances(name))
         token_file.revoke(tokens, "guest")
-        for call in (*open_calls, session, paused):
+        for call in (*open_calls, session):
             with pytest.raises(grpc.RpcError) as caught:
                 for _ in call:
                     pass
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
         writing.put(None)
-        operator.resume("revoked")
+        operator.resume("paused")
+        operator.unmoderate("moderated")
     box.say()
 
 

@@ -208,6 +208,11 @@ def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
     assert next(sizes) >= LOOKUP > next(sizes)
     (segment,) = planner.plan(make_request("a d"))
     assert segment.ids.tolist() == [1, 1] and "a d." in given
+    # A text of as many tokens as fit is not cut.
+    dense: dict[str, Any] = {"duration": "tokens", "vocabulary": vocabulary, "to_tokens": list}
+    reference = make_reference("e" * 60 + "b. ", 20_000)
+    (whole,) = make_plan("bb bb bb bb", reference, **dense)
+    assert len(make_plan("bb bb bb bb", reference, max_frames=whole.frames, **dense)) == 1
     with pytest.raises(InvalidRequest, match=r"'e f\.' has nothing that the bundle can say"):
         planner.plan(make_request("e f"))
 
@@ -476,6 +481,8 @@ def test_low_latency_starts_short():
     segments = make_plan(SENTENCES, segmentation=Segmentation.LOW_LATENCY)
     assert segments[0].text == "Welcome back,"
     assert segments[0].frames < segments[1].frames
+    slow, fast = (make_planner().budgets(make_request("", speaking_rate=rate)) for rate in (1.0, 2.0))
+    assert fast.reference == 2 * slow.reference
     # A reply that is short beside its reference comes whole: a cut would cost more than it brings.
     assert len(make_plan("Welcome back, dear friend.", segmentation=Segmentation.LOW_LATENCY)) == 1
 
