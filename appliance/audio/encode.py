@@ -44,11 +44,9 @@ class Resampler:
     """The output does not depend on how the samples are cut into chunks."""
 
     def __init__(self, rate_hz: int, to_rate_hz: int) -> None:
-        self._stream = (
-            None
-            if rate_hz == to_rate_hz
-            else soxr.ResampleStream(rate_hz, to_rate_hz, 1, dtype="float32", quality="VHQ")
-        )
+        self._stream = None
+        if rate_hz != to_rate_hz:
+            self._stream = soxr.ResampleStream(rate_hz, to_rate_hz, 1, dtype="float32", quality="VHQ")
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
         """Convert the next (samples,); with `last` all that is left."""

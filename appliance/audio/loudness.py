@@ -53,7 +53,7 @@ def loudness(samples: FloatArray, rate_hz: int) -> float:
     else:
         total = np.cumsum(np.append(0.0, _hop_powers(samples, rate_hz)))
         power = (total[HOPS:] - total[:-HOPS]) / HOPS
-    power = power[power > _power(ABSOLUTE_LUFS)]
+    power = power[power > 10 ** ((ABSOLUTE_LUFS - OFFSET_LU) / 10)]
     if not len(power):
         return -math.inf
     power = power[power > power.mean() * 10 ** (RELATIVE_LU / 10)]
@@ -88,10 +88,6 @@ def levelled(samples: FloatArray, rate_hz: int, level: ReplyLevel) -> FloatArray
 def true_peak(samples: FloatArray, rate_hz: int) -> float:
     """(samples,) → the highest magnitude of the wave through them."""
     return float(_frame_peaks(samples, rate_hz, 0.0).max(initial=0.0))
-
-
-def _power(lufs: float) -> float:
-    return 10 ** ((lufs - OFFSET_LU) / 10)
 
 
 def _hop_powers(samples: FloatArray, rate_hz: int) -> FloatArray:

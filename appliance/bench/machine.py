@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform as python_platform
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,11 +56,8 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 def processor(cpuinfo: str) -> str:
     """Model name in /proc/cpuinfo's text, or the architecture."""
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return python_platform.machine()
+    found = re.search(r"^model name\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return found[1].strip() if found else python_platform.machine()
 
 
 @dataclass

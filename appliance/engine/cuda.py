@@ -77,11 +77,8 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
     """The error of a CUDA status, by default that in a runtime's message, with a remedy."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
-        status = (
-            int(found[1])
-            if found
-            else next((number for text, number in TEXTS.items() if re.search(text, message, re.I)), 0)
-        )
+        quoted = (number for text, number in TEXTS.items() if re.search(text, message, re.I))
+        status = int(found[1]) if found else next(quoted, 0)
     kind = STATUSES.get(status, EngineFault)
     return kind(f"{message}; {REMEDIES[kind]}" if kind in REMEDIES else message)
 

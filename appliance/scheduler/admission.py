@@ -57,7 +57,7 @@ class Admission:
         """User → time from which on the user's requests count no longer."""
         self._typical = Activity()
         """Typical request of all callers together."""
-        self._told: dict[tuple[str, str], float] = {}
+        self._retries: dict[tuple[str, str], float] = {}
         """Full scope and its name → time at which the last refusal said to come again."""
 
     def enter(
@@ -196,10 +196,10 @@ class Admission:
 
     def _retry_s(self, full: tuple[str, str], first_s: float, apart_s: float, now: float) -> float:
         """Seconds until a refused job may come again; refusals in one scope are `apart_s` apart."""
-        last = self._told.get(full, -math.inf)
+        last = self._retries.get(full, -math.inf)
         again = min(max(now + first_s, last + apart_s), now + MOST_RETRY_S)
-        self._told = {place: when for place, when in self._told.items() if when > now}
-        self._told[full] = again
+        self._retries = {place: when for place, when in self._retries.items() if when > now}
+        self._retries[full] = again
         return again - now
 
     def _check_backlog(self, channel: Channel, own_s: float, now: float) -> float:

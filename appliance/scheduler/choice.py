@@ -71,9 +71,9 @@ def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
     best, last = min(dues, key=dues.__getitem__), [*dues][-1]
     due = dues[best]
     if due <= latest:
-        is_as_soon_as_can_be = due <= window.usual or due <= attempt.alone(best)
+        is_soonest = due <= window.usual or due <= attempt.alone(best)
         # A job that waits for others keeps others waiting: the cheapest way is made.
-        way = best if is_as_soon_as_can_be else _cheapest(dues, latest)
+        way = best if is_soonest else _cheapest(dues, latest)
         return job.take(way, dues[way])
     # Newcomers put a job off, but are no reason to refuse a job that may wait.
     may_wait = latest > window.usual

@@ -155,9 +155,9 @@ class Engines:
         with workload.changed:
             now = workload.clock()
             # A cached reply wakes no engine, nor does a test of a replacement.
-            is_wanted = not all(job.made for job in workload.jobs.values())
-            is_wanted = is_wanted or any(test.engine is None for test in self._tests)
-            self._idle_since = math.inf if is_wanted else min(self._idle_since, now)
+            is_needed = not all(job.made for job in workload.jobs.values())
+            is_needed = is_needed or any(test.engine is None for test in self._tests)
+            self._idle_since = math.inf if is_needed else min(self._idle_since, now)
             rests = now - self._idle_since >= engine.idle_s
             if rests is self.is_resting:
                 return

@@ -121,7 +121,7 @@ class Scheduler:
 
     def _pick(self) -> EngineCall | None:
         workload = self._workload
-        call = next_call(workload)
+        call = None if self.engines.is_resting else next_call(workload)
         if call is None:
             workload.forget_played(workload.clock())
         else:

@@ -11,13 +11,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.text.scripts import JOINERS, LETTERS, MARKS
 from appliance.text.tokens.tokenizers import says
 
-_NEAREST = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
-    "đ": "d",
-    "Đ": "D",
-    "ı": "i",
-    "þ": "th",
-    "ð": "th",
-}
+_NEAREST = dict(zip("ßæÆœŒøØłŁđĐıþð", str.split("ss ae AE oe OE o O l L d D i th th"), strict=True))
 _BY_SUBSTITUTE = {
     ", ": "，、；|()",
     ". ": "。",

@@ -8,16 +8,17 @@ import io
 import pickle
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
 from appliance.contract.mel import Kind
 
+T = TypeVar("T")
 Format = Literal["safetensors", "zip", "pickle"]
 WeightsKind = Literal["ema", "raw"]
 Others = Sequence[tuple[re.Pattern[str], str]]
@@ -221,19 +222,30 @@ def read_header(path: Path) -> Header:
     except Exception as error:  # a damaged pickle raises anything
         line = str(error).strip().split("\n", 1)[0]
         raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
-    if not isinstance(whole, dict):
-        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
-    dicts = {str(key): found for key, value in whole.items() if (found := _tensors(value))}
-    if flat := _tensors(whole):
-        dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
+    dicts, settings = parts_of(path, whole, _tensors)
     for names in dicts.values():
         check_types(path, ((name, one.dtype) for name, one in names.items()))
-    return Header(path, dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts})
+    return Header(path, dicts, settings)
 
 
-def _tensors(value: object) -> Names:
+def parts_of(
+    path: Path, whole: object, tensors: Callable[[object], T | None]
+) -> tuple[dict[str, T], dict[str, Any]]:
+    """Tensors of a checkpoint by the key of their dictionary, "" for a flat one, and its other keys.
+
+    `tensors` reads a dictionary's, if it has any. Raises CheckpointError for what is no dictionary.
+    """
+    if not isinstance(whole, Mapping):
+        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
+    dicts = {str(key): found for key, value in whole.items() if (found := tensors(value))}
+    if flat := tensors(whole):
+        dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
+    return dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts}
+
+
+def _tensors(value: object) -> Names | None:
     if not isinstance(value, dict):
-        return {}
+        return None
     return {str(name): one for name, one in value.items() if isinstance(one, Shaped)}
 
 

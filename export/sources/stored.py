@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from export.sources.header import (
     AVERAGES,
-    DICTS,
     NAMED_AVERAGES,
     RAW_DICTS,
     CheckpointError,
@@ -26,6 +26,7 @@ from export.sources.header import (
     check_types,
     choose,
     open_safetensors,
+    parts_of,
     some,
     told,
 )
@@ -126,13 +127,7 @@ def _unpickled(path: Path, *, zipped: bool) -> Stored:
     except Exception as error:  # a damaged pickle raises anything
         line = str(error).strip().split("\n", 1)[0]
         raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
-    if not isinstance(whole, Mapping):
-        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
-    dicts = {str(key): found for key, value in whole.items() if (found := _tensors(path, value)) is not None}
-    flat = _tensors(path, whole)
-    if flat is not None:
-        dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
-    return Stored(path, dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts})
+    return Stored(path, *parts_of(path, whole, partial(_tensors, path)))
 
 
 def _tensors(path: Path, value: object) -> Weights | None:

@@ -65,6 +65,7 @@ def test_it_holds_what_a_list_would(operations: list[tuple[str, Any, Any]]) -> N
 def test_what_it_takes(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) -> None:
     phrases = Phrases(limit_bytes, drawn_seeds=drawn)
     assert tuple(phrases.keys([[]], "", seeded=seeded) != [None] for seeded in (True, False)) == takes
+    assert phrases.find(phrases.keys([[]], "", seeded=False)) is None and phrases.misses == takes[1]
 
 
 def test_a_phrase_does_not_hold_the_buffer_that_it_was_made_in() -> None:

@@ -194,6 +194,19 @@ def test_int8_is_refused_by_name_where_products_are_wrong(
             load_for(bundle, EngineConfig(backend=backend, lanes=1))
 
 
+@pytest.mark.torch
+def test_the_integer_model_is_the_product_of_bytes_and_127s() -> None:
+    onnx = pytest.importorskip("onnx")
+    ones, value = np.full((ort.PRODUCT_DEPTH, 64), 127, np.int8), onnx.helper.make_tensor_value_info
+    constants = {"zero_a": np.uint8(0), "b": ones, "zero_b": np.int8(0)}
+    kept = [onnx.numpy_helper.from_array(np.asarray(one), name) for name, one in constants.items()]
+    node = onnx.helper.make_node("MatMulInteger", ["a", "b", "zero_a", "zero_b"], ["y"])
+    ends = [value("a", onnx.TensorProto.UINT8, None)], [value("y", onnx.TensorProto.INT32, None)]
+    graph = onnx.helper.make_graph([node], "products", *ends, kept)
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    assert onnx.load(ort.INTEGER_MODEL) == model
+
+
 @pytest.mark.once
 def test_exact_products_are_asked_for_only_where_the_plain_ones_are_wrong(
     saturates: Any, monkeypatch: pytest.MonkeyPatch

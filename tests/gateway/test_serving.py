@@ -247,7 +247,6 @@ def test_one_request_more_than_allowed_is_told_when_to_come_back_and_so_is_one_a
     gateway: Gateway,
 ) -> None:
     limits = {"max_requests": 1, "max_connections": 4, "drain_s": 1}
-    line = {**LINE, "channel": "full"}
     with (
         gateway_of(gateway.daemon, **limits) as other,
         Client(gateway.daemon.address) as client,
@@ -258,16 +257,16 @@ def test_one_request_more_than_allowed_is_told_when_to_come_back_and_so_is_one_a
             sent = [silent.enter_context(other.connected(begun)) for begun in (HALF, *[b""] * 7)]
             assert other.ask("/v1/models").status == 200
             assert {read(connection) for connection in sent[:5]} == {b""}
-        for is_last in (False, True):
-            client.pause("full")
-            asked = pool.submit(other.ask, "/v1/audio/speech", line)
-            until(lambda: client.utterances("full"))
+        for channel, is_last in (("full", False), ("last", True)):
+            client.pause(channel)
+            asked = pool.submit(other.ask, "/v1/audio/speech", {**LINE, "channel": channel})
+            until(lambda name=channel: client.utterances(name))
             answer = other.ask("/v1/models")
             assert (answer.status, answer.headers["retry-after"]) == (429, "1")
             assert other.ask("/livez").status == 200
             if is_last:
                 assert other.stop() == 0
-            client.resume("full")
+            client.resume(channel)
             answer = asked.result()
             assert (answer.status, answer.headers["retry-after"]) == ((503, "2") if is_last else (200, None))
 

@@ -254,6 +254,53 @@ def flood(bot: Bot, stop: Stop, what: Flood) -> None:
     asyncio.run(ask_all())
 
 
+@dataclass(frozen=True)
+class Doorstep:
+    """Connections to the gateway that read nothing; each is made again when it is closed."""
+
+    connections: int
+    begun: str = ""
+    drip: bytes = b""
+    """Sent four times a second."""
+
+
+HEAD = "POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n"
+BODY = '{"input": "%s", "voice": "ann", "response_format": "wav"}'
+DOORSTEPS: Mapping[str, Doorstep] = {
+    "silent": Doorstep(540),
+    "slow heads": Doorstep(540, HEAD, b"a: b\r\n"),
+    "slow bodies": Doorstep(140, HEAD + "content-length: 900000\r\n\r\n", b" "),
+    "unread replies": Doorstep(140, HEAD + f"content-length: 4000\r\n\r\n{BODY % STORY[:3_000]:4000}"),
+    "sockets": Doorstep(
+        140,
+        "GET /v1/text-to-speech/ann/stream-input HTTP/1.1\r\nhost: localhost\r\nxi-api-key: {}\r\n"
+        "upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
+        "sec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n",
+    ),
+}
+
+
+def stand(bot: Bot, stop: Stop, what: Doorstep) -> None:
+    host, _, port = bot.address.rpartition(":")
+    begun = what.begun.replace("{}", bot.token).encode()
+
+    async def connect() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                source = ("127.0.0.2", 0)
+                _, writer = await asyncio.open_connection(host, int(port), limit=1, local_addr=source)
+                writer.write(begun)
+                while not writer.is_closing():
+                    await asyncio.sleep(0.25)
+                    writer.write(what.drip)
+            await asyncio.sleep(0.1)
+
+    async def connect_all() -> None:
+        await asyncio.gather(*(connect() for _ in range(what.connections)))
+
+    asyncio.run(connect_all())
+
+
 def large(bot: Bot, stop: Stop) -> None:
     """A spelling of 15 MiB, millions of fields, as many words of a dictionary, a long text."""
     spelling = speech(pronunciations={"x": "y" * (15 << 20)}).SerializeToString()
@@ -416,7 +463,8 @@ def attack_until_told(attack: str, address: str, token: str) -> None:
     """Attack until the input ends: the process that `attacking` starts."""
     os.nice(19)
     bot, stop = Bot(address, token), threading.Event()
-    run = partial(flood, what=FLOODS[attack]) if attack in FLOODS else globals()[attack]
+    run = partial(flood, what=FLOODS[attack]) if attack in FLOODS else globals().get(attack)
+    run = run or partial(stand, what=DOORSTEPS[attack])
     threading.Thread(target=run, args=(bot, stop), daemon=True).start()
     print("begun", flush=True)
     sys.stdin.read()

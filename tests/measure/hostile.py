@@ -5,18 +5,24 @@ python -m tests.measure.hostile [KIND...]
 
 from __future__ import annotations
 
+import http.client
+import json
+import math
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
 from appliance.client import CallFailed, Client, Credentials, Piece
+from tests.gateway.conftest import Gateway, gateway_of
 from tests.harness.daemons import DEMO, SPEECH, resident, running
-from tests.harness.hostile import FLOODS, VOICES, attacking
+from tests.harness.hostile import DOORSTEPS, FLOODS, VOICES, attacking
+from tests.harness.patience import PATIENCE_S
 
 IDLE, HEARD_S, SETTLED_S = 9, 5.0, 2.5
 """Lines on the idle daemon; seconds of lines during a flood; seconds of silence before both."""
@@ -34,6 +40,20 @@ def first_s(client: Client) -> float:
     return first
 
 
+def first_http_s(gateway: Gateway, token: str) -> float:
+    """Seconds to the first sound of a line at the gateway; infinite if it is refused."""
+    begun, connection = time.monotonic(), http.client.HTTPConnection(gateway.address, timeout=PATIENCE_S)
+    try:
+        line = {"input": "Hello there, my friend.", "voice": "ann", "response_format": "pcm"}
+        connection.request("POST", "/v1/audio/speech", json.dumps(line), {"xi-api-key": token})
+        answer = connection.getresponse()
+        return time.monotonic() - begun if answer.status == 200 and answer.read(1) else math.inf
+    except OSError:
+        return math.inf
+    finally:
+        connection.close()
+
+
 def main(kinds: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         tokens = Path(name) / "tokens.json"
@@ -46,18 +66,24 @@ def main(kinds: Sequence[str]) -> None:
                 for voice in ("ann", *(f"v{number}" for number in range(VOICES))):
                     client.add_voice(voice, audio + voice.encode(), text)
                 client.moderate("moderated")
-            print("| beside | P50 idle | P50, P95 beside, times | refused | daemon |\n|---|---|---|---|---|")
-            with Client(daemon.address, Credentials(token=friend), retries=0) as client:
-                for kind in kinds or FLOODS:
+            print("| beside | P50 idle | P50, P95 beside, times | refused | door |\n|---|---|---|---|---|")
+            with (
+                Client(daemon.address, Credentials(token=friend), retries=0) as client,
+                gateway_of(daemon) as gateway,
+            ):
+                for kind in kinds or (*FLOODS, *DOORSTEPS):
+                    is_http = kind in DOORSTEPS
+                    door = gateway if is_http else daemon
+                    first = partial(first_http_s, gateway, friend) if is_http else partial(first_s, client)
                     time.sleep(SETTLED_S)
-                    idle_s = statistics.median([first_s(client) for _ in range(IDLE)])
-                    before = resident(daemon.process.pid)
-                    with attacking(kind, daemon.address, bot):
+                    idle_s = statistics.median([first() for _ in range(IDLE)])
+                    before = resident(door.process.pid)
+                    with attacking(kind, door.address, bot):
                         time.sleep(SETTLED_S)
-                        end, beside = time.monotonic() + HEARD_S, [first_s(client)]
+                        end, beside = time.monotonic() + HEARD_S, [first()]
                         while time.monotonic() < end:
-                            beside.append(first_s(client))
-                        grown = resident(daemon.process.pid) - before
+                            beside.append(first())
+                        grown = resident(door.process.pid) - before
                     p50, p95 = (sorted(beside)[int(len(beside) * part)] / idle_s for part in (0.5, 0.95))
                     refused = f"{beside.count(float('inf'))} of {len(beside)}"
                     print(

@@ -21,6 +21,7 @@ from appliance.rpc import turns
 from appliance.rpc.callers import PlacedCall
 from appliance.rpc.session import MAX_WAITING
 from appliance.text.pieces.arriving import TextSplitter
+from appliance.text.pieces.split import Budgets
 from appliance.text.polyglot import LanguageTable
 from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
@@ -142,6 +143,7 @@ async def test_clauses_are_spoken_while_the_rest_is_written(box: Box) -> None:
     assert heard.ends == {1: "END", 2: "END"}
     present, ended, _ = box.scheduler.queue.utterances()
     assert [u.job.terms.request_id for u in ended + present] == ["chat.1", "chat.1-2", "chat.2"]
+    assert {u.job.terms.channel for u in ended + present} == {"chat"}
 
 
 async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None:
@@ -346,17 +348,17 @@ async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box
 async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Box) -> None:
     box.store.create(Place("bob"), speech_wav(1.2), "Hello there.")
     box.change(table=LanguageTable({"en": LanguageRow("ann"), "ru": LanguageRow("bob")}))
-    sizes: list[str] = []
-    budgets = box.planner.budgets
-    box.planner.budgets = lambda request: sizes.append(request.voice) or budgets(request)  # type: ignore[method-assign,func-returns-value]
+    sizes = {"ann": Budgets(40, 60, 80), "bob": Budgets(10, 40, 80)}
+    box.planner.budgets = lambda request: sizes[request.voice]  # type: ignore[method-assign]
     left = {"voice": "", "channel": "chat"}
     assert (await box.say("Привет, как дела", **left)).header.voice == "bob"
-    for code in ("en", ""):
-        heard = await session(box, language_code=code, **left)
-        await heard.call.initial_metadata()
+    heard, silent = await session(box, **left), await session(box, language_code="en", **left)
+    for opened in (heard, silent):
+        await opened.call.initial_metadata()
     assert (await box.say("666", **left)).header.voice == "bob"
-    await heard.end("Hello to all of you. It is nice of you. ")
-    assert sizes == ["ann", "bob", "ann"] and (await box.say("666", **left)).header.voice == "ann"
+    await heard.end("Hello to all of you. It is nice of you. Thank you all for the follow. ")
+    assert heard.texts[1] == ["Hello to all of you.", "It is nice of you. Thank you all for the follow."]
+    assert (await box.say("666", **left)).header.voice == "ann"
 
 
 async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: Box) -> None:

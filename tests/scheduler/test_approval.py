@@ -205,8 +205,10 @@ def test_channels_are_moderated_as_configured_until_a_moderator_says_otherwise()
     queue.moderate("stage", False)
     queue.moderate("chat", True)
     assert queue.moderated == ["alerts", "chat"] and say(bench, "free").guaranteed
+    seen_by_watchers: list[list[str]] = []
+    queue.watch(lambda: seen_by_watchers.append(queue.moderated))
     bench.scheduler.config = dataclasses.replace(bench.scheduler.config, approval_channels=())
-    assert queue.moderated == ["chat"]
+    assert seen_by_watchers == [["chat"]]
     queue.moderate("chat", False)
     for number in range(1, MAX_PAUSED):  # beside "stage"
         queue.moderate(str(number), True)

@@ -408,6 +408,8 @@ def test_of_several_engines_the_one_that_passed_a_backend_over_is_told(bench: Be
     assert before != engines.backend == "ort-cpu" and engines.passed_over == other.passed_over
     assert (engines.of(""), engines.of("/de")) == (bench.engine, other)
     assert engines.current is bench.engine
+    bench.serve()
+    assert (bench.engine.calls, other.calls) == ([], ["shutdown"])
 
 
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
@@ -443,7 +445,7 @@ def test_a_reply_that_is_made_and_waits_keeps_no_old_engine(bench: Bench) -> Non
     bench.scheduler.engines.replace(FakeEngine(), lambda: None)
     bench.scheduler.run_once()
     assert bench.engine.calls[-1] == "shutdown" and job.made and not job.ended
-    assert job.engine is not bench.engine
+    assert job.engine is bench.scheduler.engines.current
     bench.scheduler.queue.resume("")
     assert bench.ends() == {"a": SPOKEN}
 

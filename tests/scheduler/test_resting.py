@@ -95,16 +95,18 @@ def test_a_test_wakes_it_and_it_rests_again(bench: Bench, engine: Restful) -> No
     bench.work()
     assert took == [pytest.approx(CALL_S)] and not engine.rests
     bench.now += IDLE_S + 1.0
-    assert not bench.scheduler.run_once() and not bench.scheduler.run_once()
-    bench.now += IDLE_S + 1.0
     assert not bench.scheduler.run_once() and engine.rests
 
 
-def test_a_test_of_its_replacement_does_not_wake_it(bench: Bench, engine: Restful) -> None:
+def test_neither_a_test_nor_a_request_of_its_replacement_wakes_it(bench: Bench, engine: Restful) -> None:
     took: list[float | Exception] = []
-    bench.scheduler.engines.test(took.append, FakeEngine())
+    bench.scheduler.engines.test(took.append, other := FakeEngine())
     bench.work()
     assert took == [0.0] and engine.rests
+    bench.scheduler.engines.replace(other, lambda: None)
+    bench.admit("after")
+    bench.work()
+    assert "after" in bench.ends() and engine.rests
 
 
 def test_an_engine_is_not_freed_while_somebody_waits(bench: Bench, engine: Restful) -> None:

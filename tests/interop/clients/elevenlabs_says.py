@@ -58,7 +58,7 @@ def blocking(client: ElevenLabs) -> dict:
     found["models"] = [[model.model_id, model.can_do_text_to_speech] for model in client.models.list()]
     found["errors"] = []
     fast = VoiceSettings(speed=9)
-    for change in ({"voice_id": "bob"}, {"voice_settings": fast}, {"output_format": "alaw_8000"}):
+    for change in ({"voice_id": "bob"}, {"voice_settings": fast}, {"output_format": "pcm_11025"}):
         try:
             b"".join(speech.convert(**{**LINE, **change}))
         except ApiError as error:
