@@ -305,11 +305,8 @@ class Synthesizer:
         shapes = [(n, d.mels), (segment.nfe, n, d.mels)][: 1 + (self.manifest.sampler.update == "renoise")]
         noise = shapes[0] if segment.noise is None else segment.noise.shape
         require(noise in shapes, f"noise must be {', or '.join(map(str, shapes))}, not {noise}")
-        known, sampling, most = (
-            segment.reference_log_mel.shape,
-            segment.sampling,
-            self._flow.longest_reference,
-        )
+        known, most = segment.reference_log_mel.shape, self._flow.longest_reference
+        sampling = segment.sampling
         is_reference = known[1:] == (d.mels,) and 1 <= known[0] < n
         require(is_reference, f"the reference must be (1 to {n - 1}, {d.mels}), not {known}")
         limit = f"with {sampling} sampling a reference has 1 to {most} frames, not {known[0]}"
@@ -345,7 +342,7 @@ class Synthesizer:
         )
 
 
-def require(holds: bool, message: str) -> None:
+def require(holds: object, message: str) -> None:
     """Raise ValueError with the message unless it holds."""
     if not holds:
         raise ValueError(message)
