@@ -99,9 +99,7 @@ class SynthesisCall(OpenCall):
         self.way, speech = ready.ways[0], ready.speech
         if ready.is_empty:
             return 0
-        best = self.request
-        job.voice, job.text, job.written, job.kept = best.voice, best.text, best.written, ready.kept
-        job.changes = best.changes
+        job.request, job.kept = self.request, ready.kept
         planned = [way.segments for way in ready.ways]
         return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 

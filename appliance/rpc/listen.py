@@ -125,8 +125,8 @@ class Broadcast:
         if not self.caption:
             planned = words.planned(self.job.segments)
             self.caption = word_messages(planned)
-            changes = [(change.before, change.after) for change in self.job.changes]
-            places = written_spans(self.job.written, planned, changes)
+            changes = [(change.before, change.after) for change in self.job.request.changes]
+            places = written_spans(self.job.request.written, planned, changes)
             for word, place in zip(self.caption, places, strict=True):
                 word.written_begin, word.written_end = place
         encoded = list(self.reply.messages(finished))

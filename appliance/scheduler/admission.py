@@ -68,7 +68,7 @@ class Admission:
         if job.ended:
             raise Cancelled("the caller went away")
         workload.check_running(job.terms.key)
-        needs_approval = workload.needs_approval(job.terms, job.written)
+        needs_approval = workload.needs_approval(job.terms, job.request.written)
         is_current = generation in (None, workload.generation)
         if merging is not workload.mergeable(job.terms) or not is_current:
             return None

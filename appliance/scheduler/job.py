@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import ClassVar, NamedTuple, Protocol
 
 from appliance.errors import ApplianceError
-from appliance.request import Change, Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Cost, Priority, Request, Segment, Segmentation, SegmentAudio, Terms, Timings
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
@@ -50,6 +50,7 @@ class Way:
         return sum(cost.whole_s for cost in self.costs)
 
 
+UNREAD = Request(text="", voice="", nfe=1, seed=0, guidance=0.0, segmentation=Segmentation.UPSTREAM)
 UNPLANNED: tuple[object, tuple[Demand, ...]] = None, ()
 
 
@@ -66,11 +67,7 @@ class Job:
     buffer_s: float = math.inf
     """Audio that may wait for the reader."""
 
-    voice: str = ""
-    text: str = ""
-    """Text as spoken."""
-    written: str = ""
-    changes: tuple[Change, ...] = ()
+    request: Request = UNREAD
     merged: int = 1
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""

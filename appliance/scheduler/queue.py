@@ -109,7 +109,7 @@ class Queue:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
             for job in jobs:
-                self._workload.decided.append((job.terms.key, Decision(digest_of(job.written))))
+                self._workload.decided.append((job.terms.key, Decision(digest_of(job.request.written))))
                 self._admission.approve(job)
             return [self.position_of(job)[0] for job in jobs]
 

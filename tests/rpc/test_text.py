@@ -44,7 +44,7 @@ async def test_the_header_says_what_is_spoken_and_what_was_changed(box: Box) -> 
     ]
     assert "open see link fifty percent" in box.engine.calls
     [utterance] = box.scheduler.queue.utterances()[1]
-    assert [change.before for change in utterance.job.changes] == ["www.example.com", "50%", "主播"]
+    assert [change.before for change in utterance.job.request.changes] == ["www.example.com", "50%", "主播"]
     reply = await box.say("GG LETS GO!!!", text_handling="VERBATIM")
     assert (reply.header.text, changes(reply.header)) == ("GG LETS GO!!!", [])
 

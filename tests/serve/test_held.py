@@ -209,7 +209,7 @@ def test_an_approval_is_of_one_text_under_one_id(tmp_path: Path) -> None:
     for text, is_held in (("", False), ("Something else.", True)):
         second = Life(tmp_path)
         job = second.bench.job(LINE, channel=CHANNEL, playout=SERIAL)
-        job.written = text
+        job.request = replace(job.request, written=text)
         second.bench.scheduler.admit(job, [pieces(LINE, 1)])
         assert job.channel.unapproved is is_held and list(second.queue.paused) == [CHANNEL]
 
