@@ -120,7 +120,7 @@ AS_MADE = ReplyLevel()
 
 @dataclass(frozen=True)
 class Request:
-    """Inputs of a plan: all that determines the samples, and what is told of the text."""
+    """Inputs of a plan: all that determines the samples, and the changes that the header reports."""
 
     text: str
     voice: str

@@ -53,13 +53,13 @@ class Phrases:
         gauge("f5_phrases_bytes", "Samples that it holds.", lambda: self.size_bytes)
 
     def keys(self, ways: Sequence[Sequence[Segment]], made_by: str, *, seeded: bool) -> Sequence[Key | None]:
-        """Key of each way to make a reply; None if the reply is not to be kept."""
+        """Key of each way to make a reply; None for all if the cache does not keep the reply."""
         if self._limit_bytes > 0 and (seeded or self._drawn_seeds):
             return [key_of(segments, made_by, seeded=seeded) for segments in ways]
         return [None] * len(ways)
 
     def find(self, keys: Sequence[Key | None]) -> tuple[int, Phrase] | None:
-        """(index, phrase) of the first key that is kept. Counts one hit or miss, unless a key is None."""
+        """Return (index, phrase) of the first key in the cache. Counts a hit or a miss, if there are keys."""
         with self._lock:
             for index, key in enumerate(keys):
                 if key is not None and (phrase := self._kept.get(key)) is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from functools import partial
 
 from anyio import move_on_after
@@ -14,7 +12,7 @@ from appliance.access.token_file import FORM, Role, Tokens
 from appliance.client.connection import CALLER, TOKEN
 from appliance.errors import AccessDenied, Unauthenticated
 from appliance.gateway.places import Connection, Place, Places
-from appliance.gateway.refusals import UNREACHABLE_RETRY_S, Refusal
+from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")
 OPEN = (*PROBES, "/", "/overlay", "/openapi.json")
@@ -38,7 +36,6 @@ KEY_FOLLOWS = "appliance.key_follows"
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
-STOPPING = Refusal(503, "the gateway is restarted", code="draining", retry_s=UNREACHABLE_RETRY_S)
 MAX_UPLOADS = 4
 """Uploads at a time, of which each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
@@ -99,7 +96,7 @@ class AccessMiddleware:
                 place.is_idle = lambda: KEY_FOLLOWS in scope
             with connection.holding(place, places) as has_place:
                 if has_place:
-                    await self._serve(scope, receive, send)
+                    await self._app(scope, receive, send)
                     return
             kind = "uploads" if is_upload else "requests (gateway.max_requests)"
             message = f"{places.most} {kind} are under way, or as many as one caller may have"
@@ -107,16 +104,6 @@ class AccessMiddleware:
         if scope["type"] == "http":
             await _discard_body(receive)
         await refused.response(scope)(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, and tell a client whose request uvicorn cancels after the drain to come again."""
-        try:
-            await self._app(scope, receive, send)
-        except asyncio.CancelledError:
-            if scope["type"] != "http":
-                raise
-            with suppress(RuntimeError):  # its reply has begun
-                await STOPPING.response(scope)(scope, receive, send)
 
     def _call_for(self, scope: Scope, token: str) -> None:
         """Name the caller in this context: `token NAME`, or `http ADDRESS` without a valid token."""
@@ -143,8 +130,8 @@ class AccessMiddleware:
             return Refusal(401, str(error) if token else TOKEN_NEEDED, code="unauthenticated")
         except AccessDenied as error:
             return Refusal(403, str(error), code="access_denied")
-        self._call_for(scope, token)
-        scope.pop(KEY_FOLLOWS, None)
+        if scope.pop(KEY_FOLLOWS, None):
+            self._call_for(scope, token)
         return None
 
 

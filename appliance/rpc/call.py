@@ -1,4 +1,4 @@
-"""One request of any service: its wish is made ready and admitted, its results become messages."""
+"""A request of any service, from its wish to the messages of its reply."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class SynthesisCall(OpenCall):
 
     def _try_to_admit(self) -> Work[int | None]:
         """Index of the way that the scheduler chose; None: try again."""
-        # A text beyond the limit is refused unread.
-        yield min(self.asked.size, self.current.speech.synthesis.max_text_characters)
+        # A longer text is refused unread.
+        yield self.asked.size(self.current.speech.synthesis.max_text_characters)
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
         job.merged = self.asked.merged(earlier.merged if earlier else 0)

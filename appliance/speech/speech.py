@@ -157,7 +157,7 @@ class Speech:
     def ready(self, wish: Wish, count: int = 1) -> Work[Ready]:
         """Choose voice and bundle, read the text of a wish that speaks for `count` requests, and plan it.
 
-        Its first slice has `wish.size`. Raises InvalidRequest, VoiceNotFound, StorageError.
+        Its first slice has the size `wish.size`. Raises InvalidRequest, VoiceNotFound, StorageError.
         """
         wish, speech = self._chosen(wish, LanguageTable.of)
         ready: Ready = yield from speech._planned(wish.speaking_for(count))

@@ -68,11 +68,10 @@ class Wish(Choices):
         left = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
         return replace(self, **{name: getattr(usual, name) for name in left})
 
-    @property
-    def size(self) -> int:
-        """Characters that reading the wish amounts to; never 0."""
+    def size(self, most: int) -> int:
+        """Characters that reading the wish amounts to, of which `most` are read; never 0."""
         size = 1 + len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
-        return size + LOOKUP * (self.voice.lower() == AUTO)
+        return min(size, most) + LOOKUP * (self.voice.lower() == AUTO)
 
     @property
     def is_by_language(self) -> bool:

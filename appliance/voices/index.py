@@ -75,9 +75,8 @@ class VoiceIndex:
         self._rule = rule
         self._max_reference_bytes = config.max_reference_bytes
         self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
-        self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style]] = {}
-        self._seen: dict[Place, float] = {}
-        """Time at which the record was last compared with the disk."""
+        self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style, float]] = {}
+        """Version of the file, record, and time at which they were last compared with the disk."""
         for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
@@ -86,28 +85,34 @@ class VoiceIndex:
 
     def get(self, place: Place) -> Voice | Style:
         """A style, or a voice without its styles. Raises VoiceNotFound, VoiceDamaged, StorageError."""
-        if not place.is_named:
+        if (recorded := self.find(place)) is None:
             raise self.missing(place)
+        return recorded
+
+    def find(self, place: Place) -> Voice | Style | None:
+        """As `get`; None for what is not stored, whose error would list the store's folder."""
+        if not place.is_named:
+            return None
         with storage_errors(str(place)):
             try:
                 now, known = time.monotonic(), self._records.get(place)
                 version = version_of(self.folder / place.record)
-                if known is None or version is None or known[0] != version:
-                    known = self._records[place] = (version, read_record(self.folder, place))
-                self._seen[place] = now
+                is_current = known is not None and version is not None and known[0] == version
+                recorded = known[1] if known and is_current else read_record(self.folder, place)
+                self._records[place] = version, recorded, now
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(self.folder / place.folder):
-                    raise self.missing(place) from None
+                    return None
                 raise VoiceDamaged(f"{place}: {place.record.name} is missing; {REMEDY}") from None
-        return known[1]
+        return recorded
 
-    def recent(self, place: Place) -> Voice | Style:
-        """As `get`, but from memory if the record was compared with the disk within RECENT_S."""
-        return self._remembered(place) or self.get(place)
+    def recent(self, place: Place) -> Voice | Style | None:
+        """As `find`, but from memory if the record was compared with the disk within RECENT_S."""
+        return self._remembered(place) or self.find(place)
 
     def _remembered(self, place: Place) -> Voice | Style | None:
         known = self._records.get(place)
-        return known[1] if known and time.monotonic() < self._seen.get(place, -RECENT_S) + RECENT_S else None
+        return known[1] if known and time.monotonic() < known[2] + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
         """A voice without its styles. Raises as `get` does."""
@@ -130,18 +135,17 @@ class VoiceIndex:
 
     def is_usable(self, name: str) -> bool:
         try:
-            return bool(self.voice(name))
-        except (VoiceNotFound, StorageError):
+            return self.find(Place(name)) is not None
+        except StorageError:
             return False
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
         """Empty if the voice cannot be used."""
         try:
             voice = self.recent(Place(name))
-            assert isinstance(voice, Voice)
-            return voice.pronunciations
-        except (VoiceNotFound, StorageError):
+        except StorageError:
             return {}
+        return voice.pronunciations if isinstance(voice, Voice) else {}
 
     def page(self, page_size: int = 0, page_token: str = "") -> Page:
         """Voices after the name `page_token`; a size of 0 takes 50. Raises InvalidRequest."""
@@ -205,8 +209,9 @@ class VoiceIndex:
     def readable(self, *names: str) -> Iterator[tuple[Place, Voice | Style]]:
         """Readable records of all voices, or of `names`, with their styles."""
         for place in self._places(*names):
-            with contextlib.suppress(VoiceNotFound, StorageError):
-                yield place, self.get(place)
+            with contextlib.suppress(StorageError):
+                if (recorded := self.find(place)) is not None:
+                    yield place, recorded
 
     def forget(self, place: Place) -> None:
         """Drop the records of a place that was removed, and of its styles."""
@@ -221,13 +226,11 @@ class VoiceIndex:
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
-        place, recorded = Place(name), self.recent(Place(name))
-        if style:
-            place = Place(name, style)
-            try:
-                recorded = self.recent(place)
-            except VoiceNotFound as error:
-                raise InvalidRequest("style", str(error)) from None
+        place = Place(name, style or None)
+        if self.recent(Place(name)) is None:
+            raise self.missing(place)
+        if (recorded := self.recent(place)) is None:
+            raise InvalidRequest("style", str(self.missing(place)))
         if (features := self.prepared.get(recorded.sha256)) is None:
             features = self.features(read_audio(self.folder, place, recorded))
             self.prepared.put(recorded.sha256, features)
