@@ -149,6 +149,7 @@ def test_what_nobody_foresaw_is_broken_and_no_warning(
     monkeypatch.setattr(health_run, "run_health", fail)
     monkeypatch.setattr(sys, "argv", ["health"])
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr("signal.signal", lambda *arguments: None)
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert ended.value.code == 2

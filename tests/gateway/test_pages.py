@@ -57,6 +57,8 @@ TAP = """(() => {
     (given[id] ??= {})[offset] = { samples: [...samples], when, rate };
   });
 })()"""
+STANDS = "[window.at, window.at = player.sounding()[0]?.at].every((at, _, [before]) => at && at === before)"
+"""True if what sounds is where it was at the last look."""
 STOPPED = "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
 
 
@@ -339,9 +341,9 @@ def test_the_overlay_plays_each_sample_through_reconnect_and_skip(gateway: Gatew
         page.until("player.sounding().length")
         assert page.run("player.sounding()[0].id") in left
         client.pause("stage")
-        page.until("player.context.state === 'suspended'")
+        page.until(STANDS)
         client.resume("stage")
-        page.until("player.context.state === 'running'")
+        page.until(f"!({STANDS})")
         client.cancel_of(channel="stage")
         page.until("player.sounding().length === 0 && !document.querySelector('.said')")
     page.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
-from appliance.box.checks.power import less_power
+from appliance.box.checks.power import stronger
 from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
@@ -66,12 +66,6 @@ COUNTS = ("cores", "tpc")
 ALLOWED = "at the most that module and power mode allow"
 
 
-def bear_it(lower: str) -> str:
-    """Remedy for power losses. `lower`: the next lower power mode, "" if unknown."""
-    again = "use a stronger supply or better cooling, then sudo f5-clock-lock lock --try-again"
-    return f"{again}; or {less_power(lower)}"
-
-
 @check("platform", Harm.SILENCE, 2, lambda now: (now.platform,))
 def check_platform(platform: Platform) -> Finding:
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
@@ -113,7 +107,7 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: 
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
     if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", bear_it(lower))
+        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", stronger(lower, limit))
     if reading.seen.modes.current.unset:
         return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
@@ -181,7 +175,7 @@ def check_clocks(
     if reading.domains["emc"].cause is Cause.NO_DEBUGFS:
         return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
     if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, f"not pinned: {published.why}", bear_it(lower))
+        return finding(Level.WARN, published.why, stronger(lower, reading.target_name))
     if published.state == "unknown" and published.reason is Reason.UNREADABLE:
         return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
     if published.state == "unknown" and faults:

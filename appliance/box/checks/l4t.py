@@ -10,8 +10,7 @@ from appliance.box import paths, versions
 from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.snapshot import Harm, check
 from appliance.box.clocks.reason import Reason
-from appliance.box.dpkg import CORE, NAME, Package
-from appliance.box.quiet import PACKAGES
+from appliance.box.dpkg import CORE, NAME, NVIDIAS, Package
 from appliance.box.system import Box
 from appliance.box.versions import Version, differ, dotted
 
@@ -64,7 +63,7 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}
     if not faults:
         return passed("l4t", f"{len(bsp)} packages of {dotted(release)}", LIMIT, figures)
-    level = Level.FAIL if any(map(PACKAGES.match, (*halves, *owed))) else Level.WARN
+    level = Level.FAIL if any(map(NVIDIAS.match, (*halves, *owed))) else Level.WARN
     value = "; ".join(what + ", ".join(n[:NAMED] + ["…"] * (len(n) > NAMED)) for _, what, n, _ in faults)
     return Finding("l4t", level, value, LIMIT, faults[0][3], figures, faults[0][0])
 

@@ -85,9 +85,18 @@ def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     return Finding("power", level, value, limit, remedy, {"total_mw": total_mw, "rails_mw": dict(rails_mw)})
 
 
+def stronger(lower: str, given_up: str = "") -> str:
+    """Remedy of power losses; `lower` as for less_power, `given_up`: a mode that is to be named, or ""."""
+    again = f", then name the mode: {name_mode(given_up)}" if given_up else ""
+    return f"use a stronger power supply or better cooling{again}; or {less_power(lower)}"
+
+
 def less_power(mode: str) -> str:
     """Remedy; `mode`: the next lower power mode, "" if unknown."""
-    if not mode:
-        return "run the module at less power: sudo nvpmodel -p --verbose lists its modes"
+    named = name_mode(mode) if mode else "sudo nvpmodel -p --verbose lists its modes"
+    return f"run the module at less power: {named}"
+
+
+def name_mode(mode: str) -> str:
     line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}"
-    return f"run the module at less power: {line}, then sudo f5-clock-lock lock"
+    return f"{line}, then sudo f5-clock-lock lock"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.box import quiet
+from appliance.box import dpkg, quiet
 from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.snapshot import Harm, check
 from appliance.box.root import Root
@@ -44,10 +44,10 @@ def check_journal(root: Root) -> Finding:
 def check_packages(root: Root) -> Finding:
     """An unattended upgrade of TensorRT invalidates every engine; an upgrade of L4T may not boot."""
     limit = "NVIDIA's packages are held"
-    loose, half = quiet.loose_packages(root)
+    loose, half = dpkg.loose(root)
     if half:
         value = f"not held, since dpkg has not finished: {', '.join(half)}"
-        return Finding("packages", Level.WARN, value, limit, quiet.FINISH_FIRST, {"loose": len(half)})
+        return Finding("packages", Level.WARN, value, limit, dpkg.FINISH_FIRST, {"loose": len(half)})
     if not loose:
         return passed("packages", "held", limit, {"loose": 0})
     shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
