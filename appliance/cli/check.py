@@ -43,10 +43,6 @@ SEED = 1
 EXACT_BACKEND: Final = "ort-cpu"
 
 
-class CheckFailed(Exception):
-    """The message is one line for a person."""
-
-
 def add_check(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--json", action="store_true", help="for machines")
@@ -156,7 +152,7 @@ def _compare_power_mode(path: Path) -> None:
 def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
     try:
         return check(inspection)
-    except (CheckFailed, CallFailed, ApplianceError) as error:
+    except (CallFailed, ApplianceError) as error:
         if _is_forbidden(error):
             return Finding(name, Level.SKIP, NEEDS_ROOT)
         why = error.explained if isinstance(error, CallFailed) else str(error)
@@ -203,7 +199,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
     for name, file in manifest.files.items():
         path = read.folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
-            raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
+            raise BundleError(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
     if manifest.text.durations:
@@ -253,7 +249,7 @@ def _daemon(inspection: Inspection) -> Finding:
         value += f", starting for {told.for_s:.0f} s: {told.step}"
         return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
     if inspection.serving != "SERVING":
-        raise CheckFailed(value)
+        return Finding("daemon", Level.FAIL, value, LIMITS["daemon"], REMEDIES["daemon"])
     if inspection.is_jetson and told.on_cpu:
         value += f" on {told.on_cpu}"
         return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)

@@ -157,14 +157,10 @@ class _WithMetadata:
         self._token = token
         self.close = connection.close
 
-    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self.inner.unary_unary(*arguments, **options))
-
-    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self.inner.unary_stream(*arguments, **options))
-
-    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self.inner.stream_stream(*arguments, **options))
+    def __getattr__(self, kind: str) -> Callable[..., Any]:
+        """Method that makes a call's method of this kind: `unary_unary`, `unary_stream`, `stream_stream`."""
+        make = getattr(self.inner, kind)
+        return lambda *arguments, **options: self._with_metadata(make(*arguments, **options))
 
     def _with_metadata(self, method: Any) -> Any:
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
