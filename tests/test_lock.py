@@ -35,6 +35,7 @@ from tests.harness.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
+OWN = "daemon_address("
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
 
 
@@ -175,13 +176,9 @@ def test_programs_of_the_box_need_no_token(
     assert main(["say", "Hi.", "--voice", "ann", "--nfe", "1", "-o", str(out)]) == 0 and out.stat().st_size
     assert main(["voices", "list"]) == 0 and "ann" in capsys.readouterr().out
     assert Restart(load(config), Tools())._speak(BUNDLE) == ""
-    # They all ask this one function.
-    files = [path for folder in ("appliance", "scripts") for path in (ROOT / folder).rglob("*")]
-    texts = {
-        path.name: path.read_text("utf-8") for path in files if path.suffix in ("", ".py") and path.is_file()
-    }
-    listens = {name for name, text in texts.items() if re.search(r"(server|config)\.listen\b", text)}
-    assert listens == {"reach.py"}
+    modules = [path for path in (ROOT / "appliance").glob("*/*.py") if path.parent.name != "client"]
+    callers = {path.name for path in modules if " Client(" in (text := path.read_text()) and OWN not in text}
+    assert callers == {"listening.py", "enrolling.py"}, "these call as bots do, and other boxes"
 
 
 def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
