@@ -43,7 +43,7 @@ from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import mark_headers, while_connected
 
 FOLDER = Path(__file__).with_name("pages")
-ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}
+ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js", ".png")}
 POLICY = (
     "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"

@@ -47,8 +47,8 @@ class Application:
         except (ValueError, RecursionError):
             why = f"{self.python} is not there" if ran.missing else ran.summary
         remedy = (
-            "go back to the package before with `sudo f5-upgrade --back`, or install this one again: "
-            "sudo apt install --reinstall ./FILE.deb; `appliance check` shows more"
+            "go back to the package before: sudo f5-upgrade --back. Or install this one again: sudo apt "
+            "install --reinstall ./FILE.deb. Details: appliance check"
         )
         return [Finding("application", Level.FAIL, f"it cannot be run: {why}", "", remedy)]
 

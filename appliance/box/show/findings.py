@@ -20,7 +20,7 @@ def wants_colour(is_terminal: bool, environment: Mapping[str, str]) -> bool:
 def table(findings: Sequence[Finding], *, colour: bool = False, verbose: bool = False) -> str:
     """A line a finding, one for each reason of skipped ones, and the totals that are not 0.
 
-    Unless `verbose`, lines are cut at WIDTH, and a remedy is its first sentence, which has the command.
+    Unless `verbose`, of value and remedy the first sentences alone, cut at WIDTH: the fault, and a command.
     """
     checked = [finding for finding in findings if finding.level is not Level.SKIP]
     width = max((len(finding.check) for finding in checked), default=0)
@@ -41,9 +41,10 @@ def table(findings: Sequence[Finding], *, colour: bool = False, verbose: bool = 
 
 def _lines(finding: Finding, width: int, verbose: bool) -> list[str]:
     value, remedy = plain(finding.value), plain(finding.remedy)
+    if not verbose:
+        value, remedy = (text.partition(". ")[0] for text in (value, remedy))
     limit = f"  [{finding.threshold}]" if verbose and finding.threshold and finding.level.is_wrong else ""
     first = f"{finding.level.value}  {finding.check:<{width}}  {value}{limit}"
-    remedy = remedy if verbose else remedy.partition(". ")[0]
     return [first.rstrip(), *([f"      → {remedy}"] if remedy else [])]
 
 
