@@ -227,18 +227,31 @@ def test_a_document_that_is_none(raw: object) -> None:
 def test_the_table() -> None:
     findings = [
         passed("short", "fine", "a limit that nobody needs to read"),
-        Finding("a_long_name", FAIL, "broken", "whole", "mend it"),
+        Finding(
+            "a_long_name",
+            FAIL,
+            f"broken{' into' * 30} bits",
+            "whole",
+            "mend it: sudo true. Why: it is broken",
+        ),
         skipped("x", "not a Jetson"),
         skipped("y", "not a Jetson"),
         skipped("z", "needs root"),
     ]
-    assert table(findings).splitlines() == [
+    assert table(findings, verbose=True).splitlines() == [
         "PASS  short        fine",
-        "FAIL  a_long_name  broken  [whole]",
-        "      → mend it",
+        f"FAIL  a_long_name  broken{' into' * 30} bits  [whole]",
+        "      → mend it: sudo true. Why: it is broken",
         "SKIP  x, y: not a Jetson",
         "SKIP  z: needs root",
         "1 PASS · 1 FAIL · 3 SKIP",
+    ]
+    brief = table(findings).splitlines()
+    assert brief[1] == f"FAIL  a_long_name  broken{' into' * 18} …" and len(brief[1]) <= 120
+    assert brief[2:] == [
+        "      → mend it: sudo true",
+        *("SKIP  x, y: not a Jetson", "SKIP  z: needs root"),
+        "1 PASS · 1 FAIL · 3 SKIP · all of it: f5-health --verbose",
     ]
     coloured = table(findings, colour=True)
     assert "\x1b[31;1mFAIL\x1b[0m" in coloured and "\x1b[32mPASS\x1b[0m" in coloured

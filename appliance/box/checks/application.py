@@ -17,7 +17,7 @@ from appliance.box.checks.finding import Finding, Level, from_document
 from appliance.box.system import Box
 
 USER = "f5-appliance"
-CHECKS = ("daemon", "synthesis", "config", "bundle", "voices", "engines")
+CHECKS = ("daemon", "synthesis", "listening", "config", "bundle", "voices", "engines")
 """Checks of `appliance check`: the box is silent if one fails. The most frequent fault comes first."""
 ANSWER_S = 90.0
 MEASURE_S = 300.0
@@ -49,8 +49,8 @@ class Application:
         except (ValueError, RecursionError):
             why = f"{self.python} is not there" if ran.missing else ran.summary
         remedy = (
-            "go back to the package before with `sudo f5-upgrade --back`, or install this one again: "
-            "sudo apt install --reinstall ./FILE.deb; `appliance check` shows more"
+            "go back to the package before: sudo f5-upgrade --back. Or install this one again: sudo apt "
+            "install --reinstall ./FILE.deb. Details: appliance check"
         )
         return [Finding("application", Level.FAIL, f"it cannot be run: {why}", "", remedy)]
 

@@ -13,8 +13,8 @@ from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
 MANY = 3
 """Boots that lost power in one mode, before it is worth a warning: somebody may pull the plug."""
-FORGET = f"send the maker a bundle: sudo f5-support-bundle; then sudo rm {DAMAGED_BOOTS}"
-RECORD = "see the check disk; then sudo f5-clock-lock lock writes it"
+FORGET = f"send the maker a bundle: sudo f5-support-bundle. Then: sudo rm {DAMAGED_BOOTS}"
+RECORD = "see whether the disk is full: sudo f5-health --only disk. Then: sudo f5-clock-lock lock writes it"
 HEAR = "sudo f5-health --speak --publish"
 
 
@@ -32,7 +32,7 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
         return Finding("boots", level, value, limit, remedy, figures)
 
     if isinstance(boots, Exception) or damaged:
-        return finding(Level.WARN, "the record of boots was damaged, and is begun anew", FORGET)
+        return finding(Level.WARN, "the record of boots was damaged, and a new one was begun", FORGET)
     is_recorded = bool(boots) and boots[-1].boot_id == boot_id
     known = boots if is_recorded else (*boots, Boot())
     now, past = known[-1], known[:-1]
@@ -66,9 +66,9 @@ def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
         if (then := getattr(before, key)) != (today := getattr(now, key))
     ]
     since = f"since then {', '.join(changes)}" if changes else "no version has changed since"
-    value = f"{now.backend}, and {before.backend} in an earlier boot: {since}"
+    value = f"it speaks on {now.backend}, and on {before.backend} in an earlier boot: {since}"
     remedy = (
-        f"{HEAR} says why; put back what changed (see the check versions), or for TensorRT: sudo apt install "
-        "--reinstall {python3-libnvinfer}; then sudo systemctl restart f5-appliance"
+        f"see why: {HEAR}. Put back what changed (see the check versions). For TensorRT, with the internet: "
+        "sudo apt install --reinstall {python3-libnvinfer}. Then: sudo systemctl restart f5-appliance"
     )
     return Finding("backend", Level.WARN, value, "the one of the boots before", remedy)

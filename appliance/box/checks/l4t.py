@@ -22,13 +22,13 @@ TEGRA = "-tegra-"
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
 NAMED = 12
 FINISH = (
-    "when no apt is at work, run: sudo dpkg --configure -a, and if a package is missing then: sudo apt "
-    "--fix-broken install; do not reboot before, since the boot files may be half made. Where "
+    "when no apt is at work, run: sudo dpkg --configure -a. Do not reboot before, since the boot files may "
+    "be half made. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
     "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
 )
 ONE_RELEASE = (
-    "on a carrier whose maker supplies the kernel, ask the maker first; else: sudo apt install --reinstall "
-    "--allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists what may stand for VERSION"
+    "if the carrier's maker supplies the kernel, ask the maker first. Else, with the internet: sudo apt "
+    "install --reinstall --allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists versions"
 )
 REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
 

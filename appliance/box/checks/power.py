@@ -36,7 +36,7 @@ def check_under_voltage(events: Rise | None) -> Finding:
 @check("oc2", Harm.LATER, 8, lambda now: (now.rise("oc2", AVERAGE_S), now.lower_mode))
 def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
     """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
-    remedy = f"use a stronger power supply, or {less_power(lower_mode)}"
+    remedy = f"use a stronger power supply. Or {less_power(lower_mode)}"
     return _counted("oc2", "over-current (average)", events, AVERAGES_PER_MINUTE, "a minute", remedy)
 
 
@@ -63,7 +63,7 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     many = rate > INSTANTS_PER_SECOND
     value = f"{rate:.1f} bursts a second ({events.summary})"
     figures = {"per_second": round(rate, 3), "events": events.count, "recorded": events.recorded}
-    remedy = f"use a stronger power supply; where speech is slower than it was, {less_power(lower_mode)}"
+    remedy = f"use a stronger power supply. If speech is slower than it was, {less_power(lower_mode)}"
     return Finding("oc3", Level.of(warn=many, fail=many and slower), value, limit, remedy, figures)
 
 
@@ -81,14 +81,14 @@ def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     value = f"{total_mw / 1000:.1f} W" + (f" ({parts})" if parts else "")
     level = Level.of(warn=most_w is not None and total_mw > most_w * 1000)
     limit = f"at most {most_w:g} W" if most_w else ""
-    remedy = "other programs load the module: look with `top` and tegrastats, and stop what is not needed"
+    remedy = "see what loads the module: top. Stop what is not needed"
     return Finding("power", level, value, limit, remedy, {"total_mw": total_mw, "rails_mw": dict(rails_mw)})
 
 
 def stronger(lower: str, given_up: str = "") -> str:
     """Remedy of power losses; `lower` as for less_power, `given_up`: a mode that is to be named, or ""."""
-    again = f", then name the mode: {name_mode(given_up)}" if given_up else ""
-    return f"use a stronger power supply or better cooling{again}; or {less_power(lower)}"
+    again = f". Then name the mode: {name_mode(given_up)}" if given_up else ""
+    return f"use a stronger power supply or better cooling{again}. Or {less_power(lower)}"
 
 
 def less_power(mode: str) -> str:

@@ -84,7 +84,7 @@ class Assessment:
             reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
             parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
-            reason = self.given_up
+            reason, parts = self.given_up, (*self.problems, *seen.parts)
         kept = {"repins": record.repins, "last_unpin": record.last_unpin}
         return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **kept)
 
@@ -128,8 +128,7 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
-    tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
-    cause = "who unpins" if again else "why it fails"
-    problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"
+    known = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
+    problem = f"{known}: the check waits {wait_s / 60:.0f} min. When that is mended: {LOCK_COMMAND}"
     last = (f"the last time: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)
