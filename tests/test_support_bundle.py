@@ -298,7 +298,7 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     ran = support_bundle(jetson, "--out", "/nowhere/x.tar.gz")
     assert (ran.returncode, ran.stdout) == (1, "")
     told = "/nowhere/x.tar.gz: No such file or directory; choose another place with --out"
-    assert ran.stderr == f"support-bundle: {told}\n"
+    assert ran.stderr == f"f5-support-bundle: {told}\n"
 
 
 @pytest.mark.parametrize("out", ["folder", None])

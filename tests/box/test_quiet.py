@@ -130,7 +130,7 @@ def test_a_damaged_record_is_said_and_nothing_is_changed(
     before = jetson.snapshot()
     for options in ((), ("--undo",)):
         assert run_script("quiet", quick(jetson), *options) == 1
-        assert capsys.readouterr().err == f"quiet: {QUIET} is damaged: move it away\n"
+        assert capsys.readouterr().err == f"f5-quiet: {QUIET} is damaged: move it away\n"
     assert jetson.snapshot() == before
 
 

@@ -101,7 +101,7 @@ def test_the_page_is_in_the_order_of_what_hurts() -> None:
         r"^\| (?:WARN or FAIL|FAIL or WARN|WARN|FAIL) ([a-z0-9_]+(?:, [a-z0-9_]+)*)[ ,]", PAGE, re.MULTILINE
     )
     named = [name for row in rows for name in row.split(", ")]
-    assert len(named) > 20 and named == sorted(named, key=BY_HARM.index) and BY_HARM[6] == "engines"
+    assert len(named) > 20 and named == sorted(named, key=BY_HARM.index) and BY_HARM[7] == "engines"
 
 
 def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None:
@@ -121,10 +121,10 @@ def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(jetson: Jetson
 
     assert told() == ""
     jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
-    assert told().startswith("health: WARN temperature, was PASS: ")
+    assert told().startswith("f5-health: WARN temperature, was PASS: ")
     assert told() == ""
     jetson.heal("thermal_throttle")
-    assert told().startswith("health: PASS temperature, was WARN: ")
+    assert told().startswith("f5-health: PASS temperature, was WARN: ")
 
 
 @pytest.mark.parametrize("option", ["--publish", "--set-baseline"])
@@ -137,7 +137,7 @@ def test_others_cannot_publish(option: str, jetson: Jetson, capsys: Printed) -> 
 def test_a_full_run_folder_is_told(jetson: Jetson, capsys: Printed) -> None:
     jetson.fault("disk_full", folders=("/run",))
     assert run_script("health", quick(jetson), "--only", "lfb", "--publish") == 2
-    assert capsys.readouterr().err == "health: /run/f5-appliance/health.json: No space left on device\n"
+    assert capsys.readouterr().err == "f5-health: /run/f5-appliance/health.json: No space left on device\n"
 
 
 def test_what_nobody_foresaw_is_broken_and_no_warning(
@@ -155,7 +155,7 @@ def test_what_nobody_foresaw_is_broken_and_no_warning(
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert re.fullmatch(
-        r"health: a fault in this program, at test_script.py:\d+: sudo f5-support-bundle\n", told
+        r"f5-health: a fault in this program, at test_script.py:\d+: sudo f5-support-bundle\n", told
     )
 
 

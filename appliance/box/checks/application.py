@@ -15,7 +15,7 @@ from appliance.box.checks.finding import Finding, Level, from_document
 from appliance.box.system import Box
 
 USER = "f5-appliance"
-CHECKS = ("daemon", "synthesis", "config", "bundle", "voices", "engines")
+CHECKS = ("daemon", "synthesis", "listening", "config", "bundle", "voices", "engines")
 """Checks of `appliance check`: the box is silent if one fails. The most frequent fault comes first."""
 ANSWER_S = 90.0
 MEASURE_S = 300.0
