@@ -24,7 +24,7 @@ from appliance.box import dpkg, platform
 from appliance.box.checks import readiness, runner
 from appliance.box.checks.finding import Finding, Level, document, exit_code, passed, skipped
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
-from appliance.box.show.findings import table, wants_colour
+from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
 from appliance.cli.options import add_config, print_line
 from appliance.client import CallFailed, Client
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(findings)))
     else:
-        print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
+        print(table(findings, verbose=True))
     return exit_code(findings)
 
 

@@ -107,10 +107,13 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: 
     if not reading.mode:
         return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
     if above := grouped({name: domain.why for name, domain in reading.above.items()}):
-        return finding(Level.FAIL, f"{reading.mode}; {'; '.join(above)}", again)
+        return finding(
+            Level.FAIL, f"{reading.mode} is set, and clocks are above it. {'; '.join(above)}", again
+        )
     if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
-    return finding(Level.WARN, f"{reading.mode}; {indicator}" if indicator else reading.mode, again)
+    value = f"{reading.mode} is set, not {limit}"
+    return finding(Level.WARN, f"{value}. {indicator}" if indicator else value, again)
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
@@ -139,8 +142,8 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     due = published.state == "reboot_pending"
-    known = "a reboot for it did not help" if published.reason is Reason.REBOOT_FAILED else "takes a reboot"
-    value = f"the best power mode: {known}. {published.why}" if due else "none pending"
+    known = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
+    value = f"a reboot for the power mode {known}. {published.why}" if due else "none pending"
     remedy = _reboot_remedy(published, reading)
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
