@@ -11,15 +11,14 @@ from starlette.routing import BaseRoute, Route
 from appliance.box.checks.readiness import SILENT, told
 
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-"""A daemon that listens everywhere answers to none of the former names."""
+"""Host of a daemon that listens on all addresses → host by which this machine reaches it."""
 
 
 async def _minutes(request: Request) -> Response:
     """Clocks, temperature, engine, speech and first audio of each of the last 120 minutes."""
     host, _, port = request.app.state.config.server.metrics.rpartition(":")
     state = await asyncio.to_thread(told, f"{LOOPBACK.get(host, host)}:{port}") if port else SILENT
-    content = {"state": state.state, "minutes": state.minutes}
-    return JSONResponse(content, headers={"cache-control": "no-store"})
+    return JSONResponse({"state": state.state, "minutes": state.minutes})
 
 
 ROUTES: list[BaseRoute] = [Route("/api/minutes", _minutes, methods=["GET"])]

@@ -24,7 +24,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -515,7 +514,7 @@ class Daemon:
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
             "paused_s": {name: time.time() - since for name, since in self._scheduler.queue.paused.items()},
             "held_damage": self._held.damage,
-            "minutes": [*map(asdict, self._minutes.rows)],
+            "minutes": self._minutes.rows,
         }
 
     def describe(self) -> admin_pb2.Status:
