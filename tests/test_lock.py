@@ -6,7 +6,6 @@ openssl makes the certificates, the server's with the README's own command, and 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import subprocess
 import threading
@@ -29,6 +28,7 @@ from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
 from appliance.config import ServerConfig, load
 from appliance.serve import daemon
+from tests.conftest import Checked
 from tests.harness import daemons
 from tests.harness.daemons import BUNDLE, ROOT, Running, running
 from tests.harness.patience import PATIENCE_S
@@ -80,6 +80,10 @@ class Locked:
     tokens: dict[str, str]
 
     @property
+    def config(self) -> Path:
+        return self.daemon.folder / "config.yaml"
+
+    @property
     def file(self) -> Path:
         return self.folder / "tokens.json"
 
@@ -115,14 +119,6 @@ def status(call: Callable[[], Any], named: str = "") -> str:
     except CallFailed as error:
         return f"{error.status} {named if named in str(error) else ''}".strip()
     return "OK"
-
-
-def checked(locked: Locked, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
-    """Findings of `appliance check`, by name."""
-    capsys.readouterr()
-    config = str(locked.daemon.folder / "config.yaml")
-    main(["check", "--json", "--only", "daemon,synthesis,listening", "--config", config, *options])
-    return {found["check"]: found for found in json.loads(capsys.readouterr().out)["findings"]}
 
 
 SPEAK: Callable[[Client], Any] = lambda client: client.speak("Hi.", "ann", nfe=1)  # noqa: E731
@@ -161,13 +157,13 @@ def test_every_method_says_who_may_call_it() -> None:
 
 
 def test_programs_of_the_box_need_no_token(
-    locked: Locked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    locked: Locked, checked: Checked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with locked.client() as client:
         assert client.health() == "SERVING"
-    config, out = locked.daemon.folder / "config.yaml", locked.folder / "out.wav"
-    levels = {name: found["level"] for name, found in checked(locked, capsys).items()}
-    assert levels == {"daemon": "PASS", "synthesis": "PASS", "listening": "PASS"}
+    config, out = locked.config, locked.folder / "out.wav"
+    _, found = checked(config, "--only", "daemon,synthesis,listening")
+    assert [one["level"] for one in found.values()] == ["PASS"] * 3, found
     monkeypatch.setattr(guard, "SYNTHESES", 1)
     monkeypatch.setenv("F5_SYSROOT", str(locked.folder / "box"))
     assert main(["bench", "guard", "--json", "--config", str(config)]) == 0
@@ -208,16 +204,21 @@ def test_plain_text_and_other_authorities_do_not_get_in(
     locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readme_certificate(tmp_path)
-    address = locked.daemon.address
-    for believed, explained in (
-        ([], f"{address} takes connections, but no call: "),
-        (["--authority", str(tmp_path / "tls.crt")], f"the certificate at {address} is refused: self"),
-        (["--authority", str(locked.folder / "tls.crt")], "a token is needed"),
+    (tmp_path / "token").write_text(locked.tokens["speak"] + "\n")
+    address, right, token = (
+        locked.daemon.address,
+        locked.folder / "tls.crt",
+        ("--token-file", tmp_path / "token"),
+    )
+    for options, why in (
+        ((), f"{address} takes connections, but no call: "),
+        (("--authority", tmp_path / "tls.crt"), f"the certificate at {address} is refused: self"),
+        (("--authority", right), "a token is needed"),
+        (("--authority", right, "--token-file", tmp_path / "none"), f"{tmp_path}/none: No such file"),
+        (("--authority", right, *token), ""),
     ):
-        assert main(["voices", "list", "--address", address, *believed]) == 1
-        assert capsys.readouterr().err.splitlines()[-1].startswith(f"appliance voices: {explained}")
-    with locked.client("admin") as client:
-        assert status(lambda: SPEAK(client)) == "OK"
+        assert main(["voices", "list", "--address", address, *map(str, options)]) == bool(why)
+        assert f"appliance voices: {why}" in capsys.readouterr().err or not why
 
 
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
@@ -296,7 +297,7 @@ LOCAL = "DNS:localhost,IP:127.0.0.1"
     (60, f"{LOCAL},IP:192.0.2.254", "", "WARN", "is for 192.0.2.254, not for"),
 ])  # fmt: skip
 def test_a_certificate_and_what_the_box_says_of_it(
-    locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str], days: int, names: str, refused: str,
+    locked: Locked, tmp_path: Path, checked: Checked, capsys: Any, days: int, names: str, refused: str,
     level: str, words: str,
 ) -> None:  # fmt: skip
     files = [locked.folder / name for name in ("tls.crt", "tls.key")]
@@ -312,7 +313,7 @@ def test_a_certificate_and_what_the_box_says_of_it(
         listing = ["voices", "list", "--authority", str(root), "--token-file", str(token)]
         assert main([*listing, "--address", locked.daemon.address]) == int(bool(refused))
         assert refused in capsys.readouterr().err
-        found = checked(locked, capsys)["listening"]
+        found = checked(locked.config, "--only", "listening")[1]["listening"]
         assert found["level"] == level and words in found["value"], found
     finally:
         for file, content in zip(files, before, strict=True):
@@ -328,10 +329,11 @@ def test_a_certificate_and_what_the_box_says_of_it(
     ("server.socket={folder}/none.sock", "daemon", "no daemon answers"),
 ])  # fmt: skip
 def test_what_keeps_a_bot_or_the_box_out_is_named(
-    locked: Locked, capsys: pytest.CaptureFixture[str], setting: str, check: str, words: str
+    locked: Locked, checked: Checked, setting: str, check: str, words: str
 ) -> None:
     authority(locked.folder)
-    found = checked(locked, capsys, "--set", setting.format(folder=locked.folder))[check]
+    options = ("--only", check, "--set", setting.format(folder=locked.folder))
+    found = checked(locked.config, *options)[1][check]
     assert found["level"] == "FAIL" and words in found["value"], found
 
 
@@ -432,19 +434,6 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.Captu
     assert main(["tokens", "add", "../bot", *place]) == 1
     assert main(["tokens", "list"]) == 1
     assert "server.tokens is empty" in capsys.readouterr().err
-
-
-def test_the_command_line_gets_in(locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "token").write_text(locked.tokens["speak"] + "\n")
-    out = tmp_path / "hello.wav"
-    say = ["say", "Hello, chat.", "--voice", "ann", "--out", str(out), "--address", locked.daemon.address]
-    door = ["--authority", str(locked.folder / "tls.crt")]
-    assert main([*say, *door]) == 1
-    assert "UNAUTHENTICATED" in capsys.readouterr().err
-    assert main([*say, *door, "--token-file", str(tmp_path / "token")]) == 0
-    assert out.stat().st_size > 1_000
-    assert main([*say, *door, "--token-file", str(tmp_path / "none")]) == 1
-    assert "none: No such file or directory" in capsys.readouterr().err
 
 
 async def test_a_session_bears_the_token(locked: Locked) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -28,6 +27,7 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import gate
 from appliance.voices.records import Place
+from tests.conftest import Checked
 from tests.harness.daemons import (
     BUNDLE,
     Running,
@@ -313,24 +313,6 @@ def test_a_style_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> N
     assert run("voices", "remove", "ann", "--style", "happy", *at) == (0, "", "")
     code, _, error = run("voices", "remove", "ann", "--style", "happy", *at)
     assert code == 1 and "no style 'happy'; it has neutral (NOT_FOUND)" in error
-
-
-Verdicts = dict[str, dict[str, Any]]
-
-Checked = Callable[..., tuple[int, Verdicts]]
-
-
-@pytest.fixture
-def checked(run: Run) -> Checked:
-    """Exit status, and the findings by name."""
-
-    def checked(config: Path, *options: str) -> tuple[int, Verdicts]:
-        code, printed, _ = run("check", "--json", "--config", config, *options)
-        document = json.loads(printed)
-        assert document["exit"] == code
-        return code, {finding["check"]: finding for finding in document["findings"]}
-
-    return checked
 
 
 def test_check_passes_beside_a_running_daemon(box: Running, checked: Checked) -> None:
