@@ -294,7 +294,7 @@ TABLE = [
         "debugfs"),
     Case("no jetson_clocks", node_gone("/usr/bin/jetson_clocks"), "clocks", FAIL, "is not installed",
         "nvidia-l4t-tools", "packages"),
-    Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 lost power within 1 min of pinning in MAXN",
+    Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 boots lost power within 1 min of pinning in MAXN",
         "Or run the module at less power: the line `  power_mode: MODE_50W`", "brown-out"),
     Case("a reboot that did not help", reboot_without_help, "reboot", FAIL, "one for it did not help",
         "echo pmode:0000 | sudo tee /var/lib/nvpmodel/status", "golden"),
