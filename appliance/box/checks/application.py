@@ -6,7 +6,9 @@ The system's Python has neither gRPC nor ONNX Runtime; the application's may be 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +53,17 @@ class Application:
             "install --reinstall ./FILE.deb. Details: appliance check"
         )
         return [Finding("application", Level.FAIL, f"it cannot be run: {why}", "", remedy)]
+
+
+def refused(box: Box, text: bytes) -> str:
+    """Return what the version that is here refuses in a configuration; empty if nothing is known."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        Path(file.name).write_bytes(text)
+        os.chmod(file.name, 0o644)  # the check runs as the daemon's user
+        app = find(box, Path(__file__).resolve().parents[3], config=file.name)
+        findings = app.run(box, "--only", "config")
+    failed = (f for f in findings if f.check == "config" and f.level is Level.FAIL)
+    return next((f.value.removeprefix(f"{file.name}: ") for f in failed), "")
 
 
 def has_user(box: Box) -> bool:
