@@ -282,8 +282,6 @@ def _faults(reading: ClockVerdict) -> tuple[str, ...]:
 
 def _pinned_summary(published: Clocks, reading: ClockVerdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
-    if top := reading.domains["gpu"].values.get("max"):
-        parts.append(f"GPU {megahertz(top)}")
     if reading.unknowns:
         names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
         parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")
