@@ -37,7 +37,7 @@ from appliance.gateway.app import daemon_address
 from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.openai import models_of
-from appliance.gateway.places import Place, Places
+from appliance.access.places import Place, Places
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
