@@ -33,7 +33,7 @@ from appliance.client import Event as Heard
 from appliance.client.connection import CALLER
 from appliance.config import Config
 from appliance.errors import Exit
-from appliance.gateway.app import daemon_address
+from appliance.gateway.app import address_of
 from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.openai import models_of
@@ -60,7 +60,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
     def run(notifier: Notifier) -> int:
         config = configured(path, overrides)
-        address = daemon_address(config)
+        address = address_of(config)
         listener = listen(config, "wyoming", notifier)
         asyncio.run(WyomingServer(config, notifier).serve(listener, address))
         return Exit.OK
