@@ -14,7 +14,7 @@ from wsproto.events import BytesMessage, TextMessage
 
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
-from appliance.gateway.places import Connection, Places
+from appliance.access.places import Connection, Places
 from appliance.gateway.stream_input import RESTART
 
 TRIED = "0.54.0"

@@ -18,7 +18,7 @@ from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
 from appliance.gateway import limits
 from appliance.gateway.authorisation import KEY_FOLLOWS, AccessMiddleware
-from appliance.gateway.places import Connection, Place, Places
+from appliance.access.places import Connection, Place, Places
 
 REQUIREMENTS = Path(__file__).parents[2] / "scripts/requirements"
 
