@@ -170,7 +170,12 @@ def test_tls_and_tokens_reach_a_daemon_by_tcp(guarded: Guarded) -> None:
     keys = {"daemon": daemon.address, "authority": daemon.config["server"]["tls_certificate"]}
     with gateway_of(daemon, **keys) as gateway:
         far = replace(guarded, gateway=gateway)
-        assert [far.ask("/v1/audio/speech", role, LINE).status for role in ("", *Role)] == [401, 200, 403, 200]
+        assert [far.ask("/v1/audio/speech", role, LINE).status for role in ("", *Role)] == [
+            401,
+            200,
+            403,
+            200,
+        ]
         assert far.ask("/readyz", "").status == 200
 
 

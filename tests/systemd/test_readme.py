@@ -31,7 +31,7 @@ ELSEWHERE = {
     "systemctl edit f5-appliance": "opens an editor",
     "sudo dpkg --configure -a": "tests/box/test_remedies.py",
     "sudo reboot": "tests/box/test_remedies.py",
-    "sudo rm /var/lib/f5-appliance/voices/.held.json && sudo systemctl restart f5-appliance": "of this machine",
+    "sudo rm /var/lib/f5-appliance/voices/.held.json && sudo systemctl restart f5-appliance": "lost lines",
 }
 """Commands on the page that no test runs, and why."""
 REPORTING = (
