@@ -32,6 +32,7 @@ from appliance.request import (
 from appliance.scheduler import Scheduler
 from appliance.scheduler.interface import Engine
 from appliance.speech.plan import Planner
+from appliance.speech.rules import RULES
 from appliance.speech.wish import NOT_SAID, Choices, Wish, within
 from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.languages import base_code
@@ -223,6 +224,8 @@ class Speech:
         check_pronunciations(wish.pronunciations)
         begin = self._begin(wish)
         spoken = self._spoken(wish, begin.voice)
+        for rule in RULES:
+            spoken = rule(self.front, self.voices, self.scheduler.queue, wish, spoken)
         if not wish.voice:
             raise InvalidRequest("voice", "is empty; name a registered voice (ListVoices lists them)")
         with values_of(partial(InvalidRequest, "nfe_steps")):

@@ -29,7 +29,6 @@ from appliance.text.spans import Language
 from appliance.text.spelling import Spelling
 from appliance.text.styles import NEUTRAL, Others, Voiced, mark_styles, mark_voices, nobody
 
-NOTHING = "nothing in it can be spoken"
 _SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
 """Letters of scripts with spaces between words."""
 
