@@ -26,6 +26,7 @@ from wyoming.tts import (
     SynthesizeTextFormat,
 )
 
+from appliance.access.places import Place, Places
 from appliance.audio.marking import mark_of
 from appliance.audio.tags import KEY
 from appliance.client import AsyncClient, CallFailed, Header, Options, Piece, Session, Voice
@@ -37,7 +38,6 @@ from appliance.gateway.app import address_of, credentials_of
 from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.openai import models_of
-from appliance.access.places import Place, Places
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored

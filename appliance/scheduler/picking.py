@@ -22,6 +22,7 @@ from appliance.scheduler.workload import EngineCall, Workload
 LOST_S = 0.1
 """Seconds by which a deadline that is lost will be missed: calls take longer than was estimated."""
 
+
 def next_call(workload: Workload) -> EngineCall | None:
     now = workload.clock()
     table = workload.timetable(now)
