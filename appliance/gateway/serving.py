@@ -20,15 +20,7 @@ from appliance import heap
 from appliance.access.certificates import tls_context
 from appliance.box.show.streams import plain
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
-from appliance.errors import (
-    AddressInUse,
-    AddressNotOurs,
-    ConfigError,
-    Exit,
-    StorageError,
-    cannot_listen,
-    status_of,
-)
+from appliance.errors import STATUSES, ConfigError, Exit, cannot_listen, status_of
 from appliance.gateway.app import address_of, make_app
 from appliance.gateway.limits import limited
 from appliance.serve.network import await_addresses
@@ -53,7 +45,7 @@ def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
     heap.keep_one()
     try:
         return run(Notifier.from_environment(os.environ))
-    except (ConfigError, StorageError, AddressInUse, AddressNotOurs) as error:
+    except tuple(STATUSES) as error:
         print(plain(f"appliance {command}: {error}"), file=sys.stderr)
         return status_of(error)
 
