@@ -6,6 +6,7 @@ openssl makes the certificates, the server's with the README's own command, and 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import threading
@@ -20,16 +21,21 @@ import pytest
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
+from appliance.bench import guard
+from appliance.box import paths
+from appliance.box.tools import Tools
+from appliance.bundles import Restart
 from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
-from appliance.config import ServerConfig
+from appliance.config import ServerConfig, load
 from appliance.serve import daemon
 from tests.harness import daemons
-from tests.harness.daemons import ROOT, Running, running
+from tests.harness.daemons import BUNDLE, ROOT, Running, running
 from tests.harness.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
+OWN = "daemon_address("
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
 
 
@@ -111,6 +117,14 @@ def status(call: Callable[[], Any], named: str = "") -> str:
     return "OK"
 
 
+def checked(locked: Locked, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
+    """Findings of `appliance check`, by name."""
+    capsys.readouterr()
+    config = str(locked.daemon.folder / "config.yaml")
+    main(["check", "--json", "--only", "daemon,synthesis,listening", "--config", config, *options])
+    return {found["check"]: found for found in json.loads(capsys.readouterr().out)["findings"]}
+
+
 SPEAK: Callable[[Client], Any] = lambda client: client.speak("Hi.", "ann", nfe=1)  # noqa: E731
 STREAM: Callable[[Client], Any] = lambda client: client.stream("Hi.", "ann", nfe=1).reply()  # noqa: E731
 VOICES: Callable[[Client], Any] = lambda client: list(client.voices())  # noqa: E731
@@ -146,11 +160,25 @@ def test_every_method_says_who_may_call_it() -> None:
     assert set(ROLES) == {method.name for service in services for method in service.methods}
 
 
-def test_health_and_the_unix_socket_need_no_token(locked: Locked) -> None:
+def test_programs_of_the_box_need_no_token(
+    locked: Locked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with locked.client() as client:
         assert client.health() == "SERVING"
-    with Client(f"unix:{locked.folder}/grpc.sock") as local:
-        assert local.speak("Hi.", "ann", nfe=1).audio
+    config, out = locked.daemon.folder / "config.yaml", locked.folder / "out.wav"
+    levels = {name: found["level"] for name, found in checked(locked, capsys).items()}
+    assert levels == {"daemon": "PASS", "synthesis": "PASS", "listening": "PASS"}
+    monkeypatch.setattr(guard, "SYNTHESES", 1)
+    monkeypatch.setenv("F5_SYSROOT", str(locked.folder / "box"))
+    assert main(["bench", "guard", "--json", "--config", str(config)]) == 0
+    assert "nothing to compare with" in capsys.readouterr().out
+    monkeypatch.setattr(paths, "CONFIG", str(config))
+    assert main(["say", "Hi.", "--voice", "ann", "--nfe", "1", "-o", str(out)]) == 0 and out.stat().st_size
+    assert main(["voices", "list"]) == 0 and "ann" in capsys.readouterr().out
+    assert Restart(load(config), Tools())._speak(BUNDLE) == ""
+    modules = [path for path in (ROOT / "appliance").glob("*/*.py") if path.parent.name != "client"]
+    callers = {path.name for path in modules if " Client(" in (text := path.read_text()) and OWN not in text}
+    assert callers == {"listening.py", "enrolling.py"}, "these call as bots do, and other boxes"
 
 
 def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
@@ -185,14 +213,14 @@ def test_plain_text_and_other_authorities_do_not_get_in(
     locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readme_certificate(tmp_path)
-    for believed in (b"", (tmp_path / "tls.crt").read_bytes()):
-        with locked.client("admin", authority=believed) as stranger, pytest.raises(CallFailed) as failed:
-            SPEAK(stranger)
-        # Something listens there, and the message says what went wrong.
-        assert (failed.value.status, failed.value.unreachable) == ("UNAVAILABLE", False)
     address = locked.daemon.address
-    assert main(["voices", "list", "--address", address, "--authority", str(tmp_path / "tls.crt")]) == 1
-    assert f"{address} takes connections, but no call: " in capsys.readouterr().err
+    for believed, explained in (
+        ([], f"{address} takes connections, but no call: "),
+        (["--authority", str(tmp_path / "tls.crt")], f"the certificate at {address} is refused: self"),
+        (["--authority", str(locked.folder / "tls.crt")], "a token is needed"),
+    ):
+        assert main(["voices", "list", "--address", address, *believed]) == 1
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"appliance voices: {explained}")
     with locked.client("admin") as client:
         assert status(lambda: SPEAK(client)) == "OK"
 
@@ -278,21 +306,54 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
     locked.daemon.until("the certificate before stays in use")
 
 
-def test_a_certificate_that_has_expired(locked: Locked, tmp_path: Path) -> None:
-    names = ("tls.crt", "tls.key")
-    sound = {name: (locked.folder / name).read_bytes() for name in names}
+LOCAL = "DNS:localhost,IP:127.0.0.1"
+
+
+@pytest.mark.parametrize(("days", "names", "refused", "level", "words"), [
+    (-1, LOCAL, "certificate has expired", "FAIL", "expired on 20"),
+    (10, LOCAL, "", "WARN", "ends on 20"),
+    (60, LOCAL, "", "PASS", "as localhost, 127.0.0.1 until 20"),
+    (60, "DNS:elsewhere.lan", "it does not name this address", "WARN", "is for elsewhere.lan, not for"),
+    (60, f"{LOCAL},IP:192.0.2.254", "", "WARN", "is for 192.0.2.254, not for"),
+])  # fmt: skip
+def test_a_certificate_and_what_the_box_says_of_it(
+    locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str], days: int, names: str, refused: str,
+    level: str, words: str,
+) -> None:  # fmt: skip
+    files = [locked.folder / name for name in ("tls.crt", "tls.key")]
+    before = [file.read_bytes() for file in files]
     authority(tmp_path)
-    (tmp_path / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    (tmp_path / "names").write_text(f"subjectAltName={names}")
+    signed(tmp_path, "tls", days, "-extfile", "names")
     try:
-        for days, expected in ((-1, "UNAVAILABLE CERTIFICATE_VERIFY_FAILED"), (1, "OK")):
-            signed(tmp_path, "tls", days, "-extfile", "names")
-            for name in names:
-                (locked.folder / name).write_bytes((tmp_path / name).read_bytes())
-            with locked.client("speak", authority=(tmp_path / "ca.crt").read_bytes()) as client:
-                assert status(lambda: SPEAK(client), "CERTIFICATE_VERIFY_FAILED") == expected
+        for file in files:
+            file.write_bytes((tmp_path / file.name).read_bytes())
+        root, token = tmp_path / "ca.crt", tmp_path / "token"
+        token.write_text(locked.tokens["speak"])
+        listing = ["voices", "list", "--authority", str(root), "--token-file", str(token)]
+        assert main([*listing, "--address", locked.daemon.address]) == int(bool(refused))
+        assert refused in capsys.readouterr().err
+        found = checked(locked, capsys)["listening"]
+        assert found["level"] == level and words in found["value"], found
     finally:
-        for name in names:
-            (locked.folder / name).write_bytes(sound[name])
+        for file, content in zip(files, before, strict=True):
+            file.write_bytes(content)
+
+
+@pytest.mark.parametrize(("setting", "check", "words"), [
+    ("server.tokens={folder}/none.json", "listening", "may speak: no bot gets in"),
+    ("server.tokens=", "listening", "a token is needed"),
+    ("server.listen=127.0.0.1:1", "listening", "Connection refused"),
+    ("server.tls_certificate={folder}/ca.crt", "listening", "another certificate than"),
+    ("server.socket=", "daemon", "server.socket: is empty"),
+    ("server.socket={folder}/none.sock", "daemon", "no daemon answers"),
+])  # fmt: skip
+def test_what_keeps_a_bot_or_the_box_out_is_named(
+    locked: Locked, capsys: pytest.CaptureFixture[str], setting: str, check: str, words: str
+) -> None:
+    authority(locked.folder)
+    found = checked(locked, capsys, "--set", setting.format(folder=locked.folder))[check]
+    assert found["level"] == "FAIL" and words in found["value"], found
 
 
 def test_one_peer_has_its_share_of_calls(locked: Locked) -> None:

@@ -12,13 +12,14 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
 
-from appliance.durable import locked, replace_file, version_of
+from appliance.durable import locked, replace_file, storage_errors, version_of
 from appliance.errors import AccessDenied, InvalidRequest, StorageError, Unauthenticated
 from appliance.fields import shown
 
@@ -68,7 +69,7 @@ class Tokens:
         self._path = path
         self._lock = threading.Lock()
         self._version = version_of(path)
-        self._by_hash = _by_hash(_read(path))
+        self._by_hash = _by_hash(listed(path))
 
     def __len__(self) -> int:
         return len(self._current())
@@ -102,7 +103,7 @@ class Tokens:
             if version != self._version:
                 self._version = version
                 try:
-                    self._by_hash = _by_hash(_read(self._path))
+                    self._by_hash = _by_hash(listed(self._path))
                 except StorageError as error:
                     # A token that was revoked by hand must not stay good because of a missing comma.
                     logger.error("%s; no token is good until that is mended", error)
@@ -118,38 +119,33 @@ def add(path: Path, name: str, roles: Iterable[Role]) -> str:
     token = PREFIX + secrets.token_urlsafe(32)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Token(name, tuple(dict.fromkeys(roles)), _hash(token), now)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.parent):
-            present = _read(path)
-            if any(other.name == name for other in present):
-                raise InvalidRequest("name", f"a token is named {shown(name)} already; revoke it first")
-            _write(path, [*present, record])
-    except StorageError:
-        raise
-    except OSError as error:
-        raise _unusable(path, error) from error
+    with _changing(path) as tokens:
+        if any(other.name == name for other in tokens):
+            raise InvalidRequest("name", f"a token is named {shown(name)} already; revoke it first")
+        tokens.append(record)
     return token
 
 
 def revoke(path: Path, name: str) -> None:
     """Delete a token; its next call is refused. Raises InvalidRequest, StorageError."""
-    try:
+    with _changing(path) as tokens:
+        names = {token.name for token in tokens}
+        if name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise InvalidRequest("name", f"no token is named {shown(name)}; there are: {known}")
+        tokens[:] = [token for token in tokens if token.name != name]
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[list[Token]]:
+    """Tokens to change in place; the file is written if nothing is raised. Raises StorageError."""
+    with storage_errors(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.parent):
-            present = _read(path)
-            kept = [token for token in present if token.name != name]
-            if len(kept) == len(present):
-                known = ", ".join(sorted(token.name for token in present)) or "none"
-                raise InvalidRequest("name", f"no token is named {shown(name)}; there are: {known}")
-            _write(path, kept)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise _unusable(path, error) from error
-
-
-def listed(path: Path) -> list[Token]:
-    return _read(path)
+            yield (tokens := listed(path))
+            records = [{**asdict(token), "roles": [role.value for role in token.roles]} for token in tokens]
+            text = json.dumps({"format": FORMAT, "tokens": records}, indent=1)
+            replace_file(path, text.encode(), FILE_MODE)
 
 
 def _hash(token: str) -> str:
@@ -160,39 +156,22 @@ def _by_hash(tokens: Iterable[Token]) -> Mapping[str, Token]:
     return {token.sha256: token for token in tokens}
 
 
-def _read(path: Path) -> list[Token]:
+def listed(path: Path) -> list[Token]:
+    """Tokens of the file; none if it is missing. Raises StorageError."""
     try:
-        raw = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+        with storage_errors(str(path)), suppress(FileNotFoundError):
+            raw = json.loads(path.read_text("utf-8"))
+            if raw["format"] != FORMAT:
+                raise StorageError(f"{path}: format {raw['format']}; this version reads {FORMAT}")
+            return [
+                Token(
+                    str(fields["name"]),
+                    tuple(Role(role) for role in fields["roles"]),
+                    str(fields["sha256"]),
+                    str(fields["created"]),
+                )
+                for fields in raw["tokens"]
+            ]
         return []
-    except OSError as error:
-        raise _unusable(path, error) from error
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: not a file of tokens: {error}") from error
-    try:
-        if raw["format"] != FORMAT:
-            raise StorageError(f"{path}: format {raw['format']}; this version reads {FORMAT}")
-        return [
-            Token(
-                str(fields["name"]),
-                tuple(Role(role) for role in fields["roles"]),
-                str(fields["sha256"]),
-                str(fields["created"]),
-            )
-            for fields in raw["tokens"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: not a file of tokens: {type(error).__name__}: {error}") from error
-
-
-def _write(path: Path, tokens: Iterable[Token]) -> None:
-    """Raises OSError."""
-    records = [
-        {"name": t.name, "roles": [role.value for role in t.roles], "sha256": t.sha256, "created": t.created}
-        for t in tokens
-    ]
-    replace_file(path, json.dumps({"format": FORMAT, "tokens": records}, indent=1).encode(), FILE_MODE)
-
-
-def _unusable(path: Path, error: OSError) -> StorageError:
-    return StorageError(f"{path}: {error.strerror or error}")

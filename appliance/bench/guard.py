@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import config as configuration
+from appliance.access.reach import daemon_address
 from appliance.bench import history, page
 from appliance.bench.machine import Neighbours, describe, listener
 from appliance.box.checks.finding import Finding, Level, document, exit_code, skipped
@@ -27,7 +27,7 @@ from appliance.box.checks.heat import WARM_C
 from appliance.box.checks.speed import FAIL_AT, MEASURE, WARN_AT
 from appliance.box.show.findings import table
 from appliance.box.system import Box
-from appliance.client import Client
+from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, speak_anew
 from appliance.contract import bundle
 
@@ -57,7 +57,7 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
     if options.json:
         print(json.dumps(document([finding])))
     else:
-        print(table([finding], colour=sys.stdout.isatty()))
+        print(table([finding], verbose=True))
     return exit_code([finding])
 
 
@@ -69,7 +69,8 @@ def examine(config: configuration.Config, box: Box, *, set_baseline: bool = Fals
         return skipped("speed", str(why))
     except Exception as error:
         remedy = "sudo appliance check; where the daemon is down: sudo systemctl restart f5-appliance"
-        return Finding("speed", Level.FAIL, f"not measured: {' '.join(str(error).split())}", "", remedy)
+        words = error.explained if isinstance(error, CallFailed) else str(error)
+        return Finding("speed", Level.FAIL, f"not measured: {' '.join(words.split())}", "", remedy)
     finding = judge(entry, history.baselines(box))
     try:
         if set_baseline:
@@ -91,7 +92,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
     machine = describe(box)
     name = history.key(bundle.identity(folder), machine["l4t"], machine["mode"])
     before = history.baselines(box).get(name, {})
-    address = config.server.listen
+    address = daemon_address(config.server)
     pid = listener(address)
     with Client(address) as client:
         if client.health() != "SERVING":

@@ -96,21 +96,23 @@ def cpu_seconds() -> dict[int, tuple[str, float]]:
 
 
 def listener(address: str) -> int | None:
-    """Id of the process that listens at host:port; None if that cannot be read.
+    """Id of the process that listens at host:port or unix:PATH; None if that cannot be read.
 
     Only root and the process's own user may read its sockets.
     """
-    port = address.rpartition(":")[2]
-    if not port.isdigit():
+    scheme, _, place = address.rpartition(":")
+    if scheme != "unix" and not place.isdigit():
         return None
     sockets = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for name in ("unix",) if scheme == "unix" else ("tcp", "tcp6"):
         try:
-            lines = Path(table).read_text("ascii").splitlines()[1:]
+            lines = Path(f"/proc/net/{name}").read_text("utf-8", "replace").splitlines()[1:]
         except OSError:
             continue
         for words in map(str.split, lines):
-            if words[3] == LISTENS and int(words[1].rpartition(":")[2], 16) == int(port):
+            if scheme == "unix" and words[7:] == [place]:
+                sockets.add(f"socket:[{words[6]}]")
+            elif scheme != "unix" and words[3] == LISTENS and words[1].endswith(f":{int(place):04X}"):
                 sockets.add(f"socket:[{words[9]}]")
     for folder in Path("/proc").glob("[0-9]*/fd"):
         try:

@@ -3,9 +3,10 @@
 Standard library only: root's commands run this with the system's Python, without the daemon's environment.
 Every function takes a Box, so that in tests a folder and fake tools stand in for a Jetson.
 
+    program                   life of a program in scripts/: its status, Ctrl-C
     system root tools paths   Box: the file tree, programs, time sources, units; every path
     platform versions         model, L4T, JetPack, TensorRT; is the machine supported?
-    dpkg                      installed packages; commands of apt that keep their versions
+    dpkg apt                  installed packages, and remedies with their versions; dpkg's lock, holds
     clocks/                   read → judge → decide → act → publish
     sensors/                  temperatures, power, memory, disks
     checks/                   one check for each thing that can be wrong, with its remedy

@@ -12,6 +12,9 @@ from appliance.box.root import Root
 FIELDS = ("Package: ", "Status: ", "Version: ")
 NAME = re.compile(r"[a-z0-9][a-z0-9+.-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,200}")
+NVIDIAS = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
+"""Prefixes of packages that an update of JetPack replaces; TensorRT engines then have to be rebuilt."""
+FINISH_FIRST = "run first: sudo dpkg --configure -a, then: sudo f5-quiet"
 CORE = "nvidia-l4t-core"
 TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvinfer": "libnvinfer10"}
 """Package → one that has the same version in every release."""
@@ -43,6 +46,13 @@ def packages(root: Root) -> dict[str, Package]:
         if len(words := status.split(" ")) == 3 and all(map(NAME.fullmatch, (name, *words))):
             found[name] = Package(name, version if VERSION.fullmatch(version) else "", *words)
     return {n: one for n, one in found.items() if one.state not in ("not-installed", "config-files")}
+
+
+def loose(root: Root) -> tuple[list[str], list[str]]:
+    """Return NVIDIA's packages that are not held; and those, with states, which dpkg has to finish first."""
+    mine = sorted(package for name, package in packages(root).items() if NVIDIAS.match(name))
+    ready = [package.name for package in mine if package.want == "install" and package.is_finished]
+    return ready, [f"{package.name} ({package.state})" for package in mine if not package.is_finished]
 
 
 def pin(remedy: str, known: Mapping[str, Package]) -> str:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 from appliance.box import paths
-from appliance.box.root import Root, error_location, error_text, parse_int
+from appliance.box.root import Root, parse_int
 from appliance.box.tools import Tools
 
 PROPERTIES = (
@@ -62,29 +59,6 @@ def program_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     )
     add_box_options(parser)
     return parser
-
-
-def run_program(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
-    """Exit with the status of `main`: 130 after Ctrl-C, 1 if nobody reads its output, `fault` if it fails."""
-    try:
-        status, why = main(), ""
-        sys.stdout.flush()
-        sys.exit(status)
-    except KeyboardInterrupt:
-        status, why = 130, ""
-    except BrokenPipeError:
-        status, why = 1, ""
-    except OSError as error:
-        status, why = fault, error_text(error)
-    except Exception as error:
-        status, why = fault, f"a fault in this program, at {error_location(error)}: sudo f5-support-bundle"
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    # Output that cannot be written would be a traceback when Python ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if why:
-        print(f"{name}: {why}", file=sys.stderr)
-    sys.exit(status)
 
 
 def add_box_options(parser: argparse.ArgumentParser) -> None:

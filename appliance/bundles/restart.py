@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.access.reach import daemon_address
 from appliance.box.tools import Tools
 from appliance.client import CallFailed, Client, Operator
 from appliance.client.sounding import speak_anew
@@ -73,8 +74,7 @@ class Restart:
             return f"it does not speak: {error}"
 
     def _speak(self, folder: Path) -> str:
-        server = self.config.server
-        with Client(f"unix:{server.socket}" if server.socket else server.listen) as client:
+        with Client(daemon_address(self.config.server)) as client:
             if (health := client.health()) != "SERVING":
                 return f"it is {health}"
             if (speaks_from := running_folder(self.config)) not in (None, folder):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.bench import BenchError
 from appliance.box.show.streams import open_streams
-from appliance.cli.options import FAILED, Failure, print_line
+from appliance.cli.options import FAILED, Failure, own_address, print_line
 from appliance.errors import ApplianceError
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(arguments).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
+        if getattr(options, "address", "") is None:
+            options.address = own_address(options)
         return run(options)
     except (ApplianceError, BenchError, Failure) as error:
         print_line(f"appliance {options.command}: {error}", sys.stderr)
@@ -56,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `appliance voices list | head` has read enough; Python would flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _call_failed() as error:
-        print_line(f"appliance {options.command}: {_explained(error, options.address)}", sys.stderr)
+        hint = "; start one with `appliance serve`" if error.unreachable else ""
+        print_line(f"appliance {options.command}: {error.explained}{hint}", sys.stderr)
     return FAILED
 
 
@@ -65,14 +68,6 @@ def _call_failed() -> type[CallFailed]:
     from appliance.client import CallFailed
 
     return CallFailed
-
-
-def _explained(error: CallFailed, address: str) -> str:
-    if error.status != "UNAVAILABLE" or error.reason:
-        return str(error)
-    if error.unreachable:
-        return f"no daemon answers at {address}; start one with `appliance serve`"
-    return f"{address} takes connections, but no call: is it a daemon, with this TLS (--authority)? {error}"
 
 
 class Parser(argparse.ArgumentParser):

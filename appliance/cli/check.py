@@ -19,11 +19,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+from appliance.access.reach import NEEDS_ROOT, daemon_address
 from appliance.box import dpkg, platform
 from appliance.box.checks import readiness, runner
 from appliance.box.checks.finding import Finding, Level, document, exit_code, passed, skipped
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
-from appliance.box.show.findings import table, wants_colour
+from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
 from appliance.cli.options import add_config, print_line
 from appliance.client import CallFailed, Client
@@ -40,11 +41,6 @@ SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
 SEED = 1
 EXACT_BACKEND: Final = "ort-cpu"
-NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
-
-
-class CheckFailed(Exception):
-    """The message is one line for a person."""
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(findings)))
     else:
-        print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
+        print(table(findings, verbose=True))
     return exit_code(findings)
 
 
@@ -133,14 +129,14 @@ class Inspection:
 
     @cached_property
     def serving(self) -> str:
-        """Health of the whole daemon. Raises CheckFailed without an answer."""
-        address = self.config.server.listen
-        with Client(address) as client:
-            try:
-                return client.health()
-            except CallFailed as error:
-                why = "no daemon answers" if error.status == "UNAVAILABLE" else error.message
-                raise CheckFailed(f"{address}: {why}") from error
+        """Health of the whole daemon. Raises ConfigError, CallFailed."""
+        with Client(self.address) as client:
+            return client.health()
+
+    @cached_property
+    def address(self) -> str:
+        """Address at which this box reaches the daemon. Raises ConfigError."""
+        return daemon_address(self.config.server)
 
 
 def _compare_power_mode(path: Path) -> None:
@@ -156,10 +152,11 @@ def _compare_power_mode(path: Path) -> None:
 def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
     try:
         return check(inspection)
-    except (CheckFailed, ApplianceError) as error:
+    except (CallFailed, ApplianceError) as error:
         if _is_forbidden(error):
             return Finding(name, Level.SKIP, NEEDS_ROOT)
-        return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
+        why = error.explained if isinstance(error, CallFailed) else str(error)
+        return Finding(name, Level.FAIL, why, LIMITS.get(name, ""), REMEDIES.get(name, ""))
     except Exception as error:
         return runner.crashed(name, error)
 
@@ -202,7 +199,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
     for name, file in manifest.files.items():
         path = read.folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
-            raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
+            raise BundleError(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
     if manifest.text.durations:
@@ -246,23 +243,29 @@ def _voices(inspection: Inspection) -> Finding:
 
 def _daemon(inspection: Inspection) -> Finding:
     server = inspection.config.server
-    value = f"{server.listen}: {inspection.serving}"
+    value = f"{inspection.address}: {inspection.serving}"
     told = readiness.told(server.metrics) if server.metrics else readiness.SILENT
     if told.state == "starting":
         value += f", starting for {told.for_s:.0f} s: {told.step}"
         return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
     if inspection.serving != "SERVING":
-        raise CheckFailed(value)
+        return Finding("daemon", Level.FAIL, value, LIMITS["daemon"], REMEDIES["daemon"])
     if inspection.is_jetson and told.on_cpu:
         value += f" on {told.on_cpu}"
         return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)
     return passed("daemon", value)
 
 
+def _listening(inspection: Inspection) -> Finding:
+    from appliance.cli import listening
+
+    return listening.examine(inspection.config, inspection.box)
+
+
 def _synthesis(inspection: Inspection) -> Finding:
     if inspection.serving != "SERVING":
         return skipped("synthesis", "the daemon is not serving")
-    with Client(inspection.config.server.listen) as client:
+    with Client(inspection.address) as client:
         voice = next(client.voices(), None)
         if voice is None:
             return skipped("synthesis", NO_VOICE)
@@ -274,7 +277,7 @@ def _synthesis(inspection: Inspection) -> Finding:
             reply = speak_anew(client, SENTENCE, voice.name, SPEAK_S)
         except CallFailed as error:
             if error.status != "RESOURCE_EXHAUSTED":
-                raise CheckFailed(str(error)) from error
+                raise
             remedy = "wait, then look again"
             return Finding("synthesis", Level.WARN, "the daemon is too busy", LIMITS["synthesis"], remedy)
     figures: dict[str, Any] = {
@@ -374,6 +377,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "engines": _engines,
     "daemon": _daemon,
     "synthesis": _synthesis,
+    "listening": _listening,
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)

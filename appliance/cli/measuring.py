@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from appliance import config
-from appliance.addresses import LOOPBACK_GRPC
 from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
@@ -19,7 +18,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
     command = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
     storm.add_arguments(command)
-    command.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
+    command.add_argument("--address", help="host:port or unix:PATH of the daemon; absent: this box's")
     command = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
     bench_run.add_arguments(command)
     add_address(command)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.addresses import ADMIN_SOCKET
-from appliance.cli.options import Failure, add_config, print_line, sysroot
+from appliance.cli.options import Failure, add_config, own_config, print_line, sysroot
 
 if TYPE_CHECKING:
     from appliance.client import Status
@@ -39,9 +39,7 @@ def _tokens(options: argparse.Namespace) -> int:
 
     path = options.file
     if path is None:
-        from appliance import config
-
-        configured = config.load(options.config, options.set).server.tokens
+        configured = own_config(options.config, options.set).server.tokens
         if not configured:
             raise Failure("server.tokens is empty: name a file there, or with --file")
         path = Path(configured)
@@ -124,14 +122,11 @@ def add_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    from appliance import config
-    from appliance.box import paths
     from appliance.box.system import open_box
     from appliance.bundles import BundleStore, Restart, load_on_cpu, running_folder
     from appliance.speech import resident
 
-    installed = Path(paths.CONFIG)
-    loaded = config.load(options.config or (installed if installed.is_file() else None), options.set)
+    loaded = own_config(options.config, options.set)
     rows = [row.bundle for row in loaded.text.languages.values() if row.bundle]
     store = BundleStore(loaded.bundle.path, print_line, rows)
     if options.action == "list":

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from appliance.addresses import LOOPBACK_GRPC
+from appliance.box import paths
 from appliance.box.show.streams import plain
 
 if TYPE_CHECKING:
     from appliance.client import Client, Credentials
+    from appliance.config import Config
 
 FAILED = 1
 """Exit status of every command but `serve` and `check`; argparse exits with 2."""
@@ -28,9 +30,7 @@ def sysroot() -> tuple[str, str]:
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--address", default=LOOPBACK_GRPC, help="host:port or unix:PATH of the daemon (%(default)s)"
-    )
+    parser.add_argument("--address", help="host:port or unix:PATH of the daemon; absent: this box's")
     add_credentials(parser)
 
 
@@ -56,6 +56,23 @@ def credentials(options: argparse.Namespace) -> Credentials:
     return Credentials(
         read_file(options.authority), token.strip(), read_file(options.certificate), read_file(options.key)
     )
+
+
+def own_address(options: argparse.Namespace) -> str:
+    """Address of this box's daemon: its TCP address for a certificate or a token, else `daemon_address`."""
+    from appliance.access.reach import daemon_address
+
+    server = own_config(None, ()).server
+    is_stranger = getattr(options, "authority", None) or getattr(options, "token_file", None)
+    return server.listen if is_stranger else daemon_address(server)
+
+
+def own_config(path: Path | None, overrides: Iterable[str]) -> Config:
+    """Configuration at `path`, else the installed one, else the defaults. Raises ConfigError."""
+    from appliance import config
+
+    installed = Path(paths.CONFIG)
+    return config.load(path or (installed if installed.is_file() else None), overrides)
 
 
 def read_file(path: Path | None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from appliance import sighup
@@ -31,23 +32,14 @@ def add_gateway(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_gateway)
 
 
+add_wyoming = add_gateway
+
+
 def _gateway(options: argparse.Namespace) -> int:
-    sighup.expect("gateway")
-    from appliance.gateway import serving
-
-    return serving.main(options.config, options.set)
-
-
-def add_wyoming(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    parser.set_defaults(run=_wyoming)
-
-
-def _wyoming(options: argparse.Namespace) -> int:
-    sighup.expect("wyoming")
-    from appliance.gateway import wyoming
-
-    return wyoming.main(options.config, options.set)
+    sighup.expect(options.command)
+    name = "serving" if options.command == "gateway" else options.command
+    door = import_module(f"appliance.gateway.{name}")
+    return int(door.main(options.config, options.set))
 
 
 def add_prepare(parser: argparse.ArgumentParser) -> None:

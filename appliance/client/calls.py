@@ -125,6 +125,12 @@ class Calls(ClientBase):
         return Asked(self._queue.Reject, request, timeout, _utterances)
 
     @call
+    def preview(self, channel: str, request_id: str, *, timeout: float | None = REACH_S) -> Asked[bytes]:
+        """WAV file of a held request, as far as it is made."""
+        request = pb.PreviewRequest(channel=channel, request_id=request_id)
+        return Asked(self._queue.Preview, request, timeout, lambda response: bytes(response.audio))
+
+    @call
     def _voices_page(self, token: str, timeout: float | None) -> Asked[pb.ListVoicesResponse]:
         return Asked(self._voices.ListVoices, pb.ListVoicesRequest(page_token=token), timeout)
 

@@ -47,6 +47,8 @@ class Credentials:
     certificate: bytes = b""
     """PEM, where the box asks for one."""
     key: bytes = b""
+    name: str = ""
+    """Name in the server's certificate, if it is not the address's."""
 
 
 NO_CREDENTIALS = Credentials()
@@ -117,7 +119,7 @@ def channel_metadata(channel: str) -> Metadata:
 def _connect(
     module: Any, address: str, credentials: Credentials, own_connection: bool, interceptors: Sequence[Any]
 ) -> Any:
-    options = (
+    options: tuple[tuple[str, int | str], ...] = (
         # gRPC's 4 MiB are 80 s of audio.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -132,6 +134,8 @@ def _connect(
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
+    if credentials.name:
+        options += (("grpc.ssl_target_name_override", credentials.name),)
     more = {"interceptors": interceptors} if interceptors else {}
     if credentials.authority:
         pair = (credentials.key, credentials.certificate) if credentials.certificate else (None, None)
@@ -153,14 +157,10 @@ class _WithMetadata:
         self._token = token
         self.close = connection.close
 
-    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self.inner.unary_unary(*arguments, **options))
-
-    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self.inner.unary_stream(*arguments, **options))
-
-    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self.inner.stream_stream(*arguments, **options))
+    def __getattr__(self, kind: str) -> Callable[..., Any]:
+        """Method that makes a call's method of this kind: `unary_unary`, `unary_stream`, `stream_stream`."""
+        make = getattr(self.inner, kind)
+        return lambda *arguments, **options: self._with_metadata(make(*arguments, **options))
 
     def _with_metadata(self, method: Any) -> Any:
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ import grpc
 
 DETAILS_KEY = "grpc-status-details-bin"
 PROBE_S = 1.0
+CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED:?([\w -]*)|Hostname Verification Check failed")
+"""gRPC's words for a certificate that it refuses."""
 
 
 class CallFailed(Exception):
@@ -34,6 +37,19 @@ class CallFailed(Exception):
         self.retry_s = retry_s
         """Seconds until a retry may succeed; None: unknown."""
         self._address = address
+
+    @property
+    def explained(self) -> str:
+        """Message for a person: the daemon's, or why no call reached one."""
+        if self.status != "UNAVAILABLE" or self.reason:
+            return str(self)
+        if found := CERTIFICATE.search(self.message):
+            why = (found[1] or "it does not name this address").strip()
+            return f"the certificate at {self._address} is refused: {why}"
+        if self.unreachable:
+            return f"no daemon answers at {self._address}"
+        where = f"{self._address} takes connections, but no call"
+        return f"{where}: is it a daemon, with this TLS (--authority)? {self}"
 
     @property
     def unreachable(self) -> bool:

@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from appliance.access.reach import daemon_address
 from appliance.access.token_file import Tokens
 from appliance.client import AsyncClient, CallFailed
 from appliance.config import Config
-from appliance.errors import ConfigError
 from appliance.gateway import elevenlabs, openai, openapi, pages, sovits, stream_input, voices
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.draining import DrainMiddleware
@@ -29,20 +29,9 @@ PROBE_TIMEOUT_S = 2.0
 CLIENT_CLOSED_REQUEST = 499
 
 
-def daemon_address(config: Config) -> str:
-    """Daemon's address. Raises ConfigError where the daemon asks for TLS or tokens there."""
-    server, gateway = config.server, config.gateway
-    if gateway.daemon:
-        return gateway.daemon
-    is_closed = bool(server.tokens or server.tls_certificate)
-    if server.socket and (is_closed or Path(server.socket).exists()):
-        return f"unix:{Path(server.socket).absolute()}"
-    if is_closed:
-        raise ConfigError(
-            "server.socket: is empty, and at server.listen the daemon asks for TLS or tokens; the gateway "
-            "reaches it by the Unix socket: set server.socket"
-        )
-    return server.listen
+def address_of(config: Config) -> str:
+    """Daemon's address. Raises ConfigError."""
+    return config.gateway.daemon or daemon_address(config.server)
 
 
 def make_app(config: Config) -> Starlette:
@@ -50,7 +39,7 @@ def make_app(config: Config) -> Starlette:
 
     Raises ConfigError, StorageError.
     """
-    address = daemon_address(config)
+    address = address_of(config)
     tokens = Tokens(Path(config.server.tokens)) if config.server.tokens else None
 
     @asynccontextmanager

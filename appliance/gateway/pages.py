@@ -43,7 +43,7 @@ from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import mark_headers, while_connected
 
 FOLDER = Path(__file__).with_name("pages")
-ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}
+ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js", ".png")}
 POLICY = (
     "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
@@ -105,7 +105,8 @@ async def _queue(request: Request) -> Response:
 
 
 async def _status(request: Request) -> Response:
-    client, recent = _client(request), _recent(request)
+    client, recent, why = _client(request), _recent(request), ""
+    config = request.app.state.config
     try:
         ready = await client.health() == "SERVING"
         voices = [
@@ -118,11 +119,8 @@ async def _status(request: Request) -> Response:
             async for voice in client.voices()
         ]
     except CallFailed as error:
-        ready, voices = False, []
-        why = refusal_of(error).message
-    else:
-        why = ""
-    box = await asyncio.to_thread(box_status, request.app.state.config.device)
+        ready, voices, why = False, [], refusal_of(error).message
+    box = await asyncio.to_thread(box_status, config.device)
     return JSONResponse(
         {
             "ready": ready,
@@ -130,6 +128,7 @@ async def _status(request: Request) -> Response:
             "version": metadata.version("f5-appliance"),
             "voices": voices,
             "recent": list(recent),
+            "max_text_characters": config.synthesis.max_text_characters,
             **box,
         }
     )
@@ -161,6 +160,13 @@ async def _moderate(request: Request) -> Response:
         chosen = [[] if request_id is None else [request_id]]
     utterances = await getattr(_client(request), verb)(channel, *chosen)
     return _utterances(utterances or (), "approved" if verb == "approve" else "ended")
+
+
+async def _preview(request: Request) -> Response:
+    """Audio of a held request."""
+    request_id = request.query_params.get("request_id", "")
+    audio = await _client(request).preview(request.path_params["channel"], request_id)
+    return Response(audio, media_type="audio/wav", headers={"cache-control": "no-store"})
 
 
 async def _cancel_user(request: Request) -> Response:
@@ -294,6 +300,7 @@ ROUTES: list[BaseRoute] = [
     _get("/api/listen", _listen),
     _get("/api/queue", _queue),
     _get("/api/status", _status),
+    _get("/api/channels/{channel:path}/preview", _preview),
     Route("/api/channels/{channel:path}/{verb}", _moderate, methods=["POST"]),
     Route("/api/users/{user:path}/cancel", _cancel_user, methods=["POST"]),
     Route("/api/requests/{request_id}/cancel", _cancel, methods=["POST"]),

@@ -21,7 +21,7 @@ from appliance.access.certificates import tls_context
 from appliance.box.show.streams import plain
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
 from appliance.errors import AddressInUse, AddressNotOurs, ConfigError, Exit, StorageError, cannot_listen
-from appliance.gateway.app import daemon_address, make_app
+from appliance.gateway.app import address_of, make_app
 from appliance.gateway.limits import limited
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
@@ -73,7 +73,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
     config = configured(path, overrides)
     app = make_app(config)
     context = tls_context(config.server) if config.server.tls_certificate else None
-    address = daemon_address(config)
+    address = address_of(config)
     listener = listen(config, "gateway", notifier)
     # Invalid requests are not logged.
     log = logging.getLogger("uvicorn.error")

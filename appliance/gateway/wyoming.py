@@ -33,9 +33,9 @@ from appliance.client import Event as Heard
 from appliance.client.connection import CALLER
 from appliance.config import Config
 from appliance.errors import Exit
-from appliance.gateway.app import daemon_address
+from appliance.gateway.app import address_of
 from appliance.gateway.body import Fields, invalid, json_object
-from appliance.gateway.connection import SessionWriter, cancel, heard, running
+from appliance.gateway.connection import SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.openai import models_of
 from appliance.gateway.places import Place, Places
 from appliance.gateway.refusals import Refusal, refusal_of
@@ -60,7 +60,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
     def run(notifier: Notifier) -> int:
         config = configured(path, overrides)
-        address = daemon_address(config)
+        address = address_of(config)
         listener = listen(config, "wyoming", notifier)
         asyncio.run(WyomingServer(config, notifier).serve(listener, address))
         return Exit.OK
@@ -204,9 +204,10 @@ class WyomingConnection:
         """Speak the text of the chunks that follow, while they come."""
         voice, options = await self._voice(fields)
         options["playout"] = None
-        session = self._client.session(voice, **options)
-        async with running(self._write(session), self._send_audio(heard(session))) as tasks:
-            await asyncio.gather(*tasks)
+        async with session_places():
+            session = self._client.session(voice, **options)
+            async with running(self._write(session), self._send_audio(heard(session))) as tasks:
+                await asyncio.gather(*tasks)
         await self._send(SynthesizeStopped().event())
 
     async def _write(self, session: Session) -> None:

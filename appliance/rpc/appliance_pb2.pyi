@@ -383,7 +383,7 @@ class UtteranceError(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., heard_characters: _Optional[int] = ...) -> None: ...
 
 class Utterance(_message.Message):
-    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason", "written", "heard_characters")
+    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason", "written", "voices", "heard_characters")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     USER_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +396,7 @@ class Utterance(_message.Message):
     MERGED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    VOICES_FIELD_NUMBER: _ClassVar[int]
     HEARD_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     channel: str
@@ -409,8 +410,9 @@ class Utterance(_message.Message):
     merged: int
     reason: str
     written: str
+    voices: _containers.RepeatedScalarFieldContainer[str]
     heard_characters: int
-    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ..., written: _Optional[str] = ..., heard_characters: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ..., written: _Optional[str] = ..., voices: _Optional[_Iterable[str]] = ..., heard_characters: _Optional[int] = ...) -> None: ...
 
 class ListUtterancesRequest(_message.Message):
     __slots__ = ("channel",)
@@ -553,6 +555,20 @@ class ApprovedUtterances(_message.Message):
     UTTERANCES_FIELD_NUMBER: _ClassVar[int]
     utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
     def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ...) -> None: ...
+
+class PreviewRequest(_message.Message):
+    __slots__ = ("channel", "request_id")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    request_id: str
+    def __init__(self, channel: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class PreviewResponse(_message.Message):
+    __slots__ = ("audio",)
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    audio: bytes
+    def __init__(self, audio: _Optional[bytes] = ...) -> None: ...
 
 class Voice(_message.Message):
     __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings", "pronunciations", "display_name", "state", "problem", "styles")

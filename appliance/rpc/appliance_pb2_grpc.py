@@ -309,6 +309,11 @@ class QueueStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
                 _registered_method=True)
+        self.Preview = channel.unary_unary(
+                '/appliance.v1.Queue/Preview',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.PreviewRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.PreviewResponse.FromString,
+                _registered_method=True)
 
 
 class QueueServicer(object):
@@ -408,6 +413,14 @@ class QueueServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Preview(self, request, context):
+        """The audio of a held request, for the moderator who decides on it, as far as it is made. NOT_FOUND while nothing of
+        it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QueueServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -470,6 +483,11 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.Reject,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.SerializeToString,
+            ),
+            'Preview': grpc.unary_unary_rpc_method_handler(
+                    servicer.Preview,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.PreviewRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.PreviewResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -799,6 +817,33 @@ class Queue(object):
             '/appliance.v1.Queue/Reject',
             appliance_dot_rpc_dot_appliance__pb2.ApprovalRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Preview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Preview',
+            appliance_dot_rpc_dot_appliance__pb2.PreviewRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.PreviewResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -16,6 +16,7 @@ from appliance.audio.marking import mark_of
 from appliance.audio.phrases import Phrase
 from appliance.audio.reply import AudioWorkers, ReplyAudio
 from appliance.audio.words import TimedWord
+from appliance.encodings import Encoding
 from appliance.request import ReplyLevel, Request, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
@@ -105,11 +106,11 @@ class SynthesisCall(OpenCall):
 
     @cached_property
     def reply(self) -> ReplyAudio:
-        wish, speech = self.wish, self.speech
-        return ReplyAudio(
-            *(speech.manifest, wish.encoding, wish.sample_rate_hz, self.message_s, self.level),
-            mark_of(speech.audio.marked),
-        )
+        return self._reply(self.wish.encoding, self.wish.sample_rate_hz)
+
+    def _reply(self, encoding: Encoding, rate_hz: int) -> ReplyAudio:
+        speech, mark = self.speech, mark_of(self.speech.audio.marked)
+        return ReplyAudio(speech.manifest, encoding, rate_hz, self.message_s, self.level, mark)
 
     @property
     def speech(self) -> Speech:
@@ -207,6 +208,13 @@ class SynthesisCall(OpenCall):
         audio: bytes = await self.workers.run(reply.samples, reply.whole, costly=reply.is_costly)
         self.first_audio = self.clock()
         return audio
+
+    async def preview(self) -> bytes:
+        """WAV file of the audio that is made and not sent yet."""
+        reply = self._reply(Encoding.WAV, self.speech.manifest.mel.sample_rate_hz)
+        for segment in tuple(self.job.held):
+            await self.workers.run(len(segment.samples), reply.keep, segment)
+        return bytes(await self.workers.run(reply.samples, reply.whole))
 
     async def audio(self) -> AsyncIterator[tuple[pb.Audio, int]]:
         """Audio messages, each with its number of samples. Raises the error that ended the job."""

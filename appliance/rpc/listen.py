@@ -19,7 +19,7 @@ from appliance.audio.mouth import Mouth
 from appliance.audio.reply import ReplyAudio
 from appliance.audio.words import TimedWord
 from appliance.encodings import Encoding
-from appliance.errors import EngineFault, ReaderStalled
+from appliance.errors import EngineFault, ReaderStalled, RequestNotFound
 from appliance.request import Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.call import SynthesisCall
@@ -180,6 +180,15 @@ class Broadcaster:
         if (broadcast := self._broadcasts.get(job)) is not None:
             broadcast.waiting.append(segment)
             self.changed.set()
+
+    async def preview(self, channel: str, name: str) -> bytes:
+        """WAV file of a held request. Raises RequestNotFound while nothing of it is made."""
+        for utterance in self._queue.utterances()[0]:
+            job, terms = utterance.job, utterance.job.terms
+            is_it = utterance.state is State.HELD and (terms.channel, terms.request_id) == (channel, name)
+            if is_it and job.held and (call := self._speaking.find(terms.key)):
+                return await call.preview()
+        raise RequestNotFound(f"{name!r} is not held on {channel!r}, or nothing of it is made yet: try again")
 
     async def listen(self, channel: str) -> None:
         """Serve a Listen call."""

@@ -133,6 +133,10 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         states = () if ids else (State.HELD,)
         return await self._end(lambda u: _is_among(u, channel, *states, ids=ids), why)
 
+    async def Preview(self, message: pb.PreviewRequest, context: Context) -> pb.PreviewResponse:
+        audio = await self._broadcaster.preview(_channel_of(message), message.request_id)
+        return pb.PreviewResponse(audio=audio)
+
     async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
         ended = self._queue.end(chosen, why)
         for utterance in ended:
@@ -175,7 +179,7 @@ def _ids_of(message: pb.CancelUtterancesRequest | pb.ApprovalRequest) -> set[str
     return set(message.request_ids)
 
 
-def _channel_of(message: pb.ChannelRequest | pb.ApprovalRequest) -> str:
+def _channel_of(message: pb.ChannelRequest | pb.ApprovalRequest | pb.PreviewRequest) -> str:
     if not (channel := checked_key("channel", message.channel)):
         raise InvalidRequest("channel", "is missing")
     return channel

@@ -40,6 +40,7 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
         channel=terms.channel,
         user_key=terms.user,
         voice=job.request.voice,
+        voices=dict.fromkeys(run.speaker[0] for run in job.request.runs),
         text=job.request.text,
         written=job.request.written,
         priority=pb.Priority.Name(terms.priority.value),

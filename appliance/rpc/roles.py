@@ -34,6 +34,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "Unmoderate": (),
     "Approve": (),
     "Reject": (),
+    "Preview": (),
     "ListVoices": SEE_VOICES,
     "GetVoice": SEE_VOICES,
     "CreateVoice": (Role.VOICES,),

@@ -136,7 +136,7 @@ class Speaking:
         arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
-        speech.scheduler.check_open(terms.key, taken=self._find(terms.key) is not None)
+        speech.scheduler.check_open(terms.key, taken=self.find(terms.key) is not None)
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,
@@ -168,7 +168,7 @@ class Speaking:
 
     def _arrive(self, key: str, results: asyncio.Queue[Result], result: Result) -> None:
         results.put_nowait(result)
-        if self.on_segment is not None and isinstance(result, SegmentAudio) and (call := self._find(key)):
+        if self.on_segment is not None and isinstance(result, SegmentAudio) and (call := self.find(key)):
             self.on_segment(call, result)
 
     # Calls under way.
@@ -199,7 +199,7 @@ class Speaking:
         return bool(calls or self.speech.scheduler.queue.end(lambda one: is_it(one.job), why))
 
     def end(self, key: str, why: ApplianceError) -> None:
-        if (call := self._find(key)) is not None:
+        if (call := self.find(key)) is not None:
             call.end(why)
 
     def drop_revoked(self, access: CallAccess) -> None:
@@ -222,7 +222,7 @@ class Speaking:
     async def idle(self) -> None:
         await self._idle.wait()
 
-    def _find(self, key: str) -> SynthesisCall | None:
+    def find(self, key: str) -> SynthesisCall | None:
         return next((call for call in self._calls if call.job.terms.key == key), None)
 
     # Threads.

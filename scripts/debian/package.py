@@ -229,8 +229,9 @@ def _control(root: Path, flavour: Flavour) -> None:
         "ARCH": flavour.arch,
         "SIZE": str(sum(path.lstat().st_size for path in root.rglob("*") if path.is_file()) // 1024),
         "DEPENDS": flavour.depends,
+        # If they were recommended, apt would install nothing on a box without a network that knows of them.
         # libespeak-ng1: for bundles that read English as phones.
-        "RECOMMENDS": "libespeak-ng1" + ", python3-libnvinfer, libnvinfer10" * (flavour.arch == "arm64"),
+        "SUGGESTS": "libespeak-ng1" + ", python3-libnvinfer, libnvinfer10" * (flavour.arch == "arm64"),
         "PYTHON": flavour.python,
         "ENABLED": " ".join(enabled),
         "OPTIONAL": " ".join(OPTIONAL),

@@ -14,6 +14,7 @@ from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots, pinning
 from appliance.box.clocks.reason import Reason
+from appliance.box.show.findings import table
 from tests.fakes.jetson.board import Clock, Jetson
 from tests.harness.boxes import quick
 
@@ -45,6 +46,10 @@ class Case:
         assert found.level is self.level, found
         assert self.value in found.value and self.remedy in found.remedy, found
         assert self.reason in (None, found.reason), found
+        lines = table([found]).splitlines()[:-1]
+        assert max(map(len, lines)) <= 120, lines
+        # The first sentence of a remedy is whole, and of a value unless it is a list.
+        assert not any(line.endswith("…") and (line[6] == "→" or "," not in line) for line in lines), lines
 
 
 def fault(name: str, **details: Any) -> Callable[[Jetson], object]:
@@ -248,19 +253,19 @@ CASES = [
     Case("no GPU clock yet", fault("no_devfreq", calls=99), "clocks", WARN, "gpu", "restart f5-clocks"),
     Case("GPU clock never comes", lock_fails("no_devfreq", calls=999), "clocks", FAIL, "gpu",
         "restart f5-clocks"),
-    Case("sysfs edited", lambda j: j.unpin(), "clocks", WARN, "came loose", "within 30 s"),
+    Case("sysfs edited", lambda j: j.unpin(), "clocks", WARN, "came loose", "wait 30 s"),
     Case("nvpmodel ran again", fault("nvpmodel_rerun"), "clocks", WARN, "came loose",
         "journalctl -u f5-clocks-check"),
-    Case("pinning fails too often", pinning_fails_too_often, "clocks", FAIL, "find out why it fails",
+    Case("pinning fails too often", pinning_fails_too_often, "clocks", FAIL, "pinning failed 6 times",
         "run: sudo systemctl restart f5-clocks", reason=Reason.PINNING_FAILS),
-    Case("unpinned too often", unpinned_too_often, "clocks", WARN, "find out who unpins",
-        "run: sudo f5-clock-lock lock; ", reason=Reason.UNPINNED_AGAIN),
+    Case("unpinned too often", unpinned_too_often, "clocks", WARN, "something keeps unpinning",
+        "Then run: sudo f5-clock-lock lock", reason=Reason.UNPINNED_AGAIN),
     Case("unlocked by a technician", unlocked, "clocks", WARN, "unlocked by a technician",
         "f5-clock-lock lock", reason=Reason.UNLOCKED),
     Case("timer stopped, unpinned since", stale, "clocks", FAIL, "was written 120 s ago",
         "f5-clocks-check.timer", reason=Reason.STALE),
-    Case("state of another boot", of_another_boot, "clocks", WARN, "nobody checks", "f5-clocks-check.timer",
-        reason=Reason.OTHER_BOOT),
+    Case("state of another boot", of_another_boot, "clocks", WARN, "the check does not run",
+        "f5-clocks-check.timer", reason=Reason.OTHER_BOOT),
     Case("state of the future", lambda j: stale(j, -9e9), "clocks", FAIL, "its time is yet to come",
         "enable --now f5-clocks"),
     Case("state damaged", writes("/run/f5-appliance/clocks.json", "{"), "clocks", WARN, "cannot be used",
@@ -361,5 +366,5 @@ CASES = [
         box=WITHOUT_ROOT),
     Case("not root: unpinned", lambda j: j.unpin(), "clocks", WARN, "came loose", "30 s", box=WITHOUT_ROOT),
     Case("not root: nothing published", removed("/run/f5-appliance/clocks.json"), "clocks", WARN,
-        "nobody checks", "f5-clocks-check.timer", box=WITHOUT_ROOT),
+        "the check does not run", "f5-clocks-check.timer", box=WITHOUT_ROOT),
 ]  # fmt: skip

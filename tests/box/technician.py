@@ -13,8 +13,8 @@ from tests.harness.boxes import quick, run_script
 
 Typed = Callable[[Jetson, re.Match[str]], object]
 LOOKS = re.compile(
-    r"sudo (?:journalctl|nvpmodel|ss|du|nvme|appliance check|f5-health|f5-setup|f5-support-bundle"
-    r"|f5-clock-lock status)\b"
+    r"sudo (?:journalctl|nvpmodel|ss|du|nvme|appliance (?:check|bundle install FOLDER)|f5-health|f5-setup"
+    r"|f5-support-bundle|f5-clock-lock status)\b"
 )
 """They change nothing."""
 
@@ -87,8 +87,8 @@ COMMANDS: Mapping[str, Typed] = {
 """Effects of commands on the box."""
 OTHERS = re.compile(
     r"sudo (?:apt install (?:--reinstall )?\./FILE\.deb|apt remove f5-appliance|f5-upgrade --back|f5-quiet"
-    r"|usermod -aG \S+|timedatectl set-ntp (?:true|false)|date -s '[A-Z: -]+'|hwclock -w -f /dev/rtcN"
-    r"|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
+    r"|f5-backup box.tar.gz|usermod -aG \S+|timedatectl set-ntp (?:true|false)|date -s '[A-Z: -]+'"
+    r"|hwclock -w -f /dev/rtcN|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
     r"|systemd-tmpfiles --create|apt --fix-broken install)"
 )
 """Commands that only other checks name, by their form alone."""

@@ -10,7 +10,7 @@ import pytest
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.runner import run_checks
-from appliance.box.clocks import boots, clocks_json
+from appliance.box.clocks import boots
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock
 from appliance.box.clocks.reason import Reason
@@ -101,10 +101,13 @@ def test_damage_is_put_aside_and_told(jetson: Jetson, box: Box, text: str) -> No
     assert told.level is Level.WARN and "sudo rm" in told.remedy
 
 
-def test_what_others_could_have_written_bars_nothing(jetson: Jetson, box: Box) -> None:
-    past = [Boot(str(number), pinned="MAXN", pinned_at=20.0, seen_at=30.0) for number in range(5)]
+def written(jetson: Jetson, *past: Boot, mode: int = 0o644) -> None:
     jetson.write(paths.BOOTS, json.dumps({"schema": 1, "boots": [vars(one) for one in past]}))
-    jetson.path(paths.BOOTS).chmod(0o666)
+    jetson.path(paths.BOOTS).chmod(mode)
+
+
+def test_what_others_could_have_written_is_not_used(jetson: Jetson, box: Box) -> None:
+    written(jetson, Boot("0", barred=("MAXN",)), mode=0o666)
     lines: list[str] = []
     assert lock(box, report=lines.append).state == "pinned"
     assert any("boots.json is not used" in line for line in lines)
@@ -116,130 +119,69 @@ def ended(mode: str = "MAXN", after_s: float = 60.0, **more: object) -> Boot:
 
 @pytest.mark.parametrize(("past", "count"), [
     ([ended()] * 5, 5), ([ended(), ended("MODE_50W"), ended()], 2),
-    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it bore the mode; the plug was pulled
+    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it lasted in the mode; the plug was pulled
     ([ended(), ended(ended=True), ended()], 2),  # a technician restarted it: that proves nothing
     ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
-    ([ended(), ended(tried_again=True), ended()], 2),  # with another supply
     ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
-    ([ended(), ended(end_unknown=True), ended()], 2),  # its shutdown may have left no note
-    ([ended(), ended(hung=True), ended()], 2),
-    ([ended(), ended(on_trial=("MAXN",)), ended(on_trial=("MODE_50W",))], 2),
+    ([ended(), ended(after_hang=True), ended()], 2),  # the first was hung
     ([], 0),
 ])  # fmt: skip
 def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
-    assert losses(past, "MAXN") == count
+    assert len(losses([*past, Boot("now")], "MAXN")) == count
 
 
-@pytest.mark.usefixtures("few")
-def test_a_mode_that_ended_three_boots_is_not_pinned_again(jetson: Jetson, box: Box, clock: Clock) -> None:
-    for _ in range(3):
-        boot(jetson, clock)
-        assert lock(box).state == "pinned"
-    for _ in range(6):
-        boot(jetson, clock)
-        clocks = lock(box)
-        assert (clocks.state, clocks.reason) == ("unpinned", Reason.POWER_LOSSES), (
-            "for longer than the record"
-        )
-        clock.advance(30)
-        assert check(box).reason is Reason.POWER_LOSSES and clocks.repins == 0
-    for more, word in ((False, "would pin nothing"), (True, "would run: jetson_clocks")):
-        lines: list[str] = []
-        lock(box, dry_run=True, try_again=more, report=lines.append)
-        assert any(line.startswith(word) for line in lines), lines
-    assert lock(box, try_again=True).state == "pinned"
+def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float = 2) -> Finding:
+    """Play a boot: pinned, checked, and the power is gone. Returns the finding about the boots before it."""
     boot(jetson, clock)
-    assert lock(box).state == "pinned", "the count begins anew"
-    boot(jetson, clock)
+    assert lock(box).state == "pinned"
+    [told] = run_checks(box, only={"boots"})
+    clock.advance(60 * minutes)
+    check(box)
+    return told
+
+
+def test_three_boots_that_lost_power_are_a_warning_and_change_nothing(
+    jetson: Jetson, box: Box, clock: Clock
+) -> None:
+    jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "SYS_RESET_N")
+    assert [evening(jetson, box, clock).level for _ in range(6)] == [Level.PASS] * 3 + [Level.WARN] * 3
+    assert jetson.mode == "MAXN"
     jetson.write(paths.CONFIG, "device:\n  power_mode: MODE_50W\n")
-    boot(jetson, clock)
-    assert (lock(box).state, lock(box).mode) == ("pinned", "MODE_50W"), "a lower one is another matter"
+    assert evening(jetson, box, clock, 70).level is Level.PASS, "a lower one is another matter"
+    jetson.path(paths.CONFIG).unlink()
+    assert evening(jetson, box, clock, 70).level is Level.WARN
+    assert evening(jetson, box, clock).level is Level.PASS, "it lasted in the mode"
 
 
-def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float, *, shutdown: bool = False) -> None:
-    """Play a boot as systemd does: pinned, checked; then a shutdown, or the power is gone."""
-    boot(jetson, clock)
-    lock(box)
-    checks = 4 if minutes > 60 else 1
-    for _ in range(checks):
-        clock.advance(60 * minutes / checks)
-        check(box)
-    end(box) if shutdown else None
-
-
-def barred(box: Box) -> tuple[str, ...]:
-    return boots.recorded(box, print).barred
-
-
-def test_a_plug_that_is_pulled_after_the_hour_counts_nothing(jetson: Jetson, box: Box, clock: Clock) -> None:
-    for _ in range(3):
-        evening(jetson, box, clock, 70)
-    assert all(one.held_s > boots.SOON_S for one in history(box)) and losses(history(box), "MAXN") == 0
-
-
-@pytest.mark.parametrize(("unit", "lost"), [
-    ({}, 0), ({"ActiveState": "failed"}, 0), ({"ActiveState": "active"}, 3),
-])  # fmt: skip
-def test_after_a_failed_lock_systemd_says_whether_an_end_would_be_noted(
-    jetson: Jetson, box: Box, clock: Clock, unit: dict[str, str], lost: int
+@pytest.mark.parametrize("mode", ["MAXN", "MODE_50W"])
+def test_a_box_that_an_earlier_version_kept_out_of_a_mode_stays_out(
+    jetson: Jetson, box: Box, clock: Clock, mode: str
 ) -> None:
-    """Hot at the one try of f5-clocks.service, pinned by the timer a minute later."""
-    if unit:
-        jetson.unit("f5-clocks.service", **unit)
-    for _ in range(3):
-        boot(jetson, clock)
-        jetson.fault("thermal_throttle", degrees=99.5, cap_khz=1190400)
-        assert lock(box).state == "unpinned"
-        jetson.heal("thermal_throttle")
-        clock.advance(60)
-        assert check(box).state == "pinned"
-    assert losses(history(box), "MAXN") == lost
-    boot(jetson, clock)
-    assert (lock(box).state == "pinned") is (lost < boots.LOSSES)
-
-
-def test_a_watchdogs_reset_is_no_power_loss(jetson: Jetson, box: Box, clock: Clock) -> None:
-    """As the next boot learns from the PMC; it is on record for the boots after that too."""
-    for source in ("SYS_RESET_N", "TMRWDT", "SYS_RESET_N", "BCCPLEXWDT", "SYS_RESET_N"):
-        jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", source)
-        evening(jetson, box, clock, 2)
-    assert [one.hung for one in history(box)] == [True, False, True, False, False]
-    assert losses(history(box)[:-1], "MAXN") == 2 and not barred(box)
-
-
-def test_a_bar_says_how_it_is_lifted_and_lifts_itself(
-    jetson: Jetson, box: Box, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A supply that does not bear MAXN costs one boot in ever more; one that does is tried once."""
-    monkeypatch.setattr(boots, "LONGEST_WAIT", 4)
-    for _ in range(3):
-        evening(jetson, box, clock, 2)
-    for wait in (3, 4, 4):
-        evening(jetson, box, clock, 2)  # the plug is pulled
-        for calm in range(wait):
-            # One of them outlasts the hour, and has no shutdown.
-            evening(jetson, box, clock, 70 if calm == 1 else 1, shutdown=calm != 1)
-            left = f"after {wait - calm} boot"
-            [told] = run_checks(box, only={"boots"})
-            assert told.level is Level.FAIL and left in told.value and boots.TRY_AGAIN in told.value
-            assert left in clocks_json.read(box).why
-        evening(jetson, box, clock, 30, shutdown=True)  # proves nothing: it stays on trial
-        [told] = run_checks(box, only={"boots"})
-        assert not barred(box) and told.level is Level.PASS and "on trial" in told.value
-        evening(jetson, box, clock, 2)
-        assert clocks_json.read(box).state == "pinned"
+    jetson.set_mode(mode)
+    written(jetson, ended(), ended(), ended(), Boot("0", asked="MAXN", applied=mode, barred=("MAXN",)))
+    older = json.loads(jetson.read(paths.BOOTS))
+    older["boots"][3] |= {"on_trial": ["MODE_30W"], "calm": 2, "wait": 6, "tried_again": False, "hung": True}
+    jetson.write(paths.BOOTS, json.dumps(older))
     for _ in range(5):
-        evening(jetson, box, clock, 1, shutdown=True)
-    evening(jetson, box, clock, 90)
-    assert history(box)[-1].on_trial and clocks_json.read(box).state == "pinned"
-    for _ in range(3):
-        evening(jetson, box, clock, 2)
-        assert clocks_json.read(box).state == "pinned", "it bore the trial: losses count as ever"
-    evening(jetson, box, clock, 2)
-    assert barred(box)
+        boot(jetson, clock)
+        for clocks in (lock(box), check(box)):
+            assert (clocks.state, clocks.mode, clocks.reason) == ("unpinned", mode, Reason.POWER_LOSSES)
+            gpu = clocks.domains["gpu"]
+            assert (gpu["min"] == gpu["max"]) is (mode != "MAXN"), "the slower one is pinned"
+        for told in run_checks(box, only={"boots", "power_mode", "clocks"}):
+            assert (
+                told.level is Level.WARN
+                and "power supply" in told.remedy
+                and "power_mode: MODE_" in told.remedy
+            )
+    lines: list[str] = []
+    lock(box, dry_run=True, report=lines.append)
+    assert ("would run: jetson_clocks" in lines) is (mode != "MAXN")
+    jetson.write(paths.CONFIG, "device:\n  power_mode: MAXN\n")
+    assert (lock(box).state, jetson.mode) == ("pinned", "MAXN"), "the site names it"
 
 
-def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box, clock: Clock) -> None:
+def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box) -> None:
     class Gone(BaseException):
         pass
 
@@ -248,13 +190,10 @@ def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box
             raise Gone
         return box.tools.execute(name, *arguments)
 
-    for _ in range(3):
-        boot(jetson, clock)
-        dying = type("Dying", (type(box.tools),), {"execute": staticmethod(execute), "find": box.tools.find})
-        with pytest.raises(Gone):
-            lock(replace(box, tools=dying()))
-    boot(jetson, clock)
-    assert lock(box).reason is Reason.POWER_LOSSES
+    dying = type("Dying", (type(box.tools),), {"execute": staticmethod(execute), "find": box.tools.find})
+    with pytest.raises(Gone):
+        lock(replace(box, tools=dying()))
+    assert history(box)[-1].lost_power(Boot())
 
 
 def test_which_backend_spoke_is_noted(box: Box) -> None:

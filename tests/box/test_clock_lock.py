@@ -98,7 +98,7 @@ def test_wrong_usage(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ((), ("pin",), ("lock", "--force")):
         with pytest.raises(SystemExit, match=str(MISUSED)):
             main(quick(maxn), *words)
-        assert "usage: clock-lock" in capsys.readouterr().err
+        assert "usage: f5-clock-lock" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
@@ -111,7 +111,7 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
             stdout = pipe if target == "pipe" else full
             done = subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
         assert done.returncode == FAILED
-        assert done.stderr == ("" if target == "pipe" else "clock-lock: No space left on device\n")
+        assert done.stderr == ("" if target == "pipe" else "f5-clock-lock: No space left on device\n")
 
 
 def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +213,7 @@ def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> 
     seen = clock_status.status(mine)
     assert (seen.clocks.state, seen.clocks.why) == ("pinned", "")
     assert seen.clocks.domains["emc"] == clocks_json.read(box).domains["emc"]
-    assert any(note.startswith("needs root: emc: what root's check found") for note in seen.notes)
+    assert any(note.startswith("needs root; what root's check found") for note in seen.notes)
 
     later = quick(maxn, user=lambda: 1000, uptime=lambda: box.uptime() + clocks_json.FRESH_S + 1)
     stale = clock_status.status(later)

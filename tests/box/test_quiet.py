@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from appliance.box import quiet, versions
+from appliance.box import apt, paths, quiet, versions
+from appliance.box.apt import AptError
 from appliance.box.checks.finding import Level
 from appliance.box.checks.runner import run_checks
 from appliance.box.paths import INDICATOR, QUIET
@@ -19,6 +22,10 @@ from tests.harness.boxes import process, quick, run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
+HOLD = (
+    "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, 2); print(end='.', flush=True); input()"
+)
+"""Holds dpkg's lock as apt does, until its input ends."""
 CHECKS = {"sleep", "desktop", "journal", "packages"}
 UNITS = "/etc/systemd/system"
 
@@ -56,7 +63,8 @@ def test_a_box_from_the_factory_made_quiet_and_loud_again(profile: str, tmp_path
     assert process(jetson, "quiet").stdout == "quiet already\n" and jetson.snapshot() == quietened
     undone = process(jetson, "quiet", "--undo")
     assert undone.returncode == 0, undone.stderr
-    assert jetson.snapshot().keys() - factory.keys() <= {"var/lib/f5-appliance"}
+    made = {"var/lib/f5-appliance", "etc/systemd/journald.conf.d"}
+    assert jetson.snapshot().keys() - factory.keys() <= made, "empty folders"
     assert {path: what for path, what in jetson.snapshot().items() if path in factory} == factory
     assert process(jetson, "quiet", "--undo").stdout == "nothing to undo\n"
 
@@ -122,7 +130,7 @@ def test_a_damaged_record_is_said_and_nothing_is_changed(
     before = jetson.snapshot()
     for options in ((), ("--undo",)):
         assert run_script("quiet", quick(jetson), *options) == 1
-        assert capsys.readouterr().err == f"quiet: {QUIET} is damaged: move it away\n"
+        assert capsys.readouterr().err == f"f5-quiet: {QUIET} is damaged: move it away\n"
     assert jetson.snapshot() == before
 
 
@@ -139,14 +147,45 @@ def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(jetson: Jetson) 
     before = jetson.snapshot()
     good = (jetson.bin / "apt-mark").read_text()
     (jetson.bin / "apt-mark").write_text("#!/bin/sh\necho 'E: could not lock' >&2; exit 100\n")
-    with pytest.raises(quiet.QuietError, match="could not lock: run `sudo apt-mark hold "):
+    with pytest.raises(AptError, match="could not lock: run `sudo apt-mark hold "):
         run(jetson)
     (jetson.bin / "apt-mark").write_text(good)
     run(jetson)
     (jetson.bin / "apt-mark").write_text("#!/bin/sh\nexit 100\n")
-    with pytest.raises(quiet.QuietError, match="run `sudo apt-mark unhold "):
+    with pytest.raises(AptError, match="run `sudo apt-mark unhold "):
         run(jetson, quiet.undo)
-    assert json.loads(jetson.read(QUIET))["files"] == {}, "holds are all that is left to undo"
     (jetson.bin / "apt-mark").write_text(good)
     run(jetson, quiet.undo)
     assert {path: what for path, what in jetson.snapshot().items() if path in before} == before
+
+
+@pytest.mark.parametrize("action", [quiet.quiet, quiet.undo])
+def test_another_apt_is_waited_for_and_while_it_works_nothing_is_changed(
+    jetson: Jetson, action: Callable[..., None]
+) -> None:
+    run(jetson) if action is quiet.undo else None
+    jetson.write(paths.DPKG_LOCK, "")
+    before, waited, said = jetson.snapshot(), list[float](), list[str]()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, jetson.path(paths.DPKG_LOCK)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdin and holder.stdout and holder.stdout.read(1) == b"."
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == apt.WAIT_S + 3:
+            holder.communicate()
+
+    box = quick(jetson, sleep=sleep)
+    with pytest.raises(AptError, match="another apt is at work; nothing was changed"):
+        action(box, dry_run=False, say=said.append)
+    assert (
+        jetson.snapshot() == before
+        and f"another apt is at work: waiting for it, up to {apt.WAIT_S} s" in said
+    )
+    action(box, dry_run=False, say=said.append)
+    assert len(waited) == apt.WAIT_S + 3 and levels(jetson)["packages"] is (
+        Level.PASS if action is quiet.quiet else Level.WARN
+    )

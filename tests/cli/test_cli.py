@@ -352,9 +352,9 @@ def test_check_for_people(box: Running, run: Run) -> None:
     code, printed, _ = run("check", "--config", config, "--only", "application", "--no-speak")
     assert code == 0
     *rows, last = printed.splitlines()
-    passed = [["PASS", name] for name in ("config", "bundle", "voices", "daemon")]
+    passed = [["PASS", name] for name in ("config", "bundle", "voices", "daemon", "listening")]
     assert [line.split()[:2] for line in rows] == [*passed, ["SKIP", "engines:"]]
-    assert last == "4 PASS · 1 SKIP"
+    assert last == "5 PASS · 1 SKIP"
 
 
 def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> No
     code, found = checked(config, "--only", "application")
     assert code == 2
     levels = {"config": "PASS", "bundle": "PASS", "voices": "FAIL", "engines": "SKIP"}
-    levels |= {"daemon": "FAIL", "synthesis": "FAIL"}
+    levels |= {"daemon": "FAIL", "synthesis": "FAIL", "listening": "FAIL"}
     assert {name: finding["level"] for name, finding in found.items()} == levels
     assert "missing key transcript" in found["voices"]["value"]
     assert "appliance voices remove" in found["voices"]["remedy"]

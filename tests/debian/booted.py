@@ -36,6 +36,9 @@ exec unshare --pid --fork --kill-child --mount --cgroup --net --uts sh -ec '
     # RemoveIPC=yes removes files of its user from dev/shm, where this root may lie.
     for place in run tmp dev/shm; do mount -t tmpfs tmpfs $place; done
     mount --bind {repository} .{repository}
+    ip link add lan type bridge
+    ip address add 192.168.1.10/24 dev lan
+    ip link set lan up
     export container=lxc
     exec chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=null --show-status=no
 '

@@ -175,7 +175,7 @@ def test_a_life(chroot: Chroot) -> None:
     mine = config.read_text() + "# The operator was here.\n"
     config.write_text(mine)
     complaint = chroot.fails("f5-upgrade", "/root/broken.deb")
-    assert "is not well" in complaint and "is back and speaks" in complaint
+    assert "does not work" in complaint and "is installed again and speaks" in complaint
     assert chroot.state == good
     assert config.read_text() == mine
     chroot.speaks()

@@ -108,6 +108,7 @@ class Page:
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser, self._session, self._target = browser, session, target
+        self._pointer = (0.0, 0.0)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Do a command in it."""
@@ -145,15 +146,25 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, text=key if kind == "keyDown" else "")
 
-    def click(self, selector: str) -> None:
-        """Click the middle of an element."""
-        x, y = self.run(
+    def point(self, selector: str) -> None:
+        """Move the pointer to the middle of an element."""
+        self._pointer = self.run(
             f"(() => {{ const e = document.querySelector({selector!r});"
             " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
             " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        self._mouse("mouseMoved")
+
+    def click(self, selector: str = "") -> None:
+        """Click an element, or whatever is under the pointer."""
+        if selector:
+            self.point(selector)
+        self._mouse("mousePressed", button="left", clickCount=1)
+        self._mouse("mouseReleased", button="left", clickCount=1)
+
+    def _mouse(self, kind: str, **more: Any) -> None:
+        x, y = self._pointer
+        self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def screenshot(self, path: Path) -> None:
         """What is seen of it, as PNG."""

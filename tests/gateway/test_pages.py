@@ -8,6 +8,7 @@ import json
 import os
 import urllib.error
 import urllib.request
+import wave
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -57,6 +58,8 @@ TAP = """(() => {
     (given[id] ??= {})[offset] = { samples: [...samples], when, rate };
   });
 })()"""
+STANDS = "[window.at, window.at = player.sounding()[0]?.at].every((at, _, [before]) => at && at === before)"
+"""True if what sounds is where it was at the last look."""
 STOPPED = "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
 
 
@@ -198,6 +201,12 @@ def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
 
         for none in ("nobody", ""):
             assert ids("approve", {"request_id": none}) == {"approved": []}
+        assert gateway.ask(f"{path}/preview?request_id=nobody").json["error"]["code"] == "request_not_found"
+        preview = f"{path}/preview?request_id=b"
+        until(lambda: gateway.ask(preview).status == 200)
+        plain = gateway.ask("/v1/audio/speech", {**LINE, "input": "b.", "response_format": "pcm"}).body
+        with wave.open(io.BytesIO(gateway.ask(preview).body)) as file:
+            assert file.readframes(file.getnframes()) == plain
         assert ids("reject", {"request_id": "b"}) == {"ended": ["b"]}
         assert ids("approve", query="?request_id=d") == {"approved": ["d"]}
         assert waiting["d"].result(PATIENCE_S).status == 200 and held_of(gateway) == ["c", "e"]
@@ -243,7 +252,11 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     assert page.run("Object.keys(given)") == [name]
     assert np.array_equal(given(page, name)[0], pcm(b"".join(audio)))
     page.until("document.querySelector('.channel .sounds') && player.sounding().length")
+    assert page.run("document.querySelector('#text').maxLength") == 4_096
     _shots(page, "status")
+    for verb, stands in (("pause", STANDS), ("resume", f"!({STANDS})")):
+        page.click(labelled(f"{verb} status"))
+        page.until(stands)
     page.run(STOPPED)
     page.click("[aria-label='skip status']")
     page.until("stopped.length")
@@ -253,41 +266,71 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     page.close()
 
 
+def seen(condition: str) -> str:
+    """Script that is true once an element is there: "row b", or "verb name" of a button."""
+    kind, _, name = condition.partition(" ")
+    return f"document.querySelector('{f'[data-id={name}]' if kind == 'row' else labelled(condition)}')"
+
+
+def labelled(label: str) -> str:
+    return f'[aria-label="{label}"]'
+
+
 @needs_chromium
-def test_held_lines_are_decided_by_buttons_and_by_keys(gateway: Gateway, browser: Browser) -> None:
-    page = browser.page(gateway.url)
-    page.until("document.querySelector('#voice').value === 'ann'")
-    with held(gateway, "bcdef") as waiting:
-        page.until("document.querySelector('[aria-label=\"reject f.\"]')")
-        page.click("[aria-label='approve c.']")
-        assert waiting["c"].result(PATIENCE_S).status == 200
-        page.until("!document.querySelector('[aria-label=\"approve c.\"]')")
-        page.press("r")
+def test_what_one_moderator_decides_moves_no_click_of_another(gateway: Gateway, browser: Browser) -> None:
+    first, second = (browser.page(gateway.url) for _ in range(2))
+    with held(gateway, "bcd") as waiting:
+        for page in (first, second):
+            page.until(seen("reject d."))
+        first.run(f"{seen('reject d.')}.focus()")
+        first.point(labelled("approve c."))
+        second.click(labelled("reject b."))
         assert waiting["b"].result(PATIENCE_S).status == 409
-        page.until("!document.querySelector('[aria-label=\"approve b.\"]')")
-        # What is typed decides nothing.
-        page.run("document.querySelector('#text').focus()")
-        page.press("r")
-        page.run("document.activeElement.blur()")
-        page.press("a")
-        assert waiting["d"].result(PATIENCE_S).status == 200
-        page.until("!document.querySelector('[aria-label=\"approve d.\"]')")
-        page.click("[aria-label='reject f.']")
-        assert waiting["f"].result(PATIENCE_S).status == 409
-        assert held_of(gateway) == ["e"]
-        page.click("[aria-label='unmoderate door']")
-        page.until("document.querySelector('[aria-label=\"moderate door\"]')")
-    page.close()
+        first.until(f"/rejected/.test({seen('row b')}.innerText)")
+        first.until(f"!{seen('row b')}")
+        assert first.run("document.activeElement.getAttribute('aria-label')") == "reject d."
+        first.click()  # where c was
+        assert waiting["c"].result(PATIENCE_S).status == 200
+        first.until("/Approved “c[.]”/.test(document.querySelector('#message').innerText)")
+        second.until(f"!{seen('approve c.')}")
+        assert held_of(gateway) == ["d"]
+    for page in (first, second):
+        page.close()
 
 
 @needs_chromium
-def test_keys_before_the_queue_answers_decide_on_a_line_each(gateway: Gateway, browser: Browser) -> None:
-    page = browser.page(gateway.url)  # which may still show what another test's lines sound
-    with held(gateway, "xy") as waiting:
-        page.until("document.querySelector('[aria-label=\"reject y.\"]')")
-        pressed = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
-        page.run(f"for (const key of 'ar') {pressed}")
-        assert [waiting[name].result(PATIENCE_S).status for name in "xy"] == [200, 409]
+def test_keys_decide_on_the_focused_line_alone_and_undo_is_offered(
+    gateway: Gateway, browser: Browser
+) -> None:
+    page = browser.page(gateway.url)
+    with held(gateway, "bcdef") as waiting:
+        page.until(seen("reject f."))
+        page.press("a")
+        page.run(f"{seen('row d')}.focus()")
+        for key in "ra":
+            page.press(key)
+        assert waiting["d"].result(PATIENCE_S).status == 409
+        page.until("document.activeElement.dataset.id === 'e'")
+        page.run(f"document.querySelector('#keys').click(); {seen('row f')}.focus()")
+        page.press("r")
+        page.run("document.querySelector('#keys').click()")
+        page.press("a")
+        assert waiting["f"].result(PATIENCE_S).status == 200
+        page.click(labelled("pause door"))
+        page.until(seen("undo pause door"))
+        page.click(labelled("approve c."))
+        page.until(seen("undo approve c."))
+        _shots(page, "moderated")
+        page.click(labelled("undo approve c."))
+        assert waiting["c"].result(PATIENCE_S).json["error"]["code"] == "rejected"
+        page.click(labelled("undo pause door"))
+        page.until(seen("pause door"))
+        page.click(labelled("listen b."))
+        page.until(seen("stop b."))
+        page.until(seen("listen b."))
+        assert held_of(gateway) == ["b", "e"]
+        page.click(labelled("unmoderate door"))
+        page.until(seen("moderate door"))
     page.close()
 
 
@@ -339,9 +382,9 @@ def test_the_overlay_plays_each_sample_through_reconnect_and_skip(gateway: Gatew
         page.until("player.sounding().length")
         assert page.run("player.sounding()[0].id") in left
         client.pause("stage")
-        page.until("player.context.state === 'suspended'")
+        page.until(STANDS)
         client.resume("stage")
-        page.until("player.context.state === 'running'")
+        page.until(f"!({STANDS})")
         client.cancel_of(channel="stage")
         page.until("player.sounding().length === 0 && !document.querySelector('.said')")
     page.close()
@@ -440,6 +483,7 @@ def test_a_page_asks_for_a_token_and_moderates(gateway: Gateway, browser: Browse
             assert closed.ask(path).status == 401
         verb, bearer = "/api/channels/stage/skip", f"Bearer {tokens[Role.SPEAK]}"
         assert closed.ask(verb, {}, authorization=bearer).status == 403
+        assert closed.ask("/api/channels/stage/preview", authorization=bearer).status == 403
         page = browser.page(closed.url)
         page.until("!document.querySelector('#ask-token').hidden")
         page.type("#token", tokens[Role.ADMIN])
@@ -525,13 +569,25 @@ def _likeness(heard: Samples, looped: Samples) -> float:
 
 
 def _shots(page: Page, name: str, heights: tuple[int, int] = (740, 800)) -> None:
-    """Write pictures at two widths to look at, where F5_SCREENSHOTS names a folder; no page is wider than its
-    window."""
-    for width, height in zip((360, 1280), heights, strict=True):
+    """Check that no page is wider than its window, and controls have names; pictures go to F5_SCREENSHOTS."""
+    for width, height in ((320, heights[0]), (390, heights[0]), (1280, heights[1])):
         page.resize(width, height, phone=width < 500)
         assert page.run("document.documentElement.scrollWidth") <= width
+        assert [node["role"]["value"] for node in _controls(page) if not node["name"]["value"]] == []
         for scheme in ("light", "dark"):
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             page.send("Emulation.setEmulatedMedia", features=features)
             if folder := os.environ.get("F5_SCREENSHOTS"):
                 page.screenshot(Path(folder) / f"{name}-{width}-{scheme}.png")
+
+
+def _controls(page: Page) -> list[Any]:
+    """Nodes of the accessibility tree that a keyboard reaches, but for the page itself."""
+    nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+    return [
+        node
+        for node in nodes
+        if {"name": "focusable", "value": {"type": "booleanOrUndefined", "value": True}}
+        in node.get("properties", ())
+        and node["role"]["value"] != "RootWebArea"
+    ]

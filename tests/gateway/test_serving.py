@@ -189,7 +189,7 @@ def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> Non
 def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
-        app.daemon_address(loaded)
+        app.address_of(loaded)
         if loaded.server.tls_certificate:
             tls_context(loaded.server)
         serving.listen(loaded, "gateway", Notifier()).close()

@@ -106,8 +106,12 @@ def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # No bytecode beside the scripts, and no change to the path of the other tests.
-    with mock.patch.object(sys, "dont_write_bytecode", True), mock.patch.object(sys, "path", list(sys.path)):
+    # No bytecode beside the scripts, and no change to the path or the Ctrl-C of the other tests.
+    with (
+        mock.patch.object(sys, "dont_write_bytecode", True),
+        mock.patch.object(sys, "path", list(sys.path)),
+        mock.patch("signal.signal"),
+    ):
         loader.exec_module(module)
     return module
 

@@ -19,6 +19,7 @@ from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import turns
 from appliance.rpc.callers import PlacedCall
+from appliance.rpc.replies import utterance_message
 from appliance.rpc.session import MAX_WAITING
 from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets
@@ -344,6 +345,9 @@ async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box
     assert heard.ends == {1: "END"} and heard.texts[1][3:] == ["It is nice of you."]
     speakers = [run.speaker for asked in requests for run in asked.runs]
     assert speakers == [("ann", ""), ("bob", "calm"), ("bob", "calm"), ("ann", "")]
+    present, ended, _ = box.scheduler.queue.utterances()
+    voices = [list(utterance_message(one, 0.0).voices) for one in (*ended, *present)]
+    assert voices == [["ann"], ["bob"], ["bob"], ["ann"]]
 
 
 async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Box) -> None:

@@ -16,7 +16,7 @@ SYSTEM_UNITS = Path("/usr/lib/systemd/system")
 PROGRAMS = (
     "/usr/bin/python3", "/usr/bin/f5-clock-lock", "/usr/bin/f5-health", "/usr/bin/jetson_clocks",
     "/etc/systemd/nvpower.sh", "/etc/systemd/nvpmodel.sh", "/usr/sbin/nvfancontrol", "/bin/kill",
-    "/usr/bin/systemctl",
+    "/usr/bin/systemctl", "/usr/bin/f5-upgrade",
 )  # fmt: skip
 NVIDIA = {
     "nvpower": ("oneshot", "systemd-modules-load.service", "/etc/systemd/nvpower.sh"),
@@ -38,7 +38,7 @@ WantedBy=multi-user.target
 """
 ENABLED = (
     *(f"f5-{name}.service" for name in ("appliance", "clocks", "gateway")),
-    *(f"f5-{name}.timer" for name in ("clocks-check", "health", "guard")),
+    *(f"f5-{name}.timer" for name in ("clocks-check", "health", "guard", "upgrade-again")),
 )
 
 

@@ -43,9 +43,8 @@ def seconds(text: str) -> float:
 
 
 def test_the_units_that_the_design_names() -> None:
-    pairs = [
-        f"f5-{name}.{kind}" for name in ("clocks-check", "health", "guard") for kind in ("service", "timer")
-    ]
+    timed = ("clocks-check", "health", "guard", "upgrade-again")
+    pairs = [f"f5-{name}.{kind}" for name in timed for kind in ("service", "timer")]
     serve = [f"f5-{name}.service" for name in ("appliance", "clocks", "gateway", "wyoming")]
     assert unit_names() == sorted([*serve, *pairs])
 

@@ -6,7 +6,9 @@ The system's Python has neither gRPC nor ONNX Runtime; the application's may be 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from appliance.box.checks.finding import Finding, Level, from_document
 from appliance.box.system import Box
 
 USER = "f5-appliance"
-CHECKS = ("daemon", "synthesis", "config", "bundle", "voices", "engines")
+CHECKS = ("daemon", "synthesis", "listening", "config", "bundle", "voices", "engines")
 """Checks of `appliance check`: the box is silent if one fails. The most frequent fault comes first."""
 ANSWER_S = 90.0
 MEASURE_S = 300.0
@@ -47,10 +49,21 @@ class Application:
         except (ValueError, RecursionError):
             why = f"{self.python} is not there" if ran.missing else ran.summary
         remedy = (
-            "go back to the package before with `sudo f5-upgrade --back`, or install this one again: "
-            "sudo apt install --reinstall ./FILE.deb; `appliance check` shows more"
+            "go back to the package before: sudo f5-upgrade --back. Or install this one again: sudo apt "
+            "install --reinstall ./FILE.deb. Details: appliance check"
         )
         return [Finding("application", Level.FAIL, f"it cannot be run: {why}", "", remedy)]
+
+
+def refused(box: Box, text: bytes) -> str:
+    """Return what the version that is here refuses in a configuration; empty if nothing is known."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        Path(file.name).write_bytes(text)
+        os.chmod(file.name, 0o644)  # the check runs as the daemon's user
+        app = find(box, Path(__file__).resolve().parents[3], config=file.name)
+        findings = app.run(box, "--only", "config")
+    failed = (f for f in findings if f.check == "config" and f.level is Level.FAIL)
+    return next((f.value.removeprefix(f"{file.name}: ") for f in failed), "")
 
 
 def has_user(box: Box) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
-from appliance.box.checks.power import less_power
+from appliance.box.checks.power import stronger
 from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
@@ -22,54 +22,42 @@ RESTART = f"run: {RESTART_COMMAND}"
 TIMER_COMMAND = "sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
 TIMER = f"run: {TIMER_COMMAND}"
 MAKE_CONF = "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
-INSTALL_CONFS = "sudo apt install --reinstall {nvidia-l4t-nvpmodel} && " + MAKE_CONF
+INSTALL_CONFS = "with the internet: sudo apt install --reinstall {nvidia-l4t-nvpmodel}. Then: " + MAKE_CONF
 REMAKE_CONF = (
-    "have NVIDIA's link made anew, which is done only where none lies: "
-    f"sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}"
+    f"run: sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}. NVIDIA's link is made again only if there is none"
 )
 MAKERS_CONF = f"{paths.NVPMODEL_CONF} is this box's maker's: keep it, and ask the maker for one that fits"
 NAME_MODE = (
-    f"say which mode this box is to be in: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`, "
-    "with the name of one that it has; then sudo f5-clock-lock lock"
+    f"name a mode that it has: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`. "
+    "Then: sudo f5-clock-lock lock"
 )
 READ_MODE = (
-    "see why: sudo nvpmodel -q --verbose; then sudo systemctl restart nvpmodel && sudo f5-clock-lock lock"
+    "see why: sudo nvpmodel -q --verbose. Then: sudo systemctl restart nvpmodel && sudo f5-clock-lock lock"
 )
-MENU = (
-    "end the desktop's power mode menu, which sets modes and keeps others from it: sudo pkill -f "
-    "nvpmodel_indicator; then "
-)
+MENU = "end the desktop's power mode menu, which sets modes: sudo pkill -f nvpmodel_indicator. Then "
 REBOOT_FAILED = (
-    "do not reboot for it again: something opens the GPU before nvpmodel sets the mode. {first}"
-    "`sudo journalctl -b -u nvpmodel` and `sudo journalctl -k -b -g nvgpu` show what comes first; until that "
-    f"is mended, name the present mode for `power_mode:` below `device:` in {paths.CONFIG}"
+    "{first}. If it is not set then, see what opens the GPU before nvpmodel sets the mode: sudo journalctl "
+    "-k -b -g nvgpu, and sudo journalctl -b -u nvpmodel. Until that is found, name the present mode for "
+    f"`power_mode:` below `device:` in {paths.CONFIG}, and do not reboot for it again"
 )
 SET_AT_BOOT = (
-    "Have it set at the next boot without being asked for: echo pmode:{id:04d} | sudo tee "
-    "/var/lib/nvpmodel/status; then reboot; if it is not set then, "
+    "have it set at the next boot: echo pmode:{id:04d} | sudo tee /var/lib/nvpmodel/status, then reboot"
 )
 MOUNT = (
-    "run: sudo mount -t debugfs debugfs /sys/kernel/debug && sudo f5-clock-lock lock; to have it mounted at "
-    "each boot: sudo systemctl unmask sys-kernel-debug.mount"
+    "run: sudo mount -t debugfs debugfs /sys/kernel/debug && sudo f5-clock-lock lock. To mount it at each "
+    "boot: sudo systemctl unmask sys-kernel-debug.mount"
 )
-INSTALL_TOOLS = "run: sudo apt install --reinstall {nvidia-l4t-tools} && sudo systemctl restart f5-clocks"
+INSTALL_TOOLS = "with the internet: sudo apt install --reinstall {nvidia-l4t-tools}. Then: " + RESTART_COMMAND
 HELD_DOWN = (
-    "if the check temperature or cooling is not PASS, cool the box: clean the fan and the heat sink, give it "
-    "air; else something holds them down: `systemctl --type=service` shows what runs (jtop?); "
-    "then sudo systemctl restart f5-clocks"
+    "cool the box: clean the fan and the heat sink, give it air. If it is cool, something else holds them "
+    f"down: `systemctl --type=service` shows what runs, for instance jtop. Then: {RESTART_COMMAND}"
 )
 LOG_COMMAND = "sudo journalctl -u f5-clocks-check -u nvpmodel -n 50"
-FIND_CAUSE = f"`{LOG_COMMAND}` shows who unpinned them"
-SEND = "look with `sudo f5-clock-lock status`; if it stays, send the maker a bundle: sudo f5-support-bundle"
+FIND_CAUSE = f"See who unpinned them: {LOG_COMMAND}"
+SEND = "look: sudo f5-clock-lock status. If this stays, send the maker a bundle: sudo f5-support-bundle"
 COUNTS = ("cores", "tpc")
 """Units, not clocks."""
 ALLOWED = "at the most that module and power mode allow"
-
-
-def bear_it(lower: str) -> str:
-    """Remedy for power losses. `lower`: the next lower power mode, "" if unknown."""
-    again = "use a stronger supply or better cooling, then sudo f5-clock-lock lock --try-again"
-    return f"{again}; or {less_power(lower)}"
 
 
 @check("platform", Harm.SILENCE, 2, lambda now: (now.platform,))
@@ -82,7 +70,7 @@ def check_platform(platform: Platform) -> Finding:
         return Finding("platform", Level.PASS, value, figures=figures)
     remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
     if not wrong.by_flashing:
-        remedy = "use a Jetson AGX Orin: this module cannot be made to fit; sudo apt remove f5-appliance"
+        remedy = "remove the package: sudo apt remove f5-appliance. Use a Jetson AGX Orin in its place"
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
@@ -113,23 +101,26 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: 
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
     if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", bear_it(lower))
+        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", stronger(lower, limit))
     if reading.seen.modes.current.unset:
         return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
         return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
     if above := grouped({name: domain.why for name, domain in reading.above.items()}):
-        return finding(Level.FAIL, f"{reading.mode}; {'; '.join(above)}", again)
+        return finding(
+            Level.FAIL, f"{reading.mode} is set, and clocks are above it. {'; '.join(above)}", again
+        )
     if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
-    return finding(Level.WARN, f"{reading.mode}; {indicator}" if indicator else reading.mode, again)
+    value = f"{reading.mode} is set, not {limit}"
+    return finding(Level.WARN, f"{value}. {indicator}" if indicator else value, again)
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
     """Remedy that deletes only files that something makes again, and never leads back to the same file."""
     by_kind = {
-        ConfFile.ABSENT: f"have it made: {MAKE_CONF}; if there is none then: {INSTALL_CONFS}",
-        ConfFile.DANGLING: f"have NVIDIA's files laid down again: {INSTALL_CONFS}",
+        ConfFile.ABSENT: f"have it made: {MAKE_CONF}. If there is none then, {INSTALL_CONFS}",
+        ConfFile.DANGLING: INSTALL_CONFS,
         ConfFile.FOREIGN: REMAKE_CONF,
     }
     fits = reading.seen.modes.conf is not None and reading.domains["cores"].cause is not Cause.CONF
@@ -141,7 +132,9 @@ def _reboot_remedy(published: Clocks, reading: ClockVerdict) -> str:
     if published.reason is not Reason.REBOOT_FAILED or target is None:
         return REBOOT
     driver = gpu_services(reading.seen.platform.l4t)
-    return REBOOT_FAILED.format(first=f"{driver}, " if driver else SET_AT_BOOT.format(id=target.id))
+    return REBOOT_FAILED.format(
+        first=f"see what opened the GPU: {driver}" if driver else SET_AT_BOOT.format(id=target.id)
+    )
 
 
 @check("reboot", Harm.SLOW, 1, lambda now: (now.published, now.reading))
@@ -149,7 +142,9 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     due = published.state == "reboot_pending"
-    value, remedy = published.why if due else "none pending", _reboot_remedy(published, reading)
+    known = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
+    value = f"a reboot for the power mode {known}. {published.why}" if due else "none pending"
+    remedy = _reboot_remedy(published, reading)
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
@@ -177,38 +172,43 @@ def check_clocks(
         return skipped("clocks", "the platform is not supported")
     faults = "; ".join(_faults(reading))
     if not has_tool:
-        return finding(Level.FAIL, "jetson_clocks is not installed, so nobody pins", INSTALL_TOOLS)
+        return finding(
+            Level.FAIL, "jetson_clocks is not installed, so nothing pins the clocks", INSTALL_TOOLS
+        )
     if reading.domains["emc"].cause is Cause.NO_DEBUGFS:
         return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
     if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, f"not pinned: {published.why}", bear_it(lower))
+        return finding(Level.WARN, published.why, stronger(lower, reading.target_name))
     if published.state == "unknown" and published.reason is Reason.UNREADABLE:
-        return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
+        return finding(Level.WARN, f"root's check cannot read everything. {published.why}", SEND)
     if published.state == "unknown" and faults:
-        return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER_COMMAND}")
+        value = f"clocks are not pinned, and the check does not run. {faults}; {published.why}"
+        return finding(Level.FAIL, value, f"{RESTART}. Then: {TIMER_COMMAND}")
     if published.state == "unknown":
-        return finding(Level.WARN, f"nothing loose to be seen, but nobody checks: {published.why}", TIMER)
+        return finding(Level.WARN, f"clocks look pinned, but the check does not run. {published.why}", TIMER)
     if published.state == "reboot_pending":
-        value = f"as high as the present power mode allows; {published.why}"
+        value = f"clocks are as high as the present power mode allows. {published.why}"
         return finding(Level.WARN, value, _reboot_remedy(published, reading))
     if published.state != "pinned" and not reading.faults:
-        value = "pinned again; root's check has yet to see it"
-        return finding(Level.WARN, value, "wait 30 s and look again")
-    if published.reason in (Reason.UNLOCKED, Reason.UNPINNED_AGAIN):
-        return finding(Level.WARN, published.why, f"{LOCK}; {FIND_CAUSE}")
+        value = "clocks are pinned again, and root's check has yet to see it"
+        return finding(Level.WARN, value, "wait 30 s, then look again: sudo f5-health")
+    if published.reason is Reason.UNLOCKED:
+        return finding(Level.WARN, f"clocks are not pinned. {published.why}", LOCK)
+    if published.reason is Reason.UNPINNED_AGAIN:
+        return finding(Level.WARN, published.why, f"find it: {LOG_COMMAND}. Stop it. Then {LOCK}")
     if published.state != "pinned" and reading.reason is Reason.CAPPED:
-        return finding(Level.WARN, f"held down: {published.why}", HELD_DOWN)
+        return finding(Level.WARN, f"clocks are held down. {published.why}", HELD_DOWN)
     if published.state != "pinned" and reading.reason in (Reason.NO_TARGET, Reason.WRONG_CONF):
         no_target = reading.reason is Reason.NO_TARGET
         return finding(Level.FAIL, published.why, NAME_MODE if no_target else conf_remedy(reading))
     if published.state != "pinned":
-        remedy = f"{RESTART}; `{LOG_COMMAND}` shows why"
-        return finding(Level.FAIL, f"pinning failed: {published.why}", remedy)
+        remedy = f"{RESTART}. If that fails too, see why: {LOG_COMMAND}"
+        return finding(Level.FAIL, f"clocks are not pinned, pinning failed. {published.why}", remedy)
     if faults and reading.only_capped:
-        return finding(Level.WARN, f"held down in the last {age_s:.0f} s: {faults}", HELD_DOWN)
+        return finding(Level.WARN, f"clocks are held down since {age_s:.0f} s. {faults}", HELD_DOWN)
     if faults:
-        remedy = f"root's check pins them again within 30 s; if not, {RESTART_COMMAND}; {FIND_CAUSE}"
-        return finding(Level.WARN, f"came loose in the last {age_s:.0f} s: {faults}", remedy)
+        remedy = f"wait 30 s: root's check pins them again. If not: {RESTART_COMMAND}. {FIND_CAUSE}"
+        return finding(Level.WARN, f"clocks came loose in the last {age_s:.0f} s. {faults}", remedy)
     return finding(Level.PASS, _pinned_summary(published, reading, age_s))
 
 
@@ -223,7 +223,7 @@ def check_caps(reading: ClockVerdict) -> Finding:
         if ceiling and cap and cap < ceiling:
             found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
     mode = reading.mode or "that is set"
-    remedy = HELD_DOWN if reading.in_target_mode else f"the power mode {mode} allows no more; {LOCK}"
+    remedy = HELD_DOWN if reading.in_target_mode else f"{LOCK}. The power mode {mode} allows no more"
     value = "; ".join(grouped(found)) or "none"
     return Finding("caps", Level.of(warn=bool(found)), value, f"every limit {ALLOWED}", remedy)
 
@@ -238,7 +238,7 @@ def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
         return Finding("cores", Level.WARN, "; ".join(faults), limit, conf_remedy(reading), figures)
     if faults:
         pending = published.state == "reboot_pending" or domains["cores"].pinned is not False
-        remedy = f"{LOCK}; a change of the GPU's clusters needs a reboot: --allow-reboot"
+        remedy = f"{LOCK}. A change of the GPU's clusters needs a reboot: --allow-reboot"
         remedy = _reboot_remedy(published, reading) if pending else remedy
         return Finding("cores", Level.WARN, "; ".join(faults), limit, remedy, figures)
     if not domains.get("cores") or not domains["cores"].values.get("expected"):

@@ -25,31 +25,30 @@ NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 """Device nodes that CUDA needs: if one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia*
 is Thor's."""
 MODULES = (
-    "a driver did not load, mostly since modules and kernel differ (after a camera's driver or half an "
-    "upgrade): `lsmod | grep -e nvgpu -e nvidia` and `sudo journalctl -k -b -g 'nvgpu|nvidia'` show which; "
-    "then sudo apt install --reinstall {nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules "
-    "nvidia-l4t-kernel-nvgpu nvidia-l4t-display-kernel}, and sudo reboot"
+    "see which driver did not load: sudo journalctl -k -b -g 'nvgpu|nvidia'. Mostly modules and kernel "
+    "differ, after a camera's driver or half an upgrade. With the internet: sudo apt install --reinstall "
+    "{nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules nvidia-l4t-kernel-nvgpu nvidia-l4t-display-kernel}, "
+    "then sudo reboot"
 )
 POWER_CYCLE = (
-    "`sudo journalctl -k -b -g nvgpu` says why; if it names ACR, switch the box off, unplug it for ten "
-    "seconds, and switch it on: a restart is not enough"
+    "see why: sudo journalctl -k -b -g nvgpu. If it names ACR, switch the box off, unplug it for ten seconds "
+    "and switch it on. A restart is not enough"
 )
 OPEN_IT = (
-    "udev gives it to the groups video and render: sudo udevadm control --reload && sudo udevadm trigger, "
-    "then sudo systemctl restart f5-appliance; if `ls -l {}` shows the same, its rule is lacking in "
+    "let udev set its groups again: sudo udevadm control --reload && sudo udevadm trigger. Then: sudo "
+    "systemctl restart f5-appliance. If `ls -l {}` shows the same, its rule is lacking in "
     "/etc/udev/rules.d/99-tegra-devices.rules (of nvidia-l4t-init)"
 )
 PUT_BACK = (
-    "put JetPack's TensorRT back, since another may have no code for this GPU: `apt policy libnvinfer10` "
-    "shows which source is pinned; take that one out, then sudo apt install --allow-downgrades "
-    "libnvinfer10=VERSION python3-libnvinfer=VERSION, with the version of repo.download.nvidia.com, and "
-    "sudo systemctl restart f5-appliance"
+    "see which source of packages replaced it: apt policy libnvinfer10. Remove that source. Then, with the "
+    "internet: sudo apt install --allow-downgrades libnvinfer10=VERSION python3-libnvinfer=VERSION, with the "
+    "version of repo.download.nvidia.com, and sudo systemctl restart f5-appliance"
 )
 SET_CLOCK = (
-    "nothing needs it but certificates and logs. With a network: sudo timedatectl set-ntp true; without one: "
-    "sudo timedatectl set-ntp false, sudo date -s 'YEAR-MONTH-DAY HOUR:MINUTE', then sudo hwclock -w -f "
-    "/dev/rtcN for each RTC (`grep . /sys/class/rtc/*/name`): which one a battery keeps differs, and without "
-    "a battery nvvrs-pseq-rtc sets 1970 again at each boot"
+    "with a network: sudo timedatectl set-ntp true. Without one: sudo timedatectl set-ntp false, sudo date "
+    "-s 'YEAR-MONTH-DAY HOUR:MINUTE', then sudo hwclock -w -f /dev/rtcN for each RTC (`grep . "
+    "/sys/class/rtc/*/name`). Which RTC a battery keeps differs, and without a battery nvvrs-pseq-rtc sets "
+    "1970 again at each boot. Only certificates and logs need the time"
 )
 INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
@@ -80,15 +79,15 @@ def check_versions(
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
     known = not now.tensorrt or now.tensorrt in spoken
     if shipped and now.tensorrt[:2] != shipped and not known:
-        strange = f"TensorRT is {dotted(now.tensorrt)}, and not its JetPack's {dotted(shipped)}"
+        strange = f"TensorRT is {dotted(now.tensorrt)}, not its JetPack's {dotted(shipped)}"
         return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)
     if l4t and (l4t.reason is Reason.MIXED_RELEASES or (wrong and l4t.reason is not Reason.NONE)):
-        value = "; ".join([*wrong, f"first the check l4t: {l4t.value}"])
+        value = "; ".join([*wrong, f"see the check l4t first: {l4t.value}"])
         return Finding("versions", Level.WARN, value, limit, l4t.remedy, reason=l4t.reason)
     if wrong:
         others = installed.problem or installed.differences(replace(compared, tensorrt=()))
         remedy = INSTALL_AGAIN if others or known else PUT_BACK
-        return Finding("versions", Level.WARN, f"the install: {'; '.join(wrong)}", limit, remedy)
+        return Finding("versions", Level.WARN, f"not as at the install: {'; '.join(wrong)}", limit, remedy)
     return passed("versions", "as installed", limit)
 
 
@@ -107,11 +106,11 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     nodes = {pattern: list(_nodes(root, pattern)) for pattern in NODES}
     if missing := [pattern for pattern, found in nodes.items() if not found]:
         services = gpu_services(l4t)
-        remedy = f"first look at {services}, which load it; {MODULES}" if services else MODULES
+        remedy = f"see why it did not load: {services}. {MODULES}" if services else MODULES
         remedy = POWER_CYCLE if paths.GPU_NODE in missing and root.exists(paths.NVGPU) else remedy
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
     if closed := [name for name, found in nodes.items() if not any(_may_read(n, numbers) for n in found)]:
-        value = f"not for {' and '.join(GROUPS)} to open: {', '.join(closed)}"
+        value = f"{' and '.join(GROUPS)} may not open {', '.join(closed)}"
         return Finding("gpu_node", Level.FAIL, value, limit, OPEN_IT.format(" ".join(closed)))
     if not is_installed:
         return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)

@@ -14,10 +14,12 @@ HOT_C = 95.0
 """The module lowers its clocks at 99 °C."""
 FAN_NEEDED_C = 60.0
 STOPPED = ("inactive", "deactivating")
-RESTART_FAN = "run: sudo systemctl restart nvfancontrol; if it still stands, check its plug or replace it"
+RESTART_FAN = (
+    "run: sudo systemctl restart nvfancontrol. If the fan still stands, check its plug or replace it"
+)
 REPAIR_FAN = (
-    "`sudo journalctl -u nvfancontrol -b` says more. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name "
-    "a FAN_PROFILE of that file, else it does not start (NVIDIA's fan page): correct it, then sudo rm -f "
+    "see why: sudo journalctl -u nvfancontrol -b. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name a "
+    "FAN_PROFILE of that file (NVIDIA's fan page): correct it. Then: sudo rm -f "
     "/var/lib/nvfancontrol/status, which names the last one, and sudo systemctl restart nvfancontrol"
 )
 COOL_IT = "clean the fan and the heat sink, give the box air, or lower the temperature around it"
@@ -27,7 +29,9 @@ COOL_IT = "clean the fan and the heat sink, give the box air, or lower the tempe
 def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
     """`junction_c`: the hottest spot on the chip; None if no thermal zone can be read."""
     if junction_c is None:
-        remedy = "restart the box; if this stays, its kernel does not fit its JetPack: install it again"
+        remedy = (
+            "restart the box: sudo reboot. If this stays, its kernel is not JetPack's: flash the box again"
+        )
         return Finding("temperature", Level.WARN, "no thermal zone can be read", remedy=remedy)
     limit = f"WARN from {WARM_C:g} °C, FAIL from {HOT_C:g} °C"
     figures = {"junction_c": junction_c, "zones_c": dict(zones)}

@@ -10,8 +10,7 @@ from appliance.box import paths, versions
 from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.snapshot import Harm, check
 from appliance.box.clocks.reason import Reason
-from appliance.box.dpkg import CORE, NAME, Package
-from appliance.box.quiet import PACKAGES
+from appliance.box.dpkg import CORE, NAME, NVIDIAS, Package
 from appliance.box.system import Box
 from appliance.box.versions import Version, differ, dotted
 
@@ -23,13 +22,13 @@ TEGRA = "-tegra-"
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
 NAMED = 12
 FINISH = (
-    "when no apt is at work, run: sudo dpkg --configure -a, and if a package is missing then: sudo apt "
-    "--fix-broken install; do not reboot before, since the boot files may be half made. Where "
+    "when no apt is at work, run: sudo dpkg --configure -a. Do not reboot before, since the boot files may "
+    "be half made. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
     "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
 )
 ONE_RELEASE = (
-    "on a carrier whose maker supplies the kernel, ask the maker first; else: sudo apt install --reinstall "
-    "--allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists what may stand for VERSION"
+    "if the carrier's maker supplies the kernel, ask the maker first. Else, with the internet: sudo apt "
+    "install --reinstall --allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists versions"
 )
 REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
 
@@ -64,7 +63,7 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}
     if not faults:
         return passed("l4t", f"{len(bsp)} packages of {dotted(release)}", LIMIT, figures)
-    level = Level.FAIL if any(map(PACKAGES.match, (*halves, *owed))) else Level.WARN
+    level = Level.FAIL if any(map(NVIDIAS.match, (*halves, *owed))) else Level.WARN
     value = "; ".join(what + ", ".join(n[:NAMED] + ["…"] * (len(n) > NAMED)) for _, what, n, _ in faults)
     return Finding("l4t", level, value, LIMIT, faults[0][3], figures, faults[0][0])
 

@@ -30,14 +30,16 @@ MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0
 def check_under_voltage(events: Rise | None) -> Finding:
     """OC1: the supply voltage dropped."""
     remedy = "check the power supply and its cable, and replace the weak one: the voltage sags under load"
-    return _counted("oc1", "under-voltage", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
+    return _counted("oc1", "the supply voltage dropped", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
 
 
 @check("oc2", Harm.LATER, 8, lambda now: (now.rise("oc2", AVERAGE_S), now.lower_mode))
 def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
     """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
-    remedy = f"use a stronger power supply, or {less_power(lower_mode)}"
-    return _counted("oc2", "over-current (average)", events, AVERAGES_PER_MINUTE, "a minute", remedy)
+    remedy = f"use a stronger power supply. Or {less_power(lower_mode)}"
+    return _counted(
+        "oc2", "the average current was too high", events, AVERAGES_PER_MINUTE, "a minute", remedy
+    )
 
 
 def _counted(check: str, name: str, events: Rise | None, most: int, over: str, remedy: str) -> Finding:
@@ -63,7 +65,7 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     many = rate > INSTANTS_PER_SECOND
     value = f"{rate:.1f} bursts a second ({events.summary})"
     figures = {"per_second": round(rate, 3), "events": events.count, "recorded": events.recorded}
-    remedy = f"use a stronger power supply; where speech is slower than it was, {less_power(lower_mode)}"
+    remedy = f"use a stronger power supply. If speech is slower than it was, {less_power(lower_mode)}"
     return Finding("oc3", Level.of(warn=many, fail=many and slower), value, limit, remedy, figures)
 
 
@@ -81,13 +83,22 @@ def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     value = f"{total_mw / 1000:.1f} W" + (f" ({parts})" if parts else "")
     level = Level.of(warn=most_w is not None and total_mw > most_w * 1000)
     limit = f"at most {most_w:g} W" if most_w else ""
-    remedy = "other programs load the module: look with `top` and tegrastats, and stop what is not needed"
+    remedy = "see what loads the module: top. Stop what is not needed"
     return Finding("power", level, value, limit, remedy, {"total_mw": total_mw, "rails_mw": dict(rails_mw)})
+
+
+def stronger(lower: str, given_up: str = "") -> str:
+    """Remedy of power losses; `lower` as for less_power, `given_up`: a mode that is to be named, or ""."""
+    again = f". Then name the mode: {name_mode(given_up)}" if given_up else ""
+    return f"use a stronger power supply or better cooling{again}. Or {less_power(lower)}"
 
 
 def less_power(mode: str) -> str:
     """Remedy; `mode`: the next lower power mode, "" if unknown."""
-    if not mode:
-        return "run the module at less power: sudo nvpmodel -p --verbose lists its modes"
+    named = name_mode(mode) if mode else "sudo nvpmodel -p --verbose lists its modes"
+    return f"run the module at less power: {named}"
+
+
+def name_mode(mode: str) -> str:
     line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}"
-    return f"run the module at less power: {line}, then sudo f5-clock-lock lock"
+    return f"{line}, then sudo f5-clock-lock lock"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from appliance.box import quiet
+from appliance.box import dpkg, quiet
 from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.snapshot import Harm, check
 from appliance.box.root import Root
 
-REMEDY = "run: sudo f5-quiet (--dry-run shows what it changes, --undo takes it back)"
+REMEDY = "run: sudo f5-quiet. --dry-run shows what it changes, --undo takes it back"
 
 
 @check("sleep", Harm.LATER, 13, lambda now: (now.root,))
 def check_sleep(root: Root) -> Finding:
     awake = "sleep and suspend are masked"
     if loose := quiet.sleeps(root):
-        return Finding("sleep", Level.WARN, f"not masked: {', '.join(loose)}", awake, REMEDY)
+        return Finding(
+            "sleep", Level.WARN, f"the box may fall asleep, not masked: {', '.join(loose)}", awake, REMEDY
+        )
     return passed("sleep", "masked", awake)
 
 
@@ -27,7 +29,7 @@ def check_desktop(root: Root) -> Finding:
     wrong = [f"boots into {target}"] if target != quiet.TARGET else []
     wrong += ["nvpmodel_indicator starts with a desktop"] if quiet.shows_indicator(root) else []
     limit = f"boots into {quiet.TARGET}; no nvpmodel_indicator"
-    remedy = f"{REMEDY}; from the next boot on, and now: sudo systemctl stop display-manager"
+    remedy = "run: sudo f5-quiet. It takes effect at the next boot. Now: sudo systemctl stop display-manager"
     value = "; ".join(wrong) or f"boots into {target}"
     return Finding("desktop", Level.of(warn=bool(wrong)), value, limit, remedy)
 
@@ -36,7 +38,7 @@ def check_desktop(root: Root) -> Finding:
 def check_journal(root: Root) -> Finding:
     """Warn without a limit: journald then takes a tenth of the disk."""
     level = Level.of(warn=not quiet.is_journal_capped(root))
-    value = "capped" if level is Level.PASS else "no SystemMaxUse"
+    value = "capped" if level is Level.PASS else "no SystemMaxUse: the journal may take a tenth of the disk"
     return Finding("journal", level, value, "SystemMaxUse of journald is set", REMEDY)
 
 
@@ -44,11 +46,18 @@ def check_journal(root: Root) -> Finding:
 def check_packages(root: Root) -> Finding:
     """An unattended upgrade of TensorRT invalidates every engine; an upgrade of L4T may not boot."""
     limit = "NVIDIA's packages are held"
-    loose, half = quiet.loose_packages(root)
+    loose, half = dpkg.loose(root)
     if half:
         value = f"not held, since dpkg has not finished: {', '.join(half)}"
-        return Finding("packages", Level.WARN, value, limit, quiet.FINISH_FIRST, {"loose": len(half)})
+        return Finding("packages", Level.WARN, value, limit, dpkg.FINISH_FIRST, {"loose": len(half)})
     if not loose:
         return passed("packages", "held", limit, {"loose": 0})
     shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
-    return Finding("packages", Level.WARN, f"not held: {shown}", limit, REMEDY, {"loose": len(loose)})
+    return Finding(
+        "packages",
+        Level.WARN,
+        f"an upgrade may replace them, not held: {shown}",
+        limit,
+        REMEDY,
+        {"loose": len(loose)},
+    )

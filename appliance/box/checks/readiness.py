@@ -24,20 +24,22 @@ HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
-WAIT = "wait; sudo f5-setup shows how far it has come"
+WAIT = "wait, and see how far it is: sudo f5-setup"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
-    "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
-    "sudo apt install --reinstall {python3-libnvinfer}; cuda-python: sudo apt install --reinstall ./FILE.deb"
+    "put right what it names, then: sudo systemctl restart f5-appliance. engine.backend has to be auto. "
+    "TensorRT, with the internet: sudo apt install --reinstall {python3-libnvinfer}. cuda-python: sudo apt "
+    "install --reinstall ./FILE.deb"
 )
 SPEAK_AGAIN = (
-    "appliance queue resume CHANNEL; or remove the damaged file, restart, and pause and moderate again"
+    "let it speak: appliance queue resume CHANNEL. Or remove the damaged file, restart, and pause and "
+    "moderate again"
 )
 ANSWERS = "answers"
 """Figure of a finding: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
-    Exit.BUNDLE: "the bundle is missing or damaged: copy it to /var/lib/f5-appliance/bundle again",
+    Exit.BUNDLE: "the bundle is missing or damaged: sudo appliance bundle install FOLDER",
     Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` shows which there are; "
     "server.listen names it",
     Exit.STORAGE: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
@@ -177,16 +179,16 @@ def merge_application(box: Iterable[Finding], application: Iterable[Finding]) ->
 
 def _start_remedy(unit: Unit | None) -> str:
     if unit is None:
-        return "start it: sudo systemctl start f5-appliance; where it is not installed, `appliance serve`"
+        return "start it: sudo systemctl start f5-appliance. If it is not installed: appliance serve"
     if remedy := STATUS_REMEDIES.get(unit.exit_status):
-        return f"{remedy}; then: {_restart_command(unit)}"
+        return f"{remedy}. Then: {_restart_command(unit)}"
     if unit.active == "inactive":
         return "start it: sudo systemctl enable --now f5-appliance"
     return _log_remedy(unit)
 
 
 def _log_remedy(unit: Unit | None) -> str:
-    return f"{LOG}; then: {_restart_command(unit)}"
+    return f"{LOG}. Then: {_restart_command(unit)}"
 
 
 def _restart_command(unit: Unit | None) -> str:
@@ -209,7 +211,7 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
         return Finding("restarts", Level.FAIL, value, limit, _log_remedy(unit), figures)
     hourly = restarts.per(HOUR_S)
     level = Level.of(warn=hourly >= RESTARTS_WARN, fail=hourly >= RESTARTS_FAIL)
-    remedy = "send the maker a bundle: sudo f5-support-bundle; " + _log_remedy(unit)
+    remedy = "send the maker a bundle: sudo f5-support-bundle. To see why: " + _log_remedy(unit)
     return Finding("restarts", level, value, limit, remedy, figures)
 
 

@@ -12,7 +12,9 @@ from appliance.box.checks.snapshot import Harm, check
 WELL = {"SYS_RESET_N": "power on, or the reset button", "MAINSWRST": "a reboot"}
 HEAT = ("SENSOR", "FSI_THERM")
 SUPPLY = ("VREFRO_POWERBAD", "VMON", "FSI_VMON")
-LAST_WORDS = "`sudo journalctl -b -1 -e` shows the end; send the maker a bundle: sudo f5-support-bundle"
+LAST_WORDS = (
+    "see how it ended: sudo journalctl -b -1 -e. Then send the maker a bundle: sudo f5-support-bundle"
+)
 
 
 @check("reset", Harm.LATER, 11, lambda now: (now.box.reset_source,))

@@ -22,7 +22,7 @@ SWAP_S = 300.0
 SWAP_WARN_PAGES, SWAP_FAIL_PAGES = 1.0, 1000.0
 """Pages swapped in per second: steady swapping, and thrashing."""
 FIGURES = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
-FEW_INODES = "remove small files: `sudo du --inodes -x {mount} | sort -n | tail` shows where most are"
+FEW_INODES = "see where small files are, and remove them: sudo du --inodes -x {mount} | sort -n | tail"
 
 
 @check("memory", Harm.LATER, 4, lambda now: (ram.memory(now.root),), anywhere=True)
@@ -36,8 +36,8 @@ def check_memory(memory: ram.Memory | None) -> Finding:
     figures = {"available_bytes": memory.available, "total_bytes": memory.total}
     level = Level.of(warn=share < MEMORY_WARN, fail=share < MEMORY_FAIL)
     remedy = (
-        "stop what else uses memory or the GPU, which share it: the desktop with "
-        "`sudo systemctl stop display-manager`, for good with `sudo systemctl disable display-manager`"
+        "stop the desktop, if one runs: sudo systemctl stop display-manager. For good: sudo systemctl "
+        "disable display-manager. Stop what else uses memory or the GPU, which share it"
     )
     return Finding("memory", level, value, limit, remedy, figures)
 
@@ -53,8 +53,8 @@ def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding
     short = memory is None or memory.available < PLENTY * memory.total
     level = Level.of(warn=blocks < LARGE_BLOCKS and short)
     remedy = (
-        "gather free memory: `echo 3 | sudo tee /proc/sys/vm/drop_caches` and "
-        "`echo 1 | sudo tee /proc/sys/vm/compact_memory`; if that is not enough, restart the box"
+        "gather free memory: echo 3 | sudo tee /proc/sys/vm/drop_caches. Then: echo 1 | sudo tee "
+        "/proc/sys/vm/compact_memory. If that is not enough, restart the box"
     )
     limit = f"at least {LARGE_BLOCKS} where less than {PLENTY:.0%} of memory is available"
     return Finding("lfb", level, f"{blocks} free blocks of 4 MB", limit, remedy, {"blocks": blocks})
@@ -73,8 +73,8 @@ def check_swap(memory: ram.Memory | None, pages: Rise | None) -> Finding:
     used = memory.swap_used > 0
     level = Level.of(warn=used and rate >= SWAP_WARN_PAGES, fail=used and rate >= SWAP_FAIL_PAGES)
     remedy = (
-        "find what fills memory with `ps aux --sort -rss | head`, and stop it; without compressed swap "
-        "from the next boot on: sudo systemctl disable nvzramconfig"
+        "find what fills the memory, and stop it: ps aux --sort -rss | head. Without compressed swap from "
+        "the next boot on: sudo systemctl disable nvzramconfig"
     )
     return Finding("swap", level, value, limit, remedy, figures)
 
@@ -92,14 +92,15 @@ def _check_volume(volume: disk.Volume) -> Finding:
     figures = {name: getattr(volume, name) for name in FIGURES}
     if volume.volatile:
         remedy = (
-            "what is written there is lost when the box is switched off: give it a disk of its own, "
-            "or turn the overlay off (overlayroot= in /etc/overlayroot.conf or on the kernel's command line)"
+            "give it a disk of its own, or turn the overlay off: overlayroot= in /etc/overlayroot.conf. It "
+            "may be on the kernel's command line too"
         )
-        return Finding("disk", Level.WARN, f"{volume.mount}: only in memory", limit, remedy, figures)
+        value = f"{volume.mount}: only in memory, so what is written there is lost at the next boot"
+        return Finding("disk", Level.WARN, value, limit, remedy, figures)
     if volume.read_only:
         remedy = (
-            "the kernel found the disk damaged or it is mounted so: read `sudo journalctl -k -b -g error`, "
-            f"save the data, then sudo mount -o remount,rw {volume.mount} or replace the disk"
+            "see whether the disk is damaged: sudo journalctl -k -b -g error. If so, save the data and "
+            f"replace it. Else: sudo mount -o remount,rw {volume.mount}"
         )
         return Finding("disk", Level.FAIL, f"{volume.mount}: mounted read-only", limit, remedy, figures)
     free = volume.free_bytes
@@ -111,7 +112,7 @@ def _check_volume(volume: disk.Volume) -> Finding:
         value = f"{volume.mount}: {free_inodes:.0%} of inodes free"
         return Finding("disk", inodes, value, limit, FEW_INODES.format(mount=volume.mount), figures)
     remedy = (
-        "make room: sudo journalctl --vacuum-size=200M, sudo apt-get clean, and remove old logs; "
-        f"sudo du -xh {volume.mount} | sort -h | tail shows what is large"
+        "make room: sudo journalctl --vacuum-size=200M && sudo apt-get clean. See what else is large: "
+        f"sudo du -xh {volume.mount} | sort -h | tail"
     )
     return Finding("disk", space, value, limit, remedy, figures)

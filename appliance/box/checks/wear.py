@@ -17,7 +17,7 @@ WARN_AT, SPENT = 0x09, 0x0B
 NEAR_ITS_END, AT_ITS_END = 0x02, 0x03
 """pre_eol_info "warning" (80 % of the spare blocks used) and "urgent"."""
 LIMIT = "WARN from 80 % of its life or four fifths of its spare blocks, FAIL beyond"
-REMEDY = "save what is in /etc/f5-appliance and /var/lib/f5-appliance, and replace the module or its disk"
+REMEDY = "save what is on it: sudo f5-backup box.tar.gz. Then replace the module or its disk"
 
 
 @check("wear", Harm.LATER, 12, lambda now: (now.root,))

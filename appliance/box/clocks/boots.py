@@ -24,18 +24,10 @@ Report = Callable[[str], None]
 """Gets a line for each step."""
 SCHEMA = 1
 KEPT = 20
-LOSSES = 3
-"""So many boots that a power mode has ended, and it is barred: not pinned, but for a trial."""
-SOON_S = 3600.0
-"""Supply and cooling that bear a pinned mode for longer bear it."""
-TRIAL_AFTER, LONGEST_WAIT = 3, 24
-"""Calm boots before a barred mode is tried again: as few as bar it, since plugs pulled by hand bar it too.
-
-A trial that ends in a loss doubles them, up to one boot in LONGEST_WAIT for a supply that is too weak.
-"""
+SOON_S = 1200.0
+"""Power supply and cooling that last for longer in a pinned mode are strong enough for it."""
 GROWTH, LEAST_S = 1.5, 60.0
 """Growth of `held_s` between two writes of BOOTS that have no other reason: a disk wears out."""
-TRY_AGAIN = "sudo f5-clock-lock lock --try-again"
 MUTEX_WAIT_S = 120.0
 """Pinning takes a minute when the GPU is late, and time-outs on top."""
 MUTEX_POLL_S = 0.2
@@ -58,20 +50,10 @@ class Boot(Ranged):
     """Last check; on disk, one of the last."""
     ended: bool = False
     """By a shutdown."""
-    end_unknown: bool = False
-    """A shutdown may leave no note: `lock` failed, and systemd runs no ExecStop of a unit that failed."""
-    hung: bool = False
-    """Ended by a watchdog, as the PMC told the boot after it."""
     after_hang: bool = False
+    """A watchdog ended the boot before it, as the PMC reports."""
     barred: tuple[str, ...] = ()
-    """Power modes that have each ended LOSSES boots."""
-    on_trial: tuple[str, ...] = ()
-    """Those that were barred, until they are borne: one more loss bars them again."""
-    calm: Count = 0
-    """Calm boots since the bar and before this one."""
-    wait: Count = TRIAL_AFTER
-    """Calm boots before a trial."""
-    tried_again: bool = False
+    """Power modes that versions up to 0.30 gave up, since several boots had ended in them."""
     reboot_for: str = ""
     """Mode that nvpmodel wants a reboot for; asked once in a boot."""
     rebooting_for: str = ""
@@ -108,16 +90,9 @@ class Boot(Ranged):
         """Seconds from the first pin in its mode to the last check."""
         return 0.0 if self.pinned_at is None else self.seen_at - self.pinned_at
 
-    @property
-    def unclean(self) -> bool:
-        """It was pinned, and is known to have lost its power. Of past boots only."""
-        excused = self.ended or self.rebooting_for or self.end_unknown or self.hung
-        return self.pinned_at is not None and not excused
-
-    @property
-    def is_calm(self) -> bool:
-        """It ended by a shutdown, or lasted."""
-        return self.ended or self.seen_at > SOON_S
+    def lost_power(self, after: Boot) -> bool:
+        """It was pinned, and neither a shutdown nor a watchdog ended it; `after`: the boot that followed."""
+        return self.pinned_at is not None and not (self.ended or self.rebooting_for or after.after_hang)
 
 
 @dataclass(frozen=True)
@@ -127,29 +102,17 @@ class Boots(Ranged):
     schema: Annotated[int, Between(SCHEMA, SCHEMA)] = SCHEMA
 
 
-def losses(past: Sequence[Boot], mode: str) -> int:
-    """Count boots that ended soon after pinning in `mode`, since it was borne, tried again or on trial."""
-    count = 0
-    for boot in reversed(past):
-        if boot.pinned == mode:
-            if boot.held_s > SOON_S:
-                break
-            count += boot.unclean
-        if boot.tried_again or mode in boot.on_trial:
+def losses(boots: Sequence[Boot], mode: str) -> list[Boot]:
+    """Return the boots that lost power soon after pinning in `mode`, since one that lasted in it.
+
+    The last of `boots` is the present one.
+    """
+    found: list[Boot] = []
+    for boot, after in zip(boots[-2::-1], boots[:0:-1], strict=True):
+        if boot.pinned == mode and boot.held_s > SOON_S:
             break
-    return count
-
-
-def tried_again(boot: Boot) -> Boot:
-    """Without any bar: a technician has changed something, e.g. the supply."""
-    return replace(boot, barred=(), on_trial=(), calm=0, wait=TRIAL_AFTER, tried_again=True)
-
-
-def lifted(boot: Boot) -> str:
-    """When bars are lifted, for people."""
-    left = max(boot.wait - boot.calm, 1)
-    calm = f"{left} {'boot that ends' if left == 1 else 'boots that end'} by a shutdown or outlast an hour"
-    return f"it is tried again after {calm}, this one included, or at once by `{TRY_AGAIN}`"
+        found += [boot] if boot.pinned == mode and boot.lost_power(after) else []
+    return found
 
 
 def history(box: Box) -> tuple[Boot, ...]:
@@ -176,31 +139,12 @@ def recorded(box: Box, report: Report) -> Boot:
 
 
 def _begun(box: Box, past: Sequence[Boot]) -> Boot:
-    after_hang = box.reset_source.endswith("WDT")
-    past = _marked(past, after_hang)
     last = past[-1] if past else Boot()
     # A mode that is set, but not yet on the GPU, takes any reboot; one that is not set only nvpmodel's own.
-    due = last.reboot_for if last.reboot_for == last.applied else ""
-    fresh = Boot(box.boot_id, came_by=last.rebooting_for or due, after_hang=after_hang)
-    return _with_versions(box, _carried_on(fresh, past, last))
-
-
-def _marked(past: Sequence[Boot], hung: bool) -> Sequence[Boot]:
-    """The boots, of which the last hung if it is now known to have."""
-    return (*past[:-1], replace(past[-1], hung=True)) if past and hung else past
-
-
-def _carried_on(fresh: Boot, past: Sequence[Boot], last: Boot) -> Boot:
-    """Bar the mode of the last boot, begin or end a trial, or carry on as it was."""
-    tried = last.pinned in last.on_trial
-    if losses(past, last.pinned) >= (1 if tried else LOSSES):
-        barred = tuple(dict.fromkeys((*last.barred, *(last.on_trial if tried else ()), last.pinned)))
-        wait = min(2 * last.wait, LONGEST_WAIT) if tried else last.wait
-        return replace(fresh, barred=barred, on_trial=() if tried else last.on_trial, wait=wait)
-    calm, on_trial = last.calm + last.is_calm, () if tried and last.held_s > SOON_S else last.on_trial
-    if not last.barred or calm >= last.wait:
-        return replace(fresh, on_trial=(*on_trial, *last.barred), wait=last.wait)
-    return replace(fresh, barred=last.barred, on_trial=on_trial, calm=calm, wait=last.wait)
+    came_by = last.rebooting_for or (last.reboot_for if last.reboot_for == last.applied else "")
+    after_hang = box.reset_source.endswith("WDT")
+    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang, barred=last.barred)
+    return _with_versions(box, fresh)
 
 
 def _with_versions(box: Box, boot: Boot) -> Boot:
@@ -231,8 +175,7 @@ def save(box: Box, boot: Boot, report: Report) -> None:
     before = past[-1] if past and past[-1].boot_id == boot.boot_id else None
     if before and _lasting(before) == _lasting(boot) and not _has_grown(before, boot):
         return
-    earlier = [one for one in past if one.boot_id != boot.boot_id]
-    kept = (*_marked(earlier, boot.after_hang), boot)[-KEPT:]
+    kept = (*(one for one in past if one.boot_id != boot.boot_id), boot)[-KEPT:]
     try:
         box.root.replace(paths.BOOTS, json.dumps(asdict(Boots(kept)), indent=1) + "\n")
     except OSError as error:
@@ -240,7 +183,7 @@ def save(box: Box, boot: Boot, report: Report) -> None:
 
 
 def _has_grown(before: Boot, boot: Boot) -> bool:
-    """Much, or past the hour by which boots are judged."""
+    """Much, or past the time by which boots are judged."""
     times = ((before.held_s, boot.held_s), (before.seen_at, boot.seen_at))
     return boot.held_s >= GROWTH * before.held_s + LEAST_S or any(a <= SOON_S < b for a, b in times)
 

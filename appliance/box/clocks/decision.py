@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from appliance.box.clocks.boots import LOSSES, Boot, lifted
+from appliance.box.clocks.boots import Boot
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.reason import Reason
@@ -38,21 +38,16 @@ class Assessment:
         """As far as possible before a due reboot."""
         return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
 
-    @property
-    def barred(self) -> bool:
-        """Clocks are not to be pinned in the mode that is set."""
-        return self.reading.mode in self.record.barred
-
-    @property
-    def bars(self) -> str:
-        """The mode that is to be, or that is set, if it is barred."""
-        modes = (self.reading.target_name, self.reading.mode)
-        return next((mode for mode in modes if mode in self.record.barred), "")
+    def is_barred(self, mode: str) -> bool:
+        """Return whether an earlier version gave up a power mode, unless the site asks for it by name."""
+        return mode in self.record.barred and not (
+            self.reading.target.by_site and mode == self.reading.target_name
+        )
 
     @property
     def fixable(self) -> bool:
         """Pinning cannot lift a thermal cap."""
-        loose = self.reading.fixable and not self.barred
+        loose = self.reading.fixable and not self.is_barred(self.reading.mode)
         return loose or self.mode_to_set(allow_reboot=False) is not None
 
     @property
@@ -65,7 +60,7 @@ class Assessment:
         """The target, if it is to be set: once in a boot, or when nvpmodel may reboot."""
         target = self.reading.target_mode
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
-        if target is None or done or target.name in self.record.barred:
+        if target is None or done or self.is_barred(target.name):
             return None
         return None if self.record.reboot_for == target.name and not allow_reboot else target
 
@@ -78,10 +73,9 @@ class Assessment:
         elif state == "unpinned" and self.reboot_pending and self.rebooting:
             state, reason = "reboot_pending", Reason.REBOOTING
             parts = (f"rebooting into power mode {record.reboot_for}",)
-        elif state == "unpinned" and self.bars:
+        elif state == "unpinned" and self.is_barred(self.reading.target_name):
             reason = Reason.POWER_LOSSES
-            ends = f"{LOSSES} boots ended soon after pinning in {self.bars}, and not by a shutdown"
-            parts = (f"{ends}, so clocks are not pinned in it", lifted(record), *parts)
+            parts = (f"boots ended in {self.reading.target_name}, so an earlier version gave it up", *parts)
         elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
             state, reason = "reboot_pending", Reason.REBOOT_FAILED
             parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)
@@ -90,7 +84,7 @@ class Assessment:
             reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
             parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
-            reason = self.given_up
+            reason, parts = self.given_up, (*self.problems, *seen.parts)
         kept = {"repins": record.repins, "last_unpin": record.last_unpin}
         return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **kept)
 
@@ -134,8 +128,7 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
-    tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
-    cause = "who unpins" if again else "why it fails"
-    problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"
+    known = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
+    problem = f"{known}: the check waits {wait_s / 60:.0f} min. When that is mended: {LOCK_COMMAND}"
     last = (f"the last time: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

@@ -128,7 +128,7 @@ def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, 
     try:
         parsed = parse_conf(_text(conf))
     except (OSError, ValueError) as error:
-        why = f"cannot be used ({error_text(error)}); nvpower.service makes it for this module"
+        why = f"cannot be used: {error_text(error)}. nvpower.service makes it for this module"
         target = TargetMode(problem=f"{paths.NVPMODEL_CONF} {why}")
         return PowerModes(None, current_mode(asked, status, None), target)
     current = current_mode(asked, status, parsed)
@@ -178,11 +178,11 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
     except PermissionError:
         return TargetMode(conf.by_name(current), by_site=True, needs_root=True)
     except (OSError, ValueError) as error:
-        problem = f"which power mode it is to be in is unknown: {paths.CONFIG}: {error_text(error)}"
+        problem = f"{paths.CONFIG} names no power mode that can be read. {error_text(error)}"
         return TargetMode(problem=problem)
     best = next((mode for known in ((name,) if name else BEST) if (mode := conf.by_name(known))), None)
     if best is None:
-        wanted = f"{name}, which device.power_mode of {paths.CONFIG} asks for" if name else " or ".join(BEST)
+        wanted = f"{name} (device.power_mode)" if name else " or ".join(BEST)
         return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {wanted}; it has {conf.names}")
     other = conf.by_name(current)
     is_better = other is not None and not name and other.name not in BEST and other.allows(best)

@@ -17,9 +17,8 @@ from appliance.box.clocks.decision import Assessment, assess, decide, noted
 from appliance.box.clocks.suspects import suspects
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.root import error_text
-from appliance.box.system import Box, unit
+from appliance.box.system import Box
 
-UNIT = "f5-clocks.service"
 LOCK_PATIENCE_S = 60.0
 """Longest wait for the GPU's driver early at boot."""
 CHECK_PATIENCE_S = 5.0
@@ -46,21 +45,17 @@ def lock(
     *,
     allow_reboot: bool = False,
     unless_unlocked: bool = False,
-    try_again: bool = False,
     dry_run: bool = False,
     report: Report = no_report,
 ) -> Clocks:
     """Pin, and publish what was read back.
 
     `allow_reboot` answers nvpmodel's question with yes: the box may then reboot at once. `unless_unlocked`
-    leaves clocks alone that a technician has unlocked. `try_again` pins in a mode that has ended boots.
-    `dry_run` reports what would be done and returns the present state. Raises NotRoot, NotPublished,
-    ClockError.
+    leaves clocks alone that a technician has unlocked. `dry_run` reports what would be done and returns the
+    present state. Raises NotRoot, NotPublished, ClockError.
     """
     if dry_run:
         now = _look(box, no_report)
-        if try_again:
-            now = dataclasses.replace(now, record=boots.tried_again(now.record))
         if not now.reading.refusal and not (unless_unlocked and now.record.unlocked_at is not None):
             for line in acting.plan(box, now, allow_reboot=allow_reboot):
                 report(line)
@@ -69,13 +64,9 @@ def lock(
         if found.reading.refusal or (unless_unlocked and found.record.unlocked_at is not None):
             return _publish(box, found, report)
         record = dataclasses.replace(found.record, unlocked_at=None)
-        if try_again:
-            record = boots.tried_again(record)
         before = _noted(box, dataclasses.replace(found, record=record))
         after = acting.pin(box, before, allow_reboot=allow_reboot, patience_s=LOCK_PATIENCE_S, report=report)
-        failed = after.clocks.state not in ("pinned", "reboot_pending")
-        record = dataclasses.replace(after.record, end_unknown=failed)
-        return _publish(box, dataclasses.replace(after, record=record), report)
+        return _publish(box, after, report)
 
 
 def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Clocks:
@@ -113,9 +104,6 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
     Pins at most REPINS_PER_HOUR times an hour. Raises NotRoot, NotPublished, ClockError.
     """
     with _turn(box, "watch", report) as found:
-        if found.record.end_unknown and (state := unit(box, UNIT)) and state.active == "active":
-            # The shutdown will be noted after all: systemd knows whether the unit of `lock` failed too.
-            found = dataclasses.replace(found, record=dataclasses.replace(found.record, end_unknown=False))
         to_pin, now = decide(_noted(box, found), box.uptime())
         if not to_pin:
             return _publish(box, now, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import sys
 
@@ -23,6 +24,12 @@ def open_streams(errors: str = "replace") -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
+
+
+def say(line: str) -> None:
+    """Print a line at once. A terminal that was closed ends no setup and no rollback."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
 
 
 def plain(text: str) -> str:

@@ -25,10 +25,9 @@ from appliance.box.checks.finding import Finding, document
 from appliance.box.checks.readiness import merge_application
 from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
-from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.support import redact
-from appliance.box.support.redact import outline
+from appliance.box.support.redact import READING, WITHHELD, outline, outlined
 from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
@@ -37,7 +36,7 @@ JOURNALS = ("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", *TIMED, "nv
 SERVICES = (*JOURNALS, "nvpower", "nvfancontrol")
 UNITS = (*(f"{name}.service" for name in SERVICES), *(f"{name}.timer" for name in TIMED))
 LINES = "2000"
-TOOL_S = 15.0
+TOOL_S, TOOL_LINES = 15.0, 400
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
 # A zone without letters is the difference to UTC: -03, +0545. systemd 249 prints a dash between the times.
 TIME = r"[A-Z][a-z]{2} [\d-]{10} [\d:]{8} (?:[A-Za-z]{2,6}|[+-]\d{2,4})"
@@ -46,20 +45,14 @@ BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*"
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
-"""Of units and installed.json."""
+"""A property of a unit that systemd itself words."""
+INSTALLED_VALUE = re.compile(r"[0-9][\w.+~-]{0,60}|p[0-9]{4}-[0-9]{4}")
+OF_PACKAGES = ("packages.txt", "installed.json")
+"""Parts of names and versions of NVIDIA's packages, each of a known form."""
 VERSIONS = (
     "import importlib.metadata as m, sys; sys.path.insert(0, sys.argv[1]); "
     "print('\\n'.join(sorted({f'{d.metadata[\"Name\"]}=={d.version}' for d in m.distributions()})))"
 )
-TOOL_LINES = {
-    "nvpmodel": re.compile(r"NVPM (?:VERB|WARN|ERROR|INFO)\b.*|NV (?:Power|Fan) Mode:.*|\d+"),
-    "jetson_clocks": re.compile(
-        r"(?:SOC family|Online CPUs|cpu\d+|GPU|Active GPU TPCs|EMC|DLA\d|PVA\d|CVNAS|FAN|Fan"
-        r"|NV Power Mode|Error)\b.*"
-    ),
-    "tegrastats": re.compile(r"(?:\d\d-\d\d-\d{4} \d\d:\d\d:\d\d )?RAM [\w/%@,.:\[\]() +-]*"),
-}
-"""Shown lines."""
 BUNDLE_FILE = re.compile(
     r"(?:(?:condition|modulation|step|vocoder)[\w.-]{0,20}\.onnx(?:\.data)?|manifest\.yaml|vocab\.txt)"
 )
@@ -80,11 +73,10 @@ def collect(box: Box, app: Application) -> list[Part]:
     scrub = redact.scrubber(box)
     texts: Mapping[str, Callable[[], str]] = {
         "health.json": lambda: _health(box, app),
-        "clocks.json": lambda: _published_clocks(box),
-        "clock-status.json": lambda: _json(clocks_json.document(take_reading(box).clocks)),
+        "clocks.json": lambda: _json(_clocks(box.root.record(paths.CLOCKS))),
+        "clock-status.json": lambda: _json(_clocks(clocks_json.document(take_reading(box).clocks))),
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
-        "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
         "nv_tegra_release.txt": lambda: _release(box),
         "units.json": lambda: _units(box),
         **{f"journal-{name}.txt": _journal_of(box, name, THIS_BOOT) for name in JOURNALS},
@@ -99,7 +91,8 @@ def collect(box: Box, app: Application) -> list[Part]:
         "configuration.yaml": lambda: redact.configuration(box.root.read(paths.CONFIG)),
         "contents.json": lambda: _contents(box),
     }
-    return [_part(name, text, scrub) for name, text in texts.items()]
+    # A user may have the name of a package, and a version the form of an address.
+    return [_part(name, text, str if name in OF_PACKAGES else scrub) for name, text in texts.items()]
 
 
 def _part(name: str, text: Callable[[], str], scrub: Callable[[str], str]) -> Part:
@@ -149,35 +142,30 @@ class PartUnavailable(Exception):
 def _health(box: Box, app: Application) -> str:
     names = ",".join(name for name in application.CHECKS if name != "synthesis")
     of_application = map(_numbers, app.run(box, "--quick", "--no-speak", "--only", names))
-    return _json(document(merge_application(map(_our_words, run_checks(box)), of_application)))
-
-
-def _our_words(finding: Finding) -> Finding:
-    """Most values are made from our own words; these may quote other programs."""
-    if finding.check in ("speed", "l4t") or finding.reason is Reason.CRASHED:
-        return dataclasses.replace(finding, value=outline(finding.value), figures={})
-    return finding
+    findings = document(merge_application(run_checks(box), of_application))
+    for finding in findings["findings"]:
+        finding.update(value=outline(finding["value"]), remedy="", figures=outlined(finding["figures"]))
+    return _json(findings)
 
 
 def _numbers(finding: Finding) -> Finding:
+    """Leave names and texts out of the figures of the application."""
     figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
-    return dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
+    return dataclasses.replace(finding, figures=figures)
 
 
-def _published_clocks(box: Box) -> str:
-    document = dict(box.root.record(paths.CLOCKS))
-    if isinstance(last := document.get("last_unpin"), dict):
-        last["who"] = [outline(str(who)) for who in last.get("who", [])]
-    return _json(document)
+def _clocks(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Show texts as outlines, except the name of the power mode."""
+    return {**outlined(document), "mode": document["mode"]}
 
 
-def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: float = TOOL_S) -> str:
-    """At most `most` lines of a known form."""
-    ran = box.tools.execute(name, *arguments, timeout_s=timeout_s)
+def _tool(box: Box, name: str, *arguments: str) -> str:
+    """Return outlines of a program's output."""
+    ran = box.tools.execute(name, *arguments, timeout_s=TOOL_S)
     if ran.missing:
         raise PartUnavailable(ran.summary)
-    lines = [line.strip() for line in ran.text.splitlines()]
-    shown = [line for line in lines if TOOL_LINES[name].fullmatch(line)][:most]
+    lines = [outline(line, READING) for line in ran.text.splitlines()]
+    shown = [line for line in lines if line not in ("", WITHHELD)][:TOOL_LINES]
     if not shown:
         raise PartUnavailable(f"{name} ended with {ran.code} and said nothing that is known")
     return "\n".join(shown) + "\n"
@@ -189,9 +177,13 @@ def _release(box: Box) -> str:
 
 
 def _units(box: Box) -> str:
-    states = {name: unit(box, name) for name in UNITS}
-    told = {n: one.properties if one else {"problem": "systemd does not tell"} for n, one in states.items()}
-    return _json({n: {key: v for key, v in p.items() if PLAIN.fullmatch(v)} for n, p in told.items()})
+    shown = {}
+    for name in UNITS:
+        one = unit(box, name)
+        known = one.properties if one else {"problem": "systemd does not tell"}
+        shown[name] = {key: value for key, value in known.items() if PLAIN.fullmatch(value)}
+        shown[name]["StatusText"] = outline(known.get("StatusText", ""))
+    return _json(shown)
 
 
 def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
@@ -234,7 +226,7 @@ def _versions(box: Box, app: Application) -> str:
 
 def _installed(box: Box) -> str:
     raw = box.root.record(paths.INSTALLED)
-    return _json({key: raw[key] for key in INSTALLED if key in raw and PLAIN.fullmatch(str(raw[key]))})
+    return _json({key: raw[key] for key in INSTALLED if INSTALLED_VALUE.fullmatch(str(raw.get(key)))})
 
 
 def _contents(box: Box) -> str:

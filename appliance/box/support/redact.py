@@ -7,32 +7,42 @@ remains. A last pass, `scrubber`, removes identifiers of this box that came thro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from appliance.box import paths
 from appliance.box.system import Box
 
 WITHHELD = "…"
 WORDS = frozenset(Path(__file__).with_name("words.txt").read_text("utf-8").split())
-"""Words kept in free text: no names, and no articles or pronouns, which would make sentences readable."""
+"""Words kept in free text: no names, and no articles or pronouns, which would make sentences readable.
+
+A user, a host or a voice of such a name is not removed: it identifies nobody.
+"""
 TRADE = re.compile(
     r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours
     r"|(?:CUDA|CUDNN|NVPM|NVMAP|GPU|EMC|CPU|TRT|ORT|RAM|INFO|WARNING|ERROR|DEBUG|CRITICAL|OOM)[A-Z0-9_]{0,24}"
+    r"|(?:CORE|CV|DLA|GR3D|NV(?:DEC|DLA|ENC|JPG)|OFA|PVA|SOC|SWAP|TPC|VDD|VDDQ|VIC|VIN)(?:[0-9_][A-Z0-9_]{0,24})?"
+    r"|(?:MODE_)?\d{1,3}W|MAXN(?:_SUPER)?|(?:cpu|gpu|soc|cv|oc|tj)\d{0,2}(?:–cpu\d{1,2})?|hwmon\d+_pwm\d+"
     r"|(?:appliance\.[a-z_.]+)"
     r"|(?:f5-(?:appliance|gateway|wyoming|clocks|clocks-check|health|guard)\.(?:service|timer))"
     r"|(?:(?:nvpmodel|nvpower|nvfancontrol|jtop)(?:\.service)?|jetson_clocks)"
     r"|(?:SIG[A-Z]{3,6})"
 )
-NUMBER = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?(?:%|s|ms|MB|MiB|GiB|Hz|MHz|°C)?")
-EDGES = "\"'`()[]{}<>,;:.!?="
+UNITS = r"(?:%|s|ms|kB|MB|MiB|GiB|kHz|Hz|MHz|°C|C|W|mW|x\d{1,4}MB)?"
+NUMBER = re.compile(rf"-?\d{{1,6}}(?:\.\d{{1,6}})?{UNITS}")
+READING = re.compile(rf"-?\d{{1,10}}(?:\.\d{{1,6}})?{UNITS}")
+"""NUMBER of a tool of NVIDIA, which prints frequencies in Hz."""
+SYSFS = re.compile(r"/sys/(?:devices/(?:system/cpu|platform|gpu\.0)|kernel/nvpmodel|class/devfreq)[\w.@/-]*")
+PIECES = re.compile(r"[=@:/,|\[\]()]+")
+"""Separators of words and numbers in a token, as in `MinFreq=729600` and `[3%@729,off]`."""
+EDGES = "\"'`{}<>;.!?"
 JOURNAL = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([\w.@-]+?)(?:\[\d+\])?:\s(.*)")
 """A line of `journalctl -o short-monotonic`: time, host, name, message."""
-SYSTEM = ("systemd", "nvpmodel", "systemd-tmpfiles")
-"""Programs of systemd and NVIDIA whose messages hold no text of a user: shown whole."""
 KERNEL = re.compile(
     r"(?:soctherm|tegra\d*-soctherm|tegra-soctherm|thermal|cpu-throttle|nvgpu|nvmap|NvMap|NVRM|"
-    r"17000000\.\w+|bpmp|Out of memory|oom-kill|oom_reaper|EXT4-fs|nvme)\b.*"
+    r"17000000\.\w+|bpmp|cpufreq|Out of memory|oom-kill|oom_reaper|EXT4-fs|nvme)\b.*"
 )
 KERNEL_NAMES = (
     re.compile(r"()\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b()"),
@@ -47,43 +57,46 @@ KERNEL_NAMES = (
 SHIPPED = Path(__file__).resolve().parents[3] / "configs" / "appliance.yaml"
 """Has every key of the configuration: only those are shown, and of them only values of a known kind."""
 SHOWN_VALUE = re.compile(
-    r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
-    r"|MAXN(?:_SUPER)?|(?:MODE_)?\d{1,3}W"
-    r"|auto|name|drop|speak|off|idle|en|zh|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|\{\}"
-    r"|debug|info|warning|error|/"
-    r"|\[\]|\[\"\*\"\]|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
-    r"|/run/f5-appliance/(?:grpc\.sock|admin\.sock|clocks\.json)"
-    r"|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
+    r"-?\d{1,12}(?:\.\d{1,6})?|true|false|(?:MODE_)?\d{1,3}W|MAXN(?:_SUPER)?"
+    r"|openvino|ort-cpu|ort-cuda|tensorrt|upstream|adaptive|low_latency|drop|name|speak|debug|info|warning|error"
+    r"|/run/f5-appliance/(?:grpc|admin)\.sock|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
 )
+"""Beside the values as shipped."""
 MAC = re.compile(r"\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}\b")
 IPV4 = re.compile(r"\b(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}\b")
 IPV6 = re.compile(r"\b(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|\bfe80:[0-9A-Fa-f:]+")
 EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b")
 HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
-OURS = {"root", "f5-appliance", "localhost", "audio", "voice"}
-"""Names that do not tell one box from another."""
 
 
-def outline(message: str) -> str:
+def outline(message: str, number: re.Pattern[str] = NUMBER) -> str:
     """Keep technical words, and numbers that follow one."""
-    kept: list[str] = []
+    shown: list[str] = []
     for token in message.split():
-        word = token.strip(EDGES)
-        known = TRADE.fullmatch(word) or word.lower() in WORDS
-        if known or (NUMBER.fullmatch(word) and kept and kept[-1] != WITHHELD):
-            kept.append(token)
-        elif not kept or kept[-1] != WITHHELD:
-            kept.append(WITHHELD)
-    return " ".join(kept)
+        pieces = [piece for part in PIECES.split(token) if (piece := part.strip(EDGES))]
+        words = [piece for piece in pieces if TRADE.fullmatch(piece) or piece.lower() in WORDS]
+        others = set(pieces).difference(words)
+        follows = bool(words) or (bool(pieces) and bool(shown) and shown[-1] != WITHHELD)
+        if SYSFS.fullmatch(token.rstrip(":")) or (follows and all(map(number.fullmatch, others))):
+            shown.append(token)
+        elif not shown or shown[-1] != WITHHELD:
+            shown.append(WITHHELD)
+    return " ".join(shown)
+
+
+def outlined(value: Any) -> Any:
+    """Return a JSON value with each text of it as an outline; names of keys stay."""
+    if isinstance(value, str):
+        return outline(value, READING)
+    if isinstance(value, Mapping):
+        return {name: outlined(one) for name, one in value.items()}
+    return [outlined(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def journal(text: str) -> str:
-    """Without host names; messages of programs outside of SYSTEM as outlines."""
-    lines = []
-    for at, name, message in (found.groups() for found in map(JOURNAL.match, text.splitlines()) if found):
-        show = str if name in SYSTEM else outline
-        lines.append(f"[{at}] {show(name)}: {show(message)}")
-    return "\n".join(lines) + "\n"
+    """Show times, and names and messages as outlines, without host names."""
+    found = filter(None, map(JOURNAL.match, text.splitlines()))
+    return "".join(f"[{line[1]}] {outline(line[2])}: {outline(line[3])}\n" for line in found)
 
 
 def kernel(text: str) -> str:
@@ -99,14 +112,15 @@ def kernel(text: str) -> str:
 
 def configuration(text: str) -> str:
     """Of unknown keys and values only that they are there. Raises OSError."""
-    known = {(section, key) for section, key, _ in _lines(SHIPPED.read_text("utf-8"))}
+    known = {(section, key): value for section, key, value in _lines(SHIPPED.read_text("utf-8"))}
     lines = []
     for section, key, value in _lines(text):
         if not key:
             shown = section if (section, "") in known else WITHHELD
             lines.append(f"{shown}:" + (f" {WITHHELD}" if value not in ("", "{}") else ""))
         elif (section, key) in known:
-            lines.append(f"  {key}: {value if SHOWN_VALUE.fullmatch(value) else WITHHELD}")
+            is_shown = value == known[section, key] or SHOWN_VALUE.fullmatch(value)
+            lines.append(f"  {key}: {value if is_shown else WITHHELD}")
         else:
             lines.append(f"  {WITHHELD}")
     return "\n".join(lines) + "\n"
@@ -127,8 +141,8 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 def scrubber(box: Box) -> Callable[[str], str]:
     """`replacing` the identifiers of this box. Does not raise."""
-    secrets = {secret.strip() for secret in _identities(box)} - OURS
-    return replacing(secret for secret in secrets if len(secret) > 2)
+    secrets = {secret.strip() for secret in _identities(box)}
+    return replacing(secret for secret in secrets if len(secret) > 2 and secret.lower() not in WORDS)
 
 
 def replacing(secrets: Iterable[str]) -> Callable[[str], str]:

@@ -23,7 +23,7 @@ function begin({ utterance, sample_rate_hertz: rate, playout, words }) {
   const late_s = -utterance.starts_in_ms / 1000;
   const from = late_s > LATE_S ? Math.round(late_s * rate) : 0;
   const line = playout === "OVERLAP" ? `request ${utterance.request_id}` : `channel ${utterance.channel}`;
-  player.begin(utterance.request_id, { rate, line, from, info: { utterance, words } });
+  player.begin(utterance.request_id, { rate, line, channel: utterance.channel, from, info: { utterance, words } });
   showState();
 }
 
@@ -61,7 +61,7 @@ function end({ request_id: id, reason }) {
 }
 
 function paused({ channels }) {
-  player.hold(channel !== "" && channels.includes(channel));
+  player.hold(channels);
 }
 
 function showState() {

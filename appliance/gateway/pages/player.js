@@ -9,7 +9,7 @@ export class Player extends EventTarget {
   #lines = new Map();
   #utterances = new Map();
   #ended = new Set();
-  #held = false;
+  #held = new Set(); // channels
   context = null;
 
   // The context must have the audio's own rate: resampled pieces would not join without a seam.
@@ -18,28 +18,28 @@ export class Player extends EventTarget {
     this.context?.close();
     this.context = new AudioContext({ sampleRate: rate });
     this.context.addEventListener("statechange", () => this.dispatchEvent(new Event("state")));
-    if (this.#held) this.context.suspend();
   }
 
   get blocked() {
-    return !this.#held && this.context !== null && this.context.state !== "running";
+    return this.context !== null && this.context.state !== "running";
   }
 
   resume() {
-    if (!this.#held) this.context?.resume();
+    this.context?.resume();
   }
 
-  hold(on) {
-    this.#held = on;
-    if (on) this.context?.suspend();
-    else this.context?.resume();
+  // Silences these channels alone. What sounds on them stops where it is, and goes on from there once they are held no longer.
+  hold(channels) {
+    this.#held = new Set(channels);
+    for (const one of this.#utterances.values()) if (this.#held.has(one.channel)) this.#freeze(one);
+    for (const line of this.#lines.keys()) this.#schedule(line);
   }
 
-  // `from`: the first sample that is to be heard. `line`: what is played in order.
-  begin(id, { rate, line = "", from = 0, info = null }) {
+  // `from`: the first sample that is to be heard. `line`: what is played in order. `channel`: what `hold` names.
+  begin(id, { rate, line = "", channel = "", from = 0, info = null }) {
     if (this.#utterances.has(id) || this.#ended.has(id)) return;
     this.open(rate);
-    const utterance = { id, rate, line, from, info, next: from, complete: false, pieces: [], start: null, end: null, volume: null };
+    const utterance = { id, rate, line, channel, from, info, next: from, complete: false, frozen: false, pieces: [], start: null, end: null, volume: null };
     this.#utterances.set(id, utterance);
     if (!this.#lines.has(line)) this.#lines.set(line, []);
     this.#lines.get(line).push(utterance);
@@ -83,16 +83,18 @@ export class Player extends EventTarget {
     const now = this.context ? this.context.currentTime - (this.context.outputLatency || 0) : 0;
     this.#forget();
     return [...this.#utterances.values()]
-      .filter((one) => one.start !== null && one.start <= now && (one.end === null || now < one.end))
-      .map((one) => ({ id: one.id, info: one.info, at: now - one.start + one.from / one.rate }));
+      .filter((one) => one.frozen || (one.start !== null && one.start <= now && (one.end === null || now < one.end)))
+      .map((one) => ({ id: one.id, info: one.info, at: one.from / one.rate + (one.frozen ? 0 : now - one.start) }));
   }
 
   #schedule(name) {
     const now = this.context.currentTime;
     let free = 0;
     for (const one of this.#lines.get(name) ?? []) {
-      if (!one.pieces.length && !one.complete) return;
+      if (this.#held.has(one.channel) || (!one.pieces.length && !one.complete)) return;
+      one.frozen = false;
       one.start ??= Math.max(free, frame(now + LEAD_S, one.rate));
+      one.pieces = one.pieces.map((piece) => after(piece, one.from)).filter((piece) => piece.samples.length);
       for (const piece of one.pieces) {
         if (piece.source) continue;
         let when = one.start + (piece.offset - one.from) / one.rate;
@@ -119,6 +121,15 @@ export class Player extends EventTarget {
     piece.source.start(when);
     const detail = { id: one.id, offset: piece.offset, samples: piece.samples, when, rate: one.rate };
     this.dispatchEvent(new CustomEvent("scheduled", { detail }));
+  }
+
+  #freeze(one) {
+    const now = this.context.currentTime;
+    if (one.start === null || (one.end !== null && one.end <= now)) return;
+    one.frozen = one.start <= now;
+    const heard = Math.round(Math.max(now - one.start, 0) * one.rate);
+    one.from = Math.min(one.from + heard, one.next);
+    this.#unschedule(one);
   }
 
   #unschedule(one) {
@@ -150,6 +161,12 @@ export class Player extends EventTarget {
 
 function frame(seconds, rate) {
   return Math.ceil(seconds * rate) / rate;
+}
+
+// A piece without the samples before `from`.
+function after(piece, from) {
+  const skip = Math.max(from - piece.offset, 0);
+  return skip ? { offset: piece.offset + skip, samples: piece.samples.subarray(skip), source: null } : piece;
 }
 
 // 16-bit little-endian → floats, as the daemon made them: ±32767 is full scale.

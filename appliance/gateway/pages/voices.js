@@ -1,6 +1,7 @@
 // Voices: one is recorded or taken from a file, cut, heard and stored; stored ones are removed.
 
 import { call } from "./api.js";
+import { at } from "./dom.js";
 import { Microphone, Recording } from "./recording.js";
 
 // About eight seconds, with most sounds of the language.
@@ -21,7 +22,6 @@ const READ = "Read the sentence aloud.";
 const LOUD = 0.99;
 const QUIET = 0.05;
 const FILE_RATE = 24000;
-const at = (id) => document.getElementById(id);
 
 let microphone = null;
 let recording = null;
@@ -177,7 +177,7 @@ export function showStored(voices) {
       text.textContent = (shown || of) + (problem ? " (damaged)" : "");
       const button = item.appendChild(document.createElement("button"));
       button.type = "button";
-      button.textContent = "remove";
+      button.textContent = "Remove";
       button.setAttribute("aria-label", `remove ${of}`);
       button.addEventListener("click", () => remove(path, of));
       return item;

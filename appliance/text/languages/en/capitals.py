@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from appliance.text.languages.numbers import english, english_ordinal, roman
+from appliance.text.languages.en.numbers import english, english_ordinal
+from appliance.text.languages.quantity import roman
 from appliance.text.spans import Kind, before
 
 SPELT = frozenset(

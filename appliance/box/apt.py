@@ -1,0 +1,51 @@
+"""dpkg's lock of frontends, taken as apt takes it, and packages that apt holds back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from appliance.box import paths
+from appliance.box.system import Box
+from appliance.box.tools import Tools
+
+WAIT_S = 120
+BY_DPKG = "DPKG_MAINTSCRIPT_PACKAGE"
+"""Set in a script of a package: dpkg itself holds the lock then, and runs us."""
+OURS = {"DPKG_FRONTEND_LOCKED": "true"}
+"""Tells dpkg that the program that runs it holds the lock."""
+
+
+class AptError(Exception):
+    """One line: what failed, and what to do."""
+
+
+@contextlib.contextmanager
+def locked(box: Box, say: Callable[[str], None]) -> Iterator[Tools]:
+    """Hold the lock, and yield tools for dpkg and apt-mark. Waits up to WAIT_S. Raises AptError, OSError."""
+    place = box.root.at(paths.DPKG_LOCK)
+    if BY_DPKG in os.environ or not place.exists():
+        yield box.tools
+        return
+    with place.open("r+b") as lock:
+        for second in range(WAIT_S):
+            with contextlib.suppress(BlockingIOError, PermissionError):
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if not second:
+                say(f"another apt is at work: waiting for it, up to {WAIT_S} s")
+            box.sleep(1.0)
+        else:
+            raise AptError("another apt is at work; nothing was changed: run this again in a few minutes")
+        yield replace(box.tools, environment={**box.tools.environment, **OURS})
+
+
+def mark(tools: Tools, verb: str, packages: Sequence[str]) -> None:
+    """Hold packages back, or let them go ("unhold"). Raises AptError."""
+    if packages and (ran := tools.execute("apt-mark", verb, *packages, timeout_s=60.0)).code:
+        # dpkg keeps its lock while it removes this package.
+        again = f"run `sudo apt-mark {verb} {' '.join(packages)}` when no apt or dpkg is at work"
+        raise AptError(f"{ran.summary}: {again}")
