@@ -224,6 +224,8 @@ class GatewayConfig(Ranged):
     listen: str = LOOPBACK_HTTP
     open_to_network: bool = False
     daemon: str = ""
+    authority: str = ""
+    """PEM of the certificate that a `daemon` at host:port has, or of its authority; empty: no TLS."""
     names: tuple[str, ...] = ()
     """More names that the gateway answers to. It knows localhost and its addresses; beyond loopback it knows
     every address and the machine's own name."""
@@ -240,7 +242,8 @@ class GatewayConfig(Ranged):
     def __post_init__(self) -> None:
         split_address("listen", self.listen)
         check_path("daemon", self.daemon)
-        if self.daemon and not self.daemon.startswith("unix:/"):
+        check_path("authority", self.authority)
+        if self.authority or (self.daemon and not self.daemon.startswith("unix:/")):
             split_address("daemon", self.daemon)
         for name in self.names:
             if not NAME.fullmatch(name):

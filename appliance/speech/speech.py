@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from appliance.audio.encode import check_rate
@@ -122,6 +124,7 @@ class Speech:
         scheduler: Scheduler,
         phrases: Phrases,
         bundle: str = "",
+        words: Mapping[str, Path] = MappingProxyType({}),
     ) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
         synthesis = config.synthesis
@@ -135,7 +138,7 @@ class Speech:
             max_work_s=synthesis.max_work_s,
             restores_level=config.audio.loudness_lufs is None,
         )
-        front = FrontEnd(vocabulary, config.text, manifest.text.languages)
+        front = FrontEnd(vocabulary, config.text, manifest.text.languages, words)
         generation = None if bundle else scheduler.engines.generation
         settings = synthesis, config.audio, usual
         return cls(front, planner, voices, *settings, scheduler, phrases, generation, bundle)
