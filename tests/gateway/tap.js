@@ -1,0 +1,13 @@
+// Keeps what Web Audio is given of each utterance, by offset, in `given`, and the seconds of each buffer that begins in `played`.
+(() => {
+  window.given = {};
+  window.played = [];
+  const start = AudioBufferSourceNode.prototype.start;
+  AudioBufferSourceNode.prototype.start = function (...when) {
+    played.push(this.buffer.duration);
+    start.apply(this, when);
+  };
+  player.addEventListener("scheduled", ({ detail: { id, offset, samples, when, rate } }) => {
+    (given[id] ??= {})[offset] = { samples: [...samples], when, rate };
+  });
+})();
