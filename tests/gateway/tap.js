@@ -1,7 +1,10 @@
-// Keeps what Web Audio is given of each utterance, by offset, in `given`, and the seconds of each buffer that begins in `played`.
+// Keeps what Web Audio is given of each utterance, by offset, in `given`, and the seconds of each buffer that begins in `played`,
+// and the utterances that were stopped in `stopped`.
 (() => {
   window.given = {};
   window.played = [];
+  window.stopped = [];
+  player.addEventListener("stopped", ({ detail: { id } }) => stopped.push(id));
   const start = AudioBufferSourceNode.prototype.start;
   AudioBufferSourceNode.prototype.start = function (...when) {
     played.push(this.buffer.duration);

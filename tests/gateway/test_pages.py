@@ -8,7 +8,6 @@ import json
 import os
 import urllib.error
 import urllib.request
-import wave
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -59,7 +58,6 @@ TAP, RECORD, WATCH = (
 )
 STANDS = "[window.at, window.at = player.sounding()[0]?.at].every((at, _, [before]) => at && at === before)"
 """True if what sounds is where it was at the last look."""
-STOPPED = "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
 
 
 def given(page: Page, name: str) -> tuple[Samples, float, float]:
@@ -200,12 +198,12 @@ def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
 
         for none in ("nobody", ""):
             assert ids("approve", {"request_id": none}) == {"approved": []}
-        assert gateway.ask(f"{path}/preview?request_id=nobody").json["error"]["code"] == "request_not_found"
         preview = f"{path}/preview?request_id=b"
+        elsewhere = gateway.ask(preview.replace("door", "hall"))
+        assert elsewhere.json["error"]["message"].startswith("'b' is not held on 'hall'")
         until(lambda: gateway.ask(preview).status == 200)
         plain = gateway.ask("/v1/audio/speech", {**LINE, "input": "b.", "response_format": "pcm"}).body
-        with wave.open(io.BytesIO(gateway.ask(preview).body)) as file:
-            assert file.readframes(file.getnframes()) == plain
+        assert gateway.ask(preview).body[44:].startswith(plain + b"LIST")
         assert ids("reject", {"request_id": "b"}) == {"ended": ["b"]}
         assert ids("approve", query="?request_id=d") == {"approved": ["d"]}
         assert waiting["d"].result(PATIENCE_S).status == 200 and held_of(gateway) == ["c", "e"]
@@ -256,7 +254,6 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     for verb, stands in (("pause", STANDS), ("resume", f"!({STANDS})")):
         page.click(labelled(f"{verb} status"))
         page.until(stands)
-    page.run(STOPPED)
     page.click("[aria-label='skip status']")
     page.until("stopped.length")
     assert page.run("stopped") == [name] and page.run("player.sounding().length") == 0
@@ -364,7 +361,6 @@ def test_the_overlay_plays_each_sample_through_reconnect_and_skip(gateway: Gatew
         )
         assert set(frames) == {len(pcm(plain)) // 480}
         # What sounds is skipped, and what follows moves up.
-        page.run(STOPPED)
         [skipped] = client.skip("stage")
         page.until("stopped.length")
         assert page.run("stopped") == [skipped.request_id]
