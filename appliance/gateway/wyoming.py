@@ -26,6 +26,7 @@ from wyoming.tts import (
     SynthesizeTextFormat,
 )
 
+from appliance.access.places import Place, Places
 from appliance.audio.marking import mark_of
 from appliance.audio.tags import KEY
 from appliance.client import AsyncClient, CallFailed, Header, Options, Piece, Session, Voice
@@ -33,11 +34,10 @@ from appliance.client import Event as Heard
 from appliance.client.connection import CALLER
 from appliance.config import Config
 from appliance.errors import Exit
-from appliance.gateway.app import address_of
+from appliance.gateway.app import address_of, credentials_of
 from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running
 from appliance.gateway.openai import models_of
-from appliance.gateway.places import Place, Places
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
@@ -81,7 +81,7 @@ class WyomingServer:
             loop.add_signal_handler(number, stopped.set)
         config = self._config.wyoming
         places = Places(config.max_connections)
-        async with AsyncClient(address) as client:
+        async with AsyncClient(address, credentials_of(self._config)) as client:
 
             async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 connection = WyomingConnection(reader, writer, client, self._config)

@@ -201,7 +201,6 @@ FAN = "nvfancontrol.service"
 def fan_without_profile(jetson: Jetson) -> None:
     """Starting it fails until the file is corrected."""
     jetson.unit(FAN, ActiveState="failed", Result="exit-code", StartFails="the control process exited")
-    jetson.journal("no profile loud", identifier="nvfancontrol")
     jetson.write("/var/lib/nvfancontrol/status", "fan1:profile:loud\n")
 
 
@@ -294,7 +293,7 @@ TABLE = [
         "debugfs"),
     Case("no jetson_clocks", node_gone("/usr/bin/jetson_clocks"), "clocks", FAIL, "is not installed",
         "nvidia-l4t-tools", "packages"),
-    Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 lost power within 1 min of pinning in MAXN",
+    Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 boots lost power within 1 min of pinning in MAXN",
         "Or run the module at less power: the line `  power_mode: MODE_50W`", "brown-out"),
     Case("a reboot that did not help", reboot_without_help, "reboot", FAIL, "one for it did not help",
         "echo pmode:0000 | sudo tee /var/lib/nvpmodel/status", "golden"),
@@ -307,7 +306,7 @@ TABLE = [
         "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
     Case("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
         "video and render may not open /dev/nvmap", "sudo udevadm trigger", "udev"),
-    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "pwm): no profile loud",
+    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol is failed",
         "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
     Case("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
         "sudo dpkg --configure -a", "half"),

@@ -141,7 +141,7 @@ def test_a_full_run_folder_is_told(jetson: Jetson, capsys: Printed) -> None:
 def test_what_nobody_foresaw_is_broken_and_no_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("of two\nlines")
 
     monkeypatch.setattr(health_run, "run_health", fail)
