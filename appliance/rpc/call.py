@@ -200,7 +200,7 @@ class SynthesisCall(OpenCall):
         return audio
 
     async def preview(self) -> bytes:
-        """WAV file of the audio that is made and not sent yet."""
+        """WAV file of finished audio that waits to be sent."""
         reply = self._reply(Encoding.WAV, self.speech.manifest.mel.sample_rate_hz)
         for segment in tuple(self.job.held):
             await self.workers.run(len(segment.samples), reply.keep, segment)

@@ -318,15 +318,11 @@ def test_keys_decide_on_the_focused_line_alone_and_undo_is_offered(
         page.run("document.querySelector('#keys').click()")
         page.press("a")
         assert waiting["f"].result(PATIENCE_S).status == 200
-        page.click(labelled("pause door"))
-        page.until(seen("undo pause door"))
-        page.click(labelled("approve c."))
-        page.until(seen("undo approve c."))
-        _shots(page, "moderated")
-        page.click(labelled("undo approve c."))
+        for label in ("pause door", "undo pause door", "pause door", "approve c.", "undo c."):
+            page.until(seen(label))
+            page.click(labelled(label))
         assert waiting["c"].result(PATIENCE_S).json["error"]["code"] == "rejected"
-        page.click(labelled("undo pause door"))
-        page.until(seen("pause door"))
+        _shots(page, "moderated")
         page.click(labelled("listen b."))
         page.until(seen("stop b."))
         page.until(seen("listen b."))
