@@ -268,7 +268,7 @@ async function moderate(channel, verb) {
   if (!answer) return;
   if (verb in BACK) {
     const undo = () => moderate(channel, BACK[verb]);
-    return toast(`${DONE[verb]} ${channel}.`, { undo, undone: `${verb} ${channel}` });
+    return toast(`${DONE[verb]} ${channel}`, { undo, undone: `${verb} ${channel}` });
   }
   const ended = answer.ended.length;
   const none = verb === "skip" ? "sounds" : "waits";
@@ -287,7 +287,7 @@ async function decide(line, verb) {
   line.isOurs = true;
   for (const button of line.verbs.children) button.setAttribute("aria-disabled", true);
   if (verb === "cancel") {
-    if (await post(`/api/requests/${encodeURIComponent(request_id)}/cancel`)) toast(`Cancelled ${quoted(line)}.`);
+    if (await post(`/api/requests/${encodeURIComponent(request_id)}/cancel`)) toast(`Cancelled ${quoted(line)}`);
     return;
   }
   const answer = await ofChannel(channel, verb === "undo" ? "reject" : verb, body);
@@ -295,14 +295,14 @@ async function decide(line, verb) {
   const [done] = answer.approved ?? answer.ended;
   if (!done) return toast(`${quoted(line)} was decided on by somebody else: nothing was done.`, { isBad: true });
   if (verb === "undo") return toast(`Taken back: ${quoted(line)} is rejected.`);
-  if (verb === "reject") return toast(`Rejected ${quoted(line)}.`);
+  if (verb === "reject") return toast(`Rejected ${quoted(line)}`);
   if (done.state === "ENDED") return toast(`${quoted(line)} came too late: ${reasonOf(done)}.`, { isBad: true });
   line.isApproved = true;
   const undo = () => {
     line.calmAt = 0;
     decide(line, "undo");
   };
-  line.noUndo = toast(`Approved ${quoted(line)}.`, { undo, undone: `approve ${line.utterance.text}` });
+  line.noUndo = toast(`Approved ${quoted(line)}`, { undo, undone: `approve ${line.utterance.text}` });
   if (done.state === "SOUNDING" || line.utterance.state === "SOUNDING" || line.ended) line.noUndo();
 }
 
