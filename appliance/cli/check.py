@@ -26,6 +26,7 @@ from appliance.box.checks.finding import Finding, Level, document, exit_code, pa
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
+from appliance.cli import listening
 from appliance.cli.options import add_config, print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
@@ -256,12 +257,6 @@ def _daemon(inspection: Inspection) -> Finding:
     return passed("daemon", value)
 
 
-def _listening(inspection: Inspection) -> Finding:
-    from appliance.cli import listening
-
-    return listening.examine(inspection.config, inspection.box)
-
-
 def _synthesis(inspection: Inspection) -> Finding:
     if inspection.serving != "SERVING":
         return skipped("synthesis", "the daemon is not serving")
@@ -377,7 +372,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "engines": _engines,
     "daemon": _daemon,
     "synthesis": _synthesis,
-    "listening": _listening,
+    "listening": lambda inspection: listening.examine(inspection.config, inspection.box),
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)

@@ -22,6 +22,7 @@ from appliance.scheduler.workload import EngineCall, Workload
 LOST_S = 0.1
 """Seconds by which a deadline that is lost will be missed: calls take longer than was estimated."""
 
+
 def next_call(workload: Workload) -> EngineCall | None:
     now = workload.clock()
     table = workload.timetable(now)
@@ -34,9 +35,12 @@ def next_call(workload: Workload) -> EngineCall | None:
     if job.lane is None:
         holders = workload.holders(engine)
         is_full = len(holders) >= engine.max_lanes
-        spare = [other for other in holders if job.guaranteed and not other.guaranteed]
-        if head is not ready[0]:
-            spare = spare or [other for other in holders if outlook.has_less(job, other)]
+        jumps = head is not ready[0]
+        spare = [
+            other
+            for other in holders
+            if job.guaranteed and (not other.guaranteed or (jumps and outlook.has_less(job, other)))
+        ]
         if spare or not is_full:
             preempted = max(spare, key=lambda one: workload.urgency(table[one][0])) if is_full else None
             return EngineCall("open", (job,), now, job.cost.open_s, head.due, preempted)

@@ -15,13 +15,15 @@ from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import wish_of
 from appliance.text.polyglot import LanguageTable
-from appliance.text.sayable import NOTHING, FrontEnd
+from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
 from tests.harness.daemons import ROOT
 from tests.harness.engine import FakeEngine
 from tests.rpc.conftest import Box, refused, request, speech_wav
 from tests.rpc.test_session import configure, session
 from tests.rpc.test_synthesizer import Stub
+
+NOTHING = "nothing in it can be spoken"
 
 
 @pytest.fixture(autouse=True)

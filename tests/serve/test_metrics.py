@@ -201,13 +201,15 @@ def threads() -> int:
     return sum("process_request" in thread.name for thread in threading.enumerate())
 
 
-def test_half_sent_requests_are_bounded_and_probes_still_answered(serving: MetricsServer) -> None:
-    before = threads()
+def test_half_sent_requests_are_bounded_and_cost_other_addresses_nothing(serving: MetricsServer) -> None:
+    before, address = threads(), ("127.0.0.1", serving.port)
     with contextlib.ExitStack() as stack:
+        other = stack.enter_context(socket.create_connection(address, PATIENCE_S))
         for _ in range(100):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port)))
+            client = stack.enter_context(socket.create_connection(address, source_address=("127.0.0.2", 0)))
             client.sendall(b"GET /livez HT")
-        assert status_of(serving.port, "livez") == 200
+        other.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert other.recv(12).endswith(b" 200")
         # The thread of a closed connection ends when it is its turn.
         until(lambda: threads() - before <= MAX_CONNECTIONS + 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from appliance.text.languages import quantity
 from appliance.text.languages.facets import Noun
@@ -16,8 +16,7 @@ _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(NamedTuple):
     number: str
     """Digits with a decimal point."""
     scale: str = ""
