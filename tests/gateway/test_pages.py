@@ -486,7 +486,8 @@ def test_the_last_hour_of_the_device_is_drawn(gateway: Gateway, browser: Browser
     usual = {"clocks": "pinned", "mhz": {"gpu": 1300.0, "cpu": 980.0}, "celsius": 40.0, "engine": "tensorrt"}
     usual |= {"speech_s": 30.0, "first_audio_p50_s": 0.1, "first_audio_p95_s": 0.2}
     still = {**usual, "engine": "resting", "first_audio_p50_s": None, "first_audio_p95_s": None}
-    rows = [still] * 70 + [{**usual, "celsius": 40.0 + n} for n in range(20)] + [still, usual]
+    warm = [{**usual, "celsius": 40.0 + n} for n in range(20)]
+    rows = [still] * 69 + [{**still, "engine": ""}, *warm, still, usual]
     state = {"state": "running", "minutes": rows}
     told: dict[str, Any] = {"names": (), "alive": bool, "ready": bool, "state": lambda: state}
     server = {**gateway.daemon.config["server"], "metrics": f"127.0.0.1:{free_port()}"}
@@ -503,7 +504,8 @@ def test_the_last_hour_of_the_device_is_drawn(gateway: Gateway, browser: Browser
             "Speech per minute: now 30, lowest 30, highest 30 s",
             "First sound: P50 now 100, lowest 100, highest 100 ms; P95 now 200, lowest 200, highest 200 ms",
         ]
-        assert "tensorrt; resting for 39 of 60 min" in page.run("document.querySelector('#device').innerText")
+        engines = page.run("document.querySelector('#device dd').innerText")
+        assert engines == "tensorrt; resting for 38 of 60 min; starting for 1 of 60 min"
         boxes = "[...document.querySelectorAll('#device path')].map((path) => path.getBBox())"
         drawn = page.run(f"{boxes}.map(({{ x, y, width, height }}) => [x, x + width, y, y + height])")
         # Of 60 x 40; the scales are 0 to 1500, 40 to 60, 0 to 30, 0 to 200.

@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
     letter: str = r"[^\W\d_]"
     """Pattern of a letter that may belong to a code or unit."""
     nouns: Mapping[str, str] = _NONE
-    """Gender of nouns, in each form, which has precedence over `feminine`."""
+    """Gender of nouns, with / between their forms; it has precedence over `feminine`."""
     feminine: str = "(?!)"
     """Pattern of a feminine noun after a number."""
     no_noun: str = "(?!)"

@@ -45,6 +45,9 @@ class Speech:
         self.times, self.signs, self.chat, self.lists = words.times, words.signs, words.chat, words.lists
         self.joint = " " if self.numbers.spaced else ""
         self.comma = self.numbers.comma + self.joint
+        self._genders = {
+            form: gender for forms, gender in self.numbers.nouns.items() for form in forms.split("/")
+        }
         self.months = [self.dates.months[str(month)] for month in range(1, 13)]
 
     # Each language has its own.
@@ -153,7 +156,8 @@ class Speech:
         return f"{self.joint}{self.signs.dot}{self.joint}".join(parts)
 
     def gender_of(self, noun: str) -> str:
-        known = self.numbers.nouns.get(noun) or self.numbers.nouns.get(noun.lower())
+        """Gender by the list of nouns, else by the pattern of feminine ones."""
+        known = self._genders.get(noun) or self._genders.get(noun.lower())
         return known or ("f" if re.fullmatch(self.numbers.feminine, noun) else "m")
 
     def followed(self, match: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ _SCALES = ((10**9, "tỷ"), (10**6, "triệu"), (1_000, "nghìn"))
 
 class Grammar(Speech):
     def cardinal(self, number: int, gender: str = "") -> str:
-        words = []
+        words: list[str] = []
         for size, name in _SCALES:
             count, number = divmod(number, size)
             if count:
