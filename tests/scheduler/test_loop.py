@@ -262,7 +262,8 @@ def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself_and_a_los
     with pytest.raises(error, match=message) if error else contextlib.nullcontext():
         bench.serve()
     assert sum(issubclass(end, errors.EngineFault) for end in bench.ends().values()) == failed
-    assert [call for call in bench.engine.calls if "self_test" in call] == ["self_test c0"] * (on_step is FAIL)
+    tests = ["self_test c0"] * (on_step is FAIL)
+    assert [call for call in bench.engine.calls if "self_test" in call] == tests
     assert ("open d0" in bench.engine.calls) is (failed == 4)
 
 
