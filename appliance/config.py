@@ -101,6 +101,16 @@ class LanguageRow:
 
 
 @dataclass(frozen=True)
+class ChannelRow(Ranged):
+    """Who is read on a channel."""
+
+    announce_pause_s: Hour = 60.0
+    """Time in which `announce` of a request says the name of a user once."""
+    silent: tuple[str, ...] = ()
+    """Users whose requests are not read."""
+
+
+@dataclass(frozen=True)
 class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
@@ -109,6 +119,8 @@ class TextConfig:
     """Code of the language before the bundle's own: "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)
     """Rows by code, for requests that leave the voice to their text."""
+    channels: dict[str, ChannelRow] = field(default_factory=dict)
+    """Rows by channel; "" for requests without a channel."""
 
 
 @dataclass(frozen=True)

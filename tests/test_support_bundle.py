@@ -309,15 +309,6 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     assert "Wilhelmina" not in index
 
 
-def test_an_empty_box(tmp_path: Path) -> None:
-    (tmp_path / "box").mkdir()
-    jetson = Jetson(tmp_path / "box" / "b", "jp6-0005")
-    for name in ("sys", "proc", "etc", "run"):
-        jetson.path(f"/{name}").rename(tmp_path / name)
-    parts = collected(jetson)
-    assert {"health.json", "units.json"} <= {name for name, part in parts.items() if not part.problem}
-
-
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     ran = support_bundle(jetson, "--out", "/nowhere/x.tar.gz")

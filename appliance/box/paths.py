@@ -55,6 +55,7 @@ DEBUGFS = "/sys/kernel/debug"
 EMC = f"{DEBUGFS}/bpmp/debug/clk/emc"
 """EMC on JetPack 5 and 6, in debugfs: for root only."""
 EMC_LOCK = f"{EMC}/mrq_rate_locked"
+EMC_STEPS = f"{DEBUGFS}/bpmp/debug/emc/possible_rates"
 EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
 TPC_MASKS = ("/sys/devices/platform/gpu.0/tpc_pg_mask", "/sys/devices/gpu.0/tpc_pg_mask")
 RESET_REASONS = (
@@ -68,6 +69,7 @@ DISKS = "/sys/block"
 INTERFACES = "/sys/class/net"
 PROCESSES = "/proc"
 KERNEL_RELEASE = "/proc/sys/kernel/osrelease"
+KERNEL_LINE = "/proc/cmdline"
 KERNEL_MODULES = "/lib/modules"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 HOST_NAME = "/proc/sys/kernel/hostname"

@@ -107,7 +107,7 @@ class Engines:
     # The engine's thread, under the lock.
 
     def failed(self, segment: Segment, fault: EngineFault) -> None:
-        """Count a fault. Too little memory is none: a restart might not get what the engine has."""
+        """Count a fault. Too little memory is none: a restart might not even get what the engine holds."""
         self.faults += not isinstance(fault, OutOfDeviceMemory)
         self._failed = segment
 

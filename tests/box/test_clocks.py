@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import NVPMODEL_CONF
 from appliance.box.root import Root
@@ -92,6 +96,8 @@ EDITS: list[tuple[Callable[[Jetson], object], str, str, bool]] = [
     (writes(f"{EMC}/mrq_rate_locked", "0"), "emc", "at 3199 MHz now, but not locked", True),
     (writes(f"{EMC}/rate", "2133000000"), "emc", "locked at 2133 MHz, not at 3199 MHz", True),
     (lambda jetson: jetson.write(jetson.profile.emc_cap, "2133000000\n"), "emc",
+     "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
+    (writes(f"{EMC}/max_rate", "2133000000"), "emc",
      "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
     (removes(EMC), "emc", "emc cannot be read", False),
     (removes(f"{EMC}/rate"), "emc", f"{EMC} cannot be read", False),
@@ -212,3 +218,46 @@ def test_a_tree_with_next_to_nothing_in_it_is_judged_all_the_same(tmp_path: Path
     assert clocks.state == "unpinned"
     assert clocks.domains["cpu0"]["why"] == "its limits cannot be read"
     assert clocks.domains["gpu"]["pinned"] is False
+
+
+def test_an_idle_switch_that_cannot_be_read_hides_whether_cores_may_sleep(pinned: Jetson) -> None:
+    removes(f"{CORE.format(3)}/cpuidle/state1/disable")(pinned)
+    clocks = take_reading(quick(pinned)).clocks
+    assert (clocks.state, clocks.reason) == ("unknown", Reason.UNREADABLE)
+    assert clocks.why == "idle: 1 of 24 switches of idle states cannot be read"
+    writes(f"{CORE.format(3)}/cpuidle/state0/disable", "0")(pinned)
+    assert take_reading(quick(pinned)).clocks.why == "idle: 1 of 24 idle states of the cores are allowed"
+
+
+def test_cores_that_run_slower_than_set_are_a_warning_with_the_kernels_line(pinned: Jetson) -> None:
+    """What an AGX Thor's kernel repeats each second, NVIDIA forum 361188."""
+    clocks_json.publish(quick(pinned), take_reading(quick(pinned)).clocks)
+    line = "cpufreq: cpu5,cur:649000,set:2201600,delta:1552600,set ndiv:344"
+    for number, khz in ((4, "1990000"), (5, "649000"), (6, "649000")):
+        writes(f"{CORE.format(number)}/cpufreq/cpuinfo_cur_freq", khz)(pinned)
+    pinned.journal(line)
+    pinned.journal("usb 1-2: new device")
+    [found] = run_checks(quick(pinned), only={"clocks"})
+    assert found.level is Level.WARN and found.value == (
+        f"cores run slower than they are set: cpu5–cpu6: 649 MHz of 2201.6 MHz. {line}"
+    )
+
+
+@pytest.mark.parametrize("by_site", [False, True])
+def test_a_clock_that_ends_below_its_modes_cap_is_not_pinned(pinned: Jetson, by_site: bool) -> None:
+    """A GPU whose table ends at 918 MHz for want of firmware (balena-jetson-orin 605)."""
+    mode = "MODE_50W" if by_site else "MAXN"
+    pinned.write("/etc/f5-appliance/appliance.yaml", f"device:\n  power_mode: {mode}\n" if by_site else "")
+    text = pinned.read(NVPMODEL_CONF)
+    pinned.write(
+        NVPMODEL_CONF,
+        text.replace("GPU MAX_FREQ 816000000", "GPU MAX_FREQ 1020000000").replace(
+            "GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000"
+        ),
+    )
+    pinned.write(f"{pinned.profile.devfreq}/available_frequencies", "306000000 918000000\n")
+    pinned.set_mode(mode)
+    pinned.pin()
+    reading = take_reading(quick(pinned))
+    assert (reading.state, reading.reason) == ("unpinned", Reason.WRONG_CONF)
+    assert f"gpu: ends at 918 MHz, below the 1020 MHz of {mode}" in reading.clocks.why

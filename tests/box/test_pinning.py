@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,38 @@ def test_a_lesser_mode_that_cannot_be_set_is_not_overrun(maxn: Jetson, box: Box,
     assert ("NVPM ERROR: Error writing" in clocks.why) is (fault == "ebusy")
     held = {clocks.domains[name]["max"] for name in ("cpu0", "cpu11", "gpu")}
     assert held == {1_497_600_000, 816_000_000} and clocks.domains["gpu"]["pinned"]
+
+
+@pytest.mark.parametrize("profile", ["jp6-0005", "jp7-0005"])
+def test_a_mode_whose_caps_lie_between_two_steps_is_pinned_at_the_lower_ones(
+    tmp_path: Path, profile: str
+) -> None:
+    jetson = Jetson(tmp_path, profile)
+    text = jetson.read(NVPMODEL_CONF)
+    start = text.index("NAME=MODE_50W")
+    block = text[start : text.index("\n<", start)]
+    for limit, cap in (("1497600", "1500000"), ("GPU MAX_FREQ 816000000", "GPU MAX_FREQ 900000000")):
+        assert limit in block
+        block = block.replace(limit, cap)
+    block = re.sub(r"EMC MAX_FREQ \S+", "EMC MAX_FREQ 2500000000", block)
+    jetson.write(NVPMODEL_CONF, text[:start] + block + text[text.index("\n<", start) :])
+    jetson.write("/etc/f5-appliance/appliance.yaml", "device:\n  power_mode: MODE_50W\n")
+    clocks = lock(quick(jetson), allow_reboot=True)
+    if clocks.state == "reboot_pending":
+        jetson.boot()
+        clocks = lock(quick(jetson))
+    assert (clocks.state, clocks.why) == ("pinned", "")
+    ceilings = {clocks.domains[name]["ceiling"] for name in ("cpu0", "gpu", "emc")}
+    assert ceilings == {1_497_600_000, 816_000_000, 2_133_000_000}
+
+
+def test_a_maximum_of_memory_that_firmware_lowered_is_no_cap_to_be_written(maxn: Jetson, box: Box) -> None:
+    """A lowered cap cannot be raised again (public reports of an AGX)."""
+    maxn.write(f"{EMC}/max_rate", "2133000000\n")
+    for steps in (True, False):
+        assert "emc: capped at 2133 MHz, below 3199 MHz" in lock(box).why
+        assert maxn.read(maxn.profile.emc_cap) == "3199000000"
+        maxn.path("/sys/kernel/debug/bpmp/debug/emc/possible_rates").unlink() if steps else None
 
 
 def test_nothing_is_held_above_the_mode(maxn: Jetson, box: Box, request: pytest.FixtureRequest) -> None:

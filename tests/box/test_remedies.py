@@ -50,6 +50,8 @@ SEEN = {
     "fan": "NVIDIA's page on nvfancontrol: a default that names a missing profile; its status file",
     "r39.2": "docs.nvidia.com, r39.2, nv-load-display-modules Service; lists of Orins' packages and services",
     "cuInit": "801 without render nodes (WendyOS 1699, OpenShell 3348), 999 without nvmap; reports of ACR",
+    "firmware": "NVIDIA-AI-IOT/jetson-ai-lab 427: JetPack 7.2's ISO",
+    "slots": "NVIDIA forum 340715, an AGX Orin with R36.3, and public scripts that read nvbootctrl",
     "overlayroot": "Ubuntu's package overlayroot",
 }
 """Sources of what a row takes for real; no row may rest on a guess."""
@@ -201,7 +203,6 @@ FAN = "nvfancontrol.service"
 def fan_without_profile(jetson: Jetson) -> None:
     """Starting it fails until the file is corrected."""
     jetson.unit(FAN, ActiveState="failed", Result="exit-code", StartFails="the control process exited")
-    jetson.journal("no profile loud", identifier="nvfancontrol")
     jetson.write("/var/lib/nvfancontrol/status", "fan1:profile:loud\n")
 
 
@@ -212,6 +213,11 @@ def node_gone(path: str, driver: bool = True) -> Callable[[Jetson], None]:
         None if driver else shutil.rmtree(jetson.path(paths.NVGPU))
 
     return arrange
+
+
+def without_firmware(jetson: Jetson) -> None:
+    jetson.write("/proc/cmdline", "root=PARTUUID=1 rw firmware_class.path=/etc/firmware console=ttyTCU0\n")
+    node_gone(paths.GPU_NODE)(jetson)
 
 
 def damaged_record(jetson: Jetson) -> None:
@@ -294,7 +300,7 @@ TABLE = [
         "debugfs"),
     Case("no jetson_clocks", node_gone("/usr/bin/jetson_clocks"), "clocks", FAIL, "is not installed",
         "nvidia-l4t-tools", "packages"),
-    Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 lost power within 1 min of pinning in MAXN",
+    Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 boots lost power within 1 min of pinning in MAXN",
         "Or run the module at less power: the line `  power_mode: MODE_50W`", "brown-out"),
     Case("a reboot that did not help", reboot_without_help, "reboot", FAIL, "one for it did not help",
         "echo pmode:0000 | sudo tee /var/lib/nvpmodel/status", "golden"),
@@ -307,7 +313,7 @@ TABLE = [
         "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
     Case("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
         "video and render may not open /dev/nvmap", "sudo udevadm trigger", "udev"),
-    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "pwm): no profile loud",
+    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol is failed",
         "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
     Case("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
         "sudo dpkg --configure -a", "half"),
@@ -326,6 +332,11 @@ TABLE = [
         "cuInit"),
     Case("no nvgpu", node_gone(paths.GPU_NODE, driver=False), "gpu_node", FAIL, "igpu0/ctrl",
         "journalctl -k -b", "cuInit"),
+    Case("a folder without firmware", without_firmware, "gpu_node", FAIL, "firmware in /etc/firmware",
+        "cp -a /lib/firmware/nvidia /etc/firmware/", "firmware"),
+    Case("another slot", lambda j: lay(j, "nvbootctrl", "$real | sed '4s/normal/unbootable/; 1s/A/B/'"),
+        "slots", WARN, "slot A is unbootable, and slot B runs", "compare its configuration", "slots",
+        lambda j: lay(j, "nvbootctrl", "$real")),
     Case("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",
         "cuInit", lambda j: j.write(paths.GPU_NODE, "")),
     Case("record damaged", damaged_record, "boots", WARN, "damaged, and a new one", "boots.json.damaged",

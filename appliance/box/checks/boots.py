@@ -9,6 +9,7 @@ from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.power import stronger
 from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.boots import Boot, losses
+from appliance.box.clocks.reason import Reason
 from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
 MANY = 3
@@ -27,9 +28,10 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
     """`boots`: the record, or why it cannot be read; `damaged`: an earlier, damaged record exists."""
     limit = f"fewer than {MANY} that lose power soon after pinning in one mode"
     figures: dict[str, object] = {}
+    reason = Reason.NONE
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
-        return Finding("boots", level, value, limit, remedy, figures)
+        return Finding("boots", level, value, limit, remedy, figures, reason)
 
     if isinstance(boots, Exception) or damaged:
         return finding(Level.WARN, "the record of boots was damaged, and a new one was begun", FORGET)
@@ -42,7 +44,8 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
     figures |= {"boots": len(boots), "unclean": len(unclean), "lost": len(lost)}
     if len(lost) >= MANY:
         minutes = max(boot.held_s for boot in lost) // 60 + 1
-        value = f"{len(lost)} of {len(past)} lost power within {minutes:.0f} min of pinning in {mode}"
+        reason = Reason.POWER_LOSSES
+        value = f"{len(lost)} of {len(past)} boots lost power within {minutes:.0f} min of pinning in {mode}"
         return finding(Level.WARN, value, f"if nobody switched it off: {stronger(lower)}")
     if not is_recorded and boots:
         return finding(Level.WARN, f"this boot is not on record: {BOOTS} is not written", RECORD)

@@ -52,6 +52,10 @@ HELD_DOWN = (
     "cool the box: clean the fan and the heat sink, give it air. If it is cool, something else holds them "
     f"down: `systemctl --type=service` shows what runs, for instance jtop. Then: {RESTART_COMMAND}"
 )
+SLOWED = (
+    "the module itself slows them: see sudo f5-health --only oc1,oc2,oc3,temperature. Use a stronger power "
+    "supply or better cooling, then switch the box off and on"
+)
 LOG_COMMAND = "sudo journalctl -u f5-clocks-check -u nvpmodel -n 50"
 FIND_CAUSE = f"See who unpinned them: {LOG_COMMAND}"
 SEND = "look: sudo f5-clock-lock status. If this stays, send the maker a bundle: sudo f5-support-bundle"
@@ -74,10 +78,14 @@ def check_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
-@check(
-    "power_mode", Harm.SLOW, 3, lambda now: (now.reading, now.published, indicator(now.box), now.lower_mode)
-)
-def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: str) -> Finding:
+def _of_mode(now: Snapshot) -> tuple[ClockVerdict, Clocks, str, str, Finding]:
+    return now.reading, now.published, indicator(now.box), now.lower_mode, now.finding("boots")
+
+
+@check("power_mode", Harm.SLOW, 3, _of_mode)
+def check_mode(
+    reading: ClockVerdict, published: Clocks, indicator: str, lower: str, boots: Finding
+) -> Finding:
     """Compare the mode with the best or configured one.
 
     `indicator`: the running desktop menu, "" if none; `lower`: the next lower power mode, "" if unknown.
@@ -110,6 +118,8 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, lower: 
         return finding(
             Level.FAIL, f"{reading.mode} is set, and clocks are above it. {'; '.join(above)}", again
         )
+    if reading.in_target_mode and boots.reason is Reason.POWER_LOSSES:
+        return finding(Level.WARN, boots.value, boots.remedy)
     if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
     value = f"{reading.mode} is set, not {limit}"
@@ -148,19 +158,33 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
-def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str]:
+def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str, str]:
     has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
     age_s = max(now.box.uptime() - now.published.checked_at, 0.0)
-    return now.published, now.reading, age_s, has_tool, now.lower_mode
+    return now.published, now.reading, age_s, has_tool, now.lower_mode, kernel_on_clocks(now)
+
+
+def kernel_on_clocks(now: Snapshot) -> str:
+    """Last line of the kernel about cores that run slower than set; empty if they do not."""
+    if not now.reading.slowed:
+        return ""
+    ran = now.box.tools.execute("journalctl", "--no-pager", "-q", "-k", "-b", "-n", "500", "-o", "cat")
+    return next((line for line in reversed(ran.output.splitlines()) if line.startswith("cpufreq: cpu")), "")
 
 
 @check("clocks", Harm.SLOW, 4, _of_clocks)
 def check_clocks(
-    published: Clocks, reading: ClockVerdict, age_s: float, has_tool: bool = True, lower: str = ""
+    published: Clocks,
+    reading: ClockVerdict,
+    age_s: float,
+    has_tool: bool = True,
+    lower: str = "",
+    kernel: str = "",
 ) -> Finding:
     """Clocks are pinned and root's check still runs.
 
-    `age_s`: age of the published state; `has_tool`: jetson_clocks is installed, else no unit of ours runs.
+    `age_s`: age of the published state; `has_tool`: jetson_clocks is installed, else no unit of ours runs;
+    `kernel`: its line about cores that run slower than set.
     """
     limit = f"every clock {ALLOWED}, and checked"
     figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
@@ -209,17 +233,19 @@ def check_clocks(
     if faults:
         remedy = f"wait 30 s: root's check pins them again. If not: {RESTART_COMMAND}. {FIND_CAUSE}"
         return finding(Level.WARN, f"clocks came loose in the last {age_s:.0f} s. {faults}", remedy)
+    if reading.slowed:
+        value = f"cores run slower than they are set: {', '.join(reading.slowed)}"
+        return finding(Level.WARN, f"{value}. {kernel}" if kernel else value, SLOWED)
     return finding(Level.PASS, _pinned_summary(published, reading, age_s))
 
 
 @check("caps", Harm.SLOW, 6, lambda now: (now.reading,))
 def check_caps(reading: ClockVerdict) -> Finding:
     """Limits below the hardware's maximum."""
-    emc = reading.seen.emc
     found = {}
     for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
-        cap = domain.values.get("max") if name != "emc" else emc.cap if emc else None
+        cap = domain.values.get("max")
         if ceiling and cap and cap < ceiling:
             found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
     mode = reading.mode or "that is set"
@@ -256,8 +282,6 @@ def _faults(reading: ClockVerdict) -> tuple[str, ...]:
 
 def _pinned_summary(published: Clocks, reading: ClockVerdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
-    if top := reading.domains["gpu"].values.get("max"):
-        parts.append(f"GPU {megahertz(top)}")
     if reading.unknowns:
         names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
         parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")

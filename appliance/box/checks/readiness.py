@@ -72,6 +72,8 @@ class Told:
     """Channel → seconds since its pause."""
     held_damage: str = ""
     """Words about a damaged file of what moderators hold."""
+    minutes: tuple[Mapping[str, Any], ...] = ()
+    """Rows of the last two hours, as in serve/minutes.py."""
 
     @property
     def silent(self) -> str:

@@ -192,7 +192,11 @@ def _minima(box: Box, seen: ClockReadings) -> Iterator[tuple[str, int]]:
             yield readings.core_limit(core.number), low
         yield from ((path, 0) for path in readings.idle_switches(root, core.number))
     for folder, parameter in ((seen.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
-        hardware = min(readings.frequency_table(root, folder), default=None) if folder else None
+        hardware = (
+            min(readings.frequencies(root, f"{folder}/available_frequencies"), default=None)
+            if folder
+            else None
+        )
         if folder and (low := (mode.limit(parameter, "MIN_FREQ") if mode else None) or hardware):
             yield f"{folder}/min_freq", low
     if seen.railgate is not None:

@@ -22,6 +22,8 @@ GPU_NODES = ("ga10b", "gpu")
 KHZ = 1_000
 """The kernel's CPU files are in kHz."""
 QUERY_S = 10.0
+FAR_ABOVE = 1.05
+"""Least ratio of two frequencies that differ: the kernel and nvpmodel.conf round some of them differently."""
 CONFS = {"p3701-0005": "p3701_0000"}
 """Modules whose nvpmodel.conf is named by another's."""
 
@@ -34,6 +36,14 @@ class Range:
     max: int | None = None
     current: int | None = None
     top: int | None = None
+    steps: tuple[int, ...] = ()
+    """Frequencies that the hardware has; empty if they are not known."""
+
+    def within(self, limit: int) -> int:
+        """Highest frequency within a limit."""
+        if self.top is None or limit >= self.top:
+            return limit
+        return max((step for step in self.steps if step <= limit), default=limit)
 
     @property
     def fixed(self) -> bool:
@@ -46,8 +56,10 @@ class Cpu:
     number: int
     online: bool
     range: Range
-    idle: tuple[bool, ...] = ()
-    """Idle states: is each forbidden?"""
+    idle: tuple[bool | None, ...] = ()
+    """Idle states: is each forbidden? None: it cannot be read."""
+    measured: int | None = None
+    """Frequency by the core's own counters, for root; `range.current` repeats what was set."""
 
 
 @dataclass(frozen=True)
@@ -150,12 +162,15 @@ def emc(root: Root) -> Emc | None:
         clock = _devfreq(root, paths.BWMGR)
         # No public capture shows its table of frequencies: without one, what it is limited to is its maximum.
         return Emc(replace(clock, top=clock.top or clock.max), clock.fixed, clock.max)
-    rate, top = root.number(f"{paths.EMC}/rate"), root.number(f"{paths.EMC}/max_rate")
-    if rate is None or top is None:
+    rate, most = root.number(f"{paths.EMC}/rate"), root.number(f"{paths.EMC}/max_rate")
+    if rate is None or most is None:
         return None
     cap = next((cap for path in paths.EMC_CAPS if (cap := limit_or_none(root.number(path)))), None)
     locked = root.number(paths.EMC_LOCK) == 1
-    return Emc(Range(root.number(f"{paths.EMC}/min_rate"), top, rate, top), locked, cap)
+    steps = frequencies(root, paths.EMC_STEPS, KHZ)
+    # Firmware may hold `most` down: what the memory can do is its last step, or the cap of the best mode.
+    top = max(steps, default=most) if not cap or cap < FAR_ABOVE * most else max((cap, *steps))
+    return Emc(Range(root.number(f"{paths.EMC}/min_rate"), most, rate, top, steps), locked, cap)
 
 
 def idle_switches(root: Root, core: int) -> tuple[str, ...]:
@@ -163,9 +178,10 @@ def idle_switches(root: Root, core: int) -> tuple[str, ...]:
     return tuple(f"{folder}/{name}/disable" for name in root.names(folder) if name.startswith("state"))
 
 
-def frequency_table(root: Root, folder: str) -> list[int]:
-    words = (root.text(f"{folder}/available_frequencies") or "").split()
-    return [int(word) for word in words if re.fullmatch(r"[0-9]{1,19}", word) and int(word)]
+def frequencies(root: Root, path: str, unit: int = 1) -> tuple[int, ...]:
+    """Frequencies of a file, in Hz."""
+    words = (root.text(path) or "").split()
+    return tuple(int(word) * unit for word in words if re.fullmatch(r"[0-9]{1,19}", word) and int(word))
 
 
 def railgate_switch(gpu_folder: str) -> str:
@@ -189,18 +205,21 @@ def _text(root: Root, path: str) -> str | OSError:
 
 
 def _cpu(root: Root, number: int) -> Cpu:
-    files = ("scaling_min_freq", "scaling_max_freq", "scaling_cur_freq", "cpuinfo_max_freq")
-    khz = (root.number(f"{paths.CPUS}/cpu{number}/cpufreq/{name}") for name in files)
-    limits = Range(*(None if value is None else value * KHZ for value in khz))
-    flags = (root.number(path) for path in idle_switches(root, number))
+    folder = f"{paths.CPUS}/cpu{number}/cpufreq"
+    files = ("scaling_min", "scaling_max", "scaling_cur", "cpuinfo_max", "cpuinfo_cur")
+    khz = (root.number(f"{folder}/{name}_freq") for name in files)
+    low, high, now, top, measured = (None if value is None else value * KHZ for value in khz)
+    clock = Range(low, high, now, top, frequencies(root, f"{folder}/scaling_available_frequencies", KHZ))
+    flags = [root.number(path) for path in idle_switches(root, number)]
     # A core that cannot be turned off has no switch.
     online = root.number(core_switch(number)) in (1, None)
-    return Cpu(number, online, limits, tuple(flag != 0 for flag in flags if flag is not None))
+    return Cpu(number, online, clock, tuple(None if flag is None else flag != 0 for flag in flags), measured)
 
 
 def _devfreq(root: Root, folder: str) -> Range:
     low, high, now = (root.number(f"{folder}/{name}_freq") for name in ("min", "max", "cur"))
-    return Range(low, high, now, max(frequency_table(root, folder), default=None))
+    steps = frequencies(root, f"{folder}/available_frequencies")
+    return Range(low, high, now, max(steps, default=None), steps)
 
 
 def _tpc_mask(root: Root, modes: PowerModes) -> int | None:

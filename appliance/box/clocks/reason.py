@@ -32,7 +32,7 @@ class Reason(str, enum.Enum):
     """Root's check has given up for now: pinning has no effect."""
 
     POWER_LOSSES = "power-losses"
-    """Several boots ended soon after pinning: it is not done again."""
+    """Several boots ended soon after pinning. Of a state: an earlier version gave up the mode for that."""
 
     # State `reboot_pending`.
     REBOOT_DUE = "reboot-due"

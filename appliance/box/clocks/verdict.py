@@ -21,6 +21,8 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.system import Box
 
 NEEDS_ROOT = "needs root"
+SLOWED = 0.8
+"""Share of the frequency that is set; a measurement is some percent off."""
 
 
 class Cause(enum.Enum):
@@ -110,6 +112,16 @@ class ClockVerdict:
     def fixable(self) -> bool:
         """A clock can move, or a core of the present mode is off."""
         return any(domain.fixable for domain in self.domains.values())
+
+    @property
+    def slowed(self) -> tuple[str, ...]:
+        """Cores that run far below the frequency that is set, by their own counters."""
+        measured = {
+            f"cpu{core.number}": f"{megahertz(core.measured)} of {megahertz(core.range.current)}"
+            for core in self.seen.cpus
+            if core.online and core.measured and core.measured < SLOWED * (core.range.current or 0)
+        }
+        return grouped(measured)
 
     @property
     def is_free(self) -> bool:
@@ -207,11 +219,11 @@ def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Doma
     online = [core for core in seen.cpus if core.online]
     for core in online:
         parameter = modes.conf.cpu_parameter(core.number) if modes.conf else ""
-        yield f"cpu{core.number}", _clock(core.range, limits.ceiling(parameter, core.range, KHZ), limits)
+        yield f"cpu{core.number}", _clock(core.range, limits, parameter, KHZ)
     if seen.gpu is None:
         yield "gpu", Domain({}, False, "has no devfreq node: the GPU's driver is not up", fixable=True)
     else:
-        yield "gpu", _clock(seen.gpu, limits.ceiling("GPU", seen.gpu), limits)
+        yield "gpu", _clock(seen.gpu, limits, "GPU")
     if seen.railgate is not None:
         fault = "the GPU may be powered down when idle (railgate_enable is 1)"
         yield "railgate", _counted(seen.railgate, 0, fault)
@@ -226,8 +238,7 @@ def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Doma
         yield "emc", Domain({}, False, why, cause=Cause.NO_DEBUGFS)
     yield "cores", _cores(seen.cpus, mode, modes.current.name)
     if states := [state for core in online for state in core.idle]:
-        fault = f"{states.count(False)} of {len(states)} idle states of the cores are allowed"
-        yield "idle", _counted(sum(states), len(states), fault)
+        yield "idle", _idle(states)
     if mode is not None and mode.tpc_mask is not None:
         yield "tpc", _tpc(seen, mode.tpc_mask)
 
@@ -239,10 +250,15 @@ class Limits:
     target: TargetMode
     current: str
 
+    def cap(self, parameter: str, unit: int = 1) -> int | None:
+        """The mode's; None without one."""
+        cap = self.target.mode.limit(parameter) if self.target.mode else None
+        return cap * unit if cap else None
+
     def ceiling(self, parameter: str, clock: Range, unit: int = 1) -> int | None:
         """Highest that mode and hardware allow; None when the hardware's is unknown."""
-        cap = self.target.mode.limit(parameter) if self.target.mode else None
-        return _lower(clock.top, cap * unit if cap else None)
+        cap = self.cap(parameter, unit)
+        return clock.top if clock.top is None or cap is None else min(clock.top, clock.within(cap))
 
     @property
     def target_name(self) -> str:
@@ -255,20 +271,24 @@ class Limits:
             return f"although {self.current} allows it: a thermal cap, or somebody's"
         return f"in power mode {self.current or 'unknown'}"
 
-    def conf_fault(self, ceiling: int | None, hardware: int | None) -> str:
-        """A cap in the mode without limits. One that the site has named may have them."""
+    def conf_fault(self, ceiling: int | None, hardware: int | None, cap: int | None) -> str:
+        """A cap that the hardware does not reach; or one in the mode without limits, if no site named it."""
+        if hardware and cap and cap > readings.FAR_ABOVE * hardware:
+            is_it = f"is {paths.NVPMODEL_CONF} the one for this module and its firmware?"
+            return f"ends at {megahertz(hardware)}, below the {megahertz(cap)} of {self.target_name}: {is_it}"
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
         return f"the best power mode {caps}. Is {paths.NVPMODEL_CONF} the one for this module?"
 
 
-def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
+def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domain:
     """Both limits of a CPU or the GPU are to be at the ceiling."""
+    ceiling = limits.ceiling(parameter, clock, unit)
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
-    conf_fault = limits.conf_fault(ceiling, clock.top)
-    capped = clock.max is not None and ceiling is not None and clock.max < ceiling
-    above = clock.max is not None and ceiling is not None and clock.max > ceiling
+    conf_fault = limits.conf_fault(ceiling, clock.top, limits.cap(parameter, unit))
+    capped = clock.max is not None and ceiling is not None and clock.within(clock.max) < ceiling
+    above = clock.max is not None and ceiling is not None and clock.within(clock.max) > ceiling
     if clock.min is None or clock.max is None:
         why = "its limits cannot be read"
     elif ceiling is None:
@@ -289,13 +309,15 @@ def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
 
 def _emc(emc: Emc, limits: Limits) -> Domain:
     clock = emc.range
-    ceiling = limits.ceiling("EMC", clock)
-    values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
-    conf_fault = limits.conf_fault(ceiling, clock.top)
-    reach = _lower(ceiling, emc.cap)
+    cap, ceiling = limits.cap("EMC"), limits.ceiling("EMC", clock)
+    held = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
+    values = {"min": clock.min, "max": held, "current": clock.current, "ceiling": ceiling}
+    conf_fault = limits.conf_fault(ceiling, clock.top, cap)
+    reach = ceiling if ceiling is None or held is None else min(ceiling, held)
     # With the lower limit at what is within reach nothing below it is free, whatever the hardware's maximum.
     locked = emc.locked or clock.fixed or (reach is not None and clock.min == reach)
-    above = emc.cap is not None and ceiling is not None and emc.cap > ceiling
+    # What the firmware reports as the maximum is no cap of the mode: it may rise again.
+    above = cap is not None and emc.cap is not None and ceiling is not None and emc.cap > cap
     if ceiling is None:
         why = "the hardware's maximum cannot be read"
     elif above and not conf_fault:
@@ -332,6 +354,14 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
 
 
+def _idle(states: list[bool | None]) -> Domain:
+    unknown, values = states.count(None), {"value": states.count(True), "expected": len(states)}
+    if unknown and False not in states:
+        return Domain(values, None, f"{unknown} of {len(states)} switches of idle states cannot be read")
+    fault = f"{states.count(False)} of {len(states)} idle states of the cores are allowed"
+    return _counted(states.count(True), len(states), fault)
+
+
 def _counted(value: int, expected: int, fault: str) -> Domain:
     """Waking up from an idle state, or an idle GPU, delays a burst."""
     why = "" if value == expected else fault
@@ -348,8 +378,3 @@ def _tpc(seen: ClockReadings, expected: int) -> Domain:
         return Domain(values, None, "the TPC mask cannot be read")
     why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
     return Domain(values, not why, why)
-
-
-def _lower(top: int | None, cap: int | None) -> int | None:
-    """A cap may be absent, but without the hardware's maximum nothing is known."""
-    return top if top is None or cap is None else min(top, cap)

@@ -47,12 +47,12 @@ def speech(code: str, *others: Path) -> Speech:
 
 def language(code: str, *others: Path) -> Language:
     """Raises UnknownLanguage and WordsError."""
-    return _language(base_code(code), *others)
+    return language_of(speech(code, *others)) if others else _language(base_code(code))
 
 
 @cache
-def _language(code: str, *others: Path) -> Language:
-    return language_of(speech(code, *others))
+def _language(code: str) -> Language:
+    return language_of(speech(code))
 
 
 @cache

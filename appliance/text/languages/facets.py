@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Noun:
+class Noun(NamedTuple):
     forms: tuple[str, ...]
     gender: str
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     power: int
     noun: Noun | None
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(NamedTuple):
     point: str = ""
     """Word between whole and decimals."""
     decimal: str = ","
@@ -36,8 +36,8 @@ class Numbers:
     """Characters after which - and + are no sign of a number."""
     letter: str = r"[^\W\d_]"
     """Pattern of a letter that may belong to a code or unit."""
-    nouns: Mapping[str, str] = field(default_factory=dict)
-    """Gender of nouns, in each form, which has precedence over `feminine`."""
+    nouns: Mapping[str, str] = _NONE
+    """Gender of nouns, with / between their forms; it has precedence over `feminine`."""
     feminine: str = "(?!)"
     """Pattern of a feminine noun after a number."""
     no_noun: str = "(?!)"
@@ -46,15 +46,14 @@ class Numbers:
     """Pattern of a word before a number that the number names: level 5."""
 
 
-@dataclass(frozen=True)
-class Money:
-    currencies: Mapping[str, tuple[Noun, Noun | None]] = field(default_factory=dict)
+class Money(NamedTuple):
+    currencies: Mapping[str, tuple[Noun, Noun | None]] = _NONE
     """Noun by sign, and the noun of its hundredth part."""
     before: str = ""
     """Currencies that may come before the number too, besides codes of three capitals: Rs. 500."""
     cents: str = ""
     """Format of {whole} and {part}, with the {noun} of the part."""
-    scales: Mapping[str, Scale] = field(default_factory=dict)
+    scales: Mapping[str, Scale] = _NONE
     """A whole number, and a number without a noun, are written out. A sign without power is always spoken."""
     unstopped: str = ""
     """Scales of three and four letters that are whole words, without a full stop of their own."""
@@ -64,12 +63,11 @@ class Money:
     """The same for a noun that begins with a vowel."""
 
 
-@dataclass(frozen=True)
-class Units:
-    nouns: Mapping[str, Noun] = field(default_factory=dict)
-    cased: Mapping[str, Noun] = field(default_factory=dict)
+class Units(NamedTuple):
+    nouns: Mapping[str, Noun] = _NONE
+    cased: Mapping[str, Noun] = _NONE
     """Units whose letters in another case are none: W."""
-    per: Mapping[str, str] = field(default_factory=dict)
+    per: Mapping[str, str] = _NONE
     """Words of denominators of rates."""
     per_word: str = "{}"
     """Format of any other word after the / of a price."""
@@ -89,9 +87,8 @@ class Units:
     """Pattern of a word before 25º that makes it a temperature."""
 
 
-@dataclass(frozen=True)
-class Dates:
-    months: Mapping[str, str] = field(default_factory=dict)
+class Dates(NamedTuple):
+    months: Mapping[str, str] = _NONE
     unshortened: str = ""
     """Short names of months that may be other words after a number: 3 set."""
     first: str = ""
@@ -108,7 +105,7 @@ class Dates:
     """Pattern of a year at either end of a range."""
     seasons: bool = False
     """True if 2025/26 are two years."""
-    weekdays: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    weekdays: Mapping[str, tuple[str, str]] = _NONE
     """Names of short forms, and the names as a range's end."""
     weekday_range: str = "{} {}"
     century: str = "(?!)"
@@ -116,8 +113,7 @@ class Dates:
     short_century: str = "(?!)"
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     hour: str = r"\s?h(?:rs?)?"
     """Pattern of the word for hour after a time."""
     hour_minute: str = "(?!)"
@@ -133,15 +129,14 @@ class Times:
     """Units of time with a full stop of their own: 30 Min."""
 
 
-@dataclass(frozen=True)
-class Signs:
-    words: Mapping[str, str] = field(default_factory=dict)
+class Signs(NamedTuple):
+    words: Mapping[str, str] = _NONE
     """Words by a sign of SIGNS."""
-    limits: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = _NONE
     """Words of < and > before a number that stands alone: <5 min."""
-    symbols: Mapping[str, str] = field(default_factory=dict)
+    symbols: Mapping[str, str] = _NONE
     """Words of signs that no reading takes and that the vocabulary lacks, besides & + = % × ÷."""
-    fractions: Mapping[str, str] = field(default_factory=dict)
+    fractions: Mapping[str, str] = _NONE
     to: str = ""
     """Word between the ends of a range; the next three stand between two numbers too."""
     score: str = ""
@@ -159,18 +154,17 @@ class Signs:
     """Between two words with a / between them."""
 
 
-@dataclass(frozen=True)
-class Chat:
+class Chat(NamedTuple):
     link: str = ""
     mail: str = ""
     listing: str = ""
     """Words for a block of code."""
     heart: str = ""
-    short: Mapping[str, str] = field(default_factory=dict)
+    short: Mapping[str, str] = _NONE
     """Words of short words of chat."""
-    abbreviations: Mapping[str, str] = field(default_factory=dict)
+    abbreviations: Mapping[str, str] = _NONE
     """"" stays as written. The full stop ends no sentence."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = _NONE
     """Words of short nouns before a number, with their full stop if they need one."""
     versions: str = "(?!)"
     """Pattern of a word before a number whose point is no decimal's: Patch 4.2"""
@@ -187,8 +181,7 @@ class Chat:
     """Pattern of the same before a feminine noun."""
 
 
-@dataclass(frozen=True)
-class Writing:
+class Writing(NamedTuple):
     scripts: str = "LATIN"
     """First words of its letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
     sample: str = ""

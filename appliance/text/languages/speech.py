@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from appliance.text.languages import quantity
 from appliance.text.languages.facets import Noun
@@ -16,8 +16,7 @@ _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(NamedTuple):
     number: str
     """Digits with a decimal point."""
     scale: str = ""
@@ -46,6 +45,9 @@ class Speech:
         self.times, self.signs, self.chat, self.lists = words.times, words.signs, words.chat, words.lists
         self.joint = " " if self.numbers.spaced else ""
         self.comma = self.numbers.comma + self.joint
+        self._genders = {
+            form: gender for forms, gender in self.numbers.nouns.items() for form in forms.split("/")
+        }
         self.months = [self.dates.months[str(month)] for month in range(1, 13)]
 
     # Each language has its own.
@@ -154,7 +156,8 @@ class Speech:
         return f"{self.joint}{self.signs.dot}{self.joint}".join(parts)
 
     def gender_of(self, noun: str) -> str:
-        known = self.numbers.nouns.get(noun) or self.numbers.nouns.get(noun.lower())
+        """Gender by the list of nouns, else by the pattern of feminine ones."""
+        known = self._genders.get(noun) or self._genders.get(noun.lower())
         return known or ("f" if re.fullmatch(self.numbers.feminine, noun) else "m")
 
     def followed(self, match: re.Match[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
@@ -48,8 +47,7 @@ class Row(NamedTuple):
         return WordsError(f"{self.place}, column {column}: {message}")
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     numbers: Numbers
     money: Money
     units: Units
@@ -189,9 +187,8 @@ def _check(row: Row) -> None:
 
 
 def _setting(row: Row) -> str | bool | int:
-    plain = {
-        each.name: each.default for each in fields(_FACETS[row.table]) if isinstance(each.default, str | int)
-    }
+    defaults = _FACETS[row.table]._field_defaults
+    plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
     if row.written not in plain:
         raise row.error("written", f"{row.written!r} is not known; {', '.join(plain)} are")
     default = plain[row.written]

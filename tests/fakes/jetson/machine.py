@@ -178,7 +178,8 @@ class Machine:
     def _cap_cluster(self, cluster: int, limits: Mapping[str, int | None] | None) -> None:
         if limits is None:
             return  # offline cores keep the limits that they had
-        top = min(limits["MAX_FREQ"] or self.profile.cpu_max_khz, self.profile.cpu_max_khz)
+        cap = limits["MAX_FREQ"] or self.profile.cpu_max_khz
+        top = max(khz for khz in self.profile.cpu_khz if khz <= cap)
         for core in range(cluster * conf.CLUSTER, (cluster + 1) * conf.CLUSTER):
             if self.core_online(core):
                 self.set_core(core, limits["MIN_FREQ"] or self.profile.cpu_min_khz, top)
@@ -203,6 +204,7 @@ class Machine:
         self.write(f"{folder}/scaling_max_freq", high_khz)
         self.write(f"{folder}/scaling_min_freq", low_khz)
         self.write(f"{folder}/scaling_cur_freq", low_khz)
+        self.write(f"{folder}/cpuinfo_cur_freq", low_khz)
 
     @property
     def gpu(self) -> str | None:
@@ -216,7 +218,7 @@ class Machine:
 
     def set_emc(self, *, locked: bool) -> None:
         """Lock the memory's clock at its cap, or let it go."""
-        cap = self.number(self.profile.emc_cap)
+        cap = max(hz for hz in self.profile.emc_hz if hz <= self.number(self.profile.emc_cap))
         rate = cap if locked else min(cap, IDLE_EMC_HZ[self.profile.jetpack])
         self.write(self.profile.emc_files["cur"], rate)
         if self.profile.emc_flag:

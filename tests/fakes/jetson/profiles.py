@@ -8,6 +8,7 @@ from dataclasses import dataclass
 UNCAPPED = -1
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """The memory's clock in debugfs."""
+EMC_STEPS = "/sys/kernel/debug/bpmp/debug/emc/possible_rates"
 BWMGR = "/sys/devices/platform/bwmgr/devfreq/bwmgr"
 """The memory's clock on JetPack 7: a devfreq device, for all to read."""
 
@@ -118,6 +119,16 @@ class Profile:
     @property
     def devfreq(self) -> str:
         return f"{self.gpu_parent}/devfreq/{self.gpu_name}"
+
+    @property
+    def cpu_khz(self) -> tuple[int, ...]:
+        """Steps of a core's clock."""
+        return (*range(115_200, self.cpu_max_khz, 76_800), self.cpu_max_khz)
+
+    @property
+    def emc_hz(self) -> tuple[int, ...]:
+        """Steps of the memory's clock."""
+        return (self.emc_min_hz, 665_600_000, 2_133_000_000, self.emc_max_hz)
 
     @property
     def emc_cap(self) -> str:

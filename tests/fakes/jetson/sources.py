@@ -29,6 +29,8 @@ FILES = {
     f"{CPU}/cpufreq/scaling_min_freq": "kernel",
     f"{CPU}/cpufreq/scaling_max_freq": "show",
     f"{CPU}/cpufreq/scaling_cur_freq": "kernel",
+    f"{CPU}/cpufreq/cpuinfo_cur_freq": "kernel",
+    f"{CPU}/cpufreq/scaling_available_frequencies": "conf",
     f"{CPU}/cpuidle/state0/disable": "kernel",
     f"{CPU}/cpuidle/state1/disable": "kernel",
     f"{CPU}/cpuidle/state1/name": "show",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.fakes.jetson import conf
 from tests.fakes.jetson.monitors import Monitors
-from tests.fakes.jetson.profiles import BWMGR, EMC, KERNELS, UBUNTU
+from tests.fakes.jetson.profiles import BWMGR, EMC, EMC_STEPS, KERNELS, UBUNTU
 
 DEVICE_TREE = "/sys/firmware/devicetree/base"
 DRIVERS = {5: "35.3.1", 6: "540.4.0", 7: "595.58.03"}
@@ -38,7 +38,9 @@ class Tree(Monitors):
             self.put_all(folder, {"online": "1"})
             scaling = {"min_freq": low, "max_freq": high, "cur_freq": low, "governor": "schedutil"}
             self.put_all(f"{folder}/cpufreq", {f"scaling_{name}": text for name, text in scaling.items()})
-            self.put_all(f"{folder}/cpufreq", {"cpuinfo_max_freq": high})
+            table = " ".join(map(str, profile.cpu_khz))
+            self.put_all(f"{folder}/cpufreq", {"cpuinfo_max_freq": high, "cpuinfo_cur_freq": low})
+            self.put_all(f"{folder}/cpufreq", {"scaling_available_frequencies": table})
             for state, name in enumerate(("WFI", "c7")):
                 self.put_all(f"{folder}/cpuidle/state{state}", {"name": name, "disable": "0"})
         self.put_all(
@@ -83,12 +85,13 @@ class Tree(Monitors):
         # JetPack 7 keeps these, too; what locks the clock there does not touch them.
         self.put_all(EMC, {"rate": low, "min_rate": low, "max_rate": high, "mrq_rate_locked": "0"})
         if profile.jetpack == 7:
-            table = " ".join((low, "665600000", "2133000000", high))
+            table = " ".join(map(str, profile.emc_hz))
             limits = {"min_freq": low, "max_freq": high, "cur_freq": low}
             self.put_all(BWMGR, limits | {"available_frequencies": table, "governor": "bpmp-bwmgr"})
             self.link("/sys/class/devfreq/bwmgr", BWMGR)
         else:
             self.put(profile.emc_cap, f"{high}\n")
+            self.put(EMC_STEPS, f"{' '.join(str(hz // 1000) for hz in profile.emc_hz)} (kHz)\n")
 
     def device_tree(self) -> None:
         self.put(f"{DEVICE_TREE}/model", f"{self.profile.model}\0")

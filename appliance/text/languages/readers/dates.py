@@ -37,15 +37,11 @@ class DateReader(Reader):
         )
 
     def letter_rules(self) -> Table:
-        days = one_of(map(re.escape, self._weekdays))
-        return (
-            (Kind.DATE, rf"(?i)({days})\.?\s?[-–]\s?({days})\.?{self.word_end}", self._weekday_range),
-            (
-                Kind.DATE,
-                rf"((?i:{one_of(self._short)})){self.word_end}(?:\.(?=\s?[{SMALL}\d,]))?",
-                self._short_month,
-            ),
-        )
+        days, short = one_of(map(re.escape, self._weekdays)), one_of(self._short)
+        month = rf"((?i:{short})){self.word_end}(?:\.(?=\s?[{SMALL}\d,]))?"
+        days = rf"(?i)({days})\.?\s?[-–]\s?({days})\.?{self.word_end}"
+        rules: Table = ((Kind.DATE, days, self._weekday_range), (Kind.DATE, month, self._short_month))
+        return [rule for rule, words in zip(rules, (self._weekdays, self._short), strict=True) if words]
 
     def _date(self, match: re.Match[str]) -> str | None:
         s, day, month = self.speech, int(match["d"]), int(match["m"])

@@ -85,7 +85,7 @@ class SignReader(Reader):
         return s.counted(f"{match[1]}.5", s.units.nouns[unit]) if unit else s.half(int(match[1]))
 
     def _slash(self, match: re.Match[str]) -> str | tuple[Kind, str]:
-        s, (a, b) = self.speech, map(self.speech.plain, match.groups())
+        s, a, b = self.speech, self.speech.plain(match[1]), self.speech.plain(match[2])
         if found := s.signs.fractions.get(f"{a}/{b}"):
             return found
         if is_rating(a, b):

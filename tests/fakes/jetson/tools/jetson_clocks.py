@@ -115,7 +115,9 @@ def _settle(machine: Machine) -> None:
     for core in range(machine.profile.cpus):
         cpufreq = f"{CPU}/cpu{core}/cpufreq"
         high = machine.number(f"{cpufreq}/scaling_max_freq")
-        machine.write(f"{cpufreq}/scaling_cur_freq", min(machine.number(f"{cpufreq}/scaling_min_freq"), high))
+        for name in ("scaling", "cpuinfo"):
+            low = machine.number(f"{cpufreq}/scaling_min_freq")
+            machine.write(f"{cpufreq}/{name}_cur_freq", min(low, high))
     if machine.gpu is not None:
         high = machine.number(f"{machine.gpu}/max_freq")
         machine.set_gpu(min(machine.number(f"{machine.gpu}/min_freq"), high), high)
