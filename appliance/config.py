@@ -101,6 +101,16 @@ class LanguageRow:
 
 
 @dataclass(frozen=True)
+class ChannelRow(Ranged):
+    """Who is read on a channel."""
+
+    announce_pause_s: Hour = 60.0
+    """Time in which `announce` of a request says the name of a user once."""
+    silent: tuple[str, ...] = ()
+    """Users whose requests are not read."""
+
+
+@dataclass(frozen=True)
 class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
@@ -109,6 +119,8 @@ class TextConfig:
     """Code of the language before the bundle's own: "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)
     """Rows by code, for requests that leave the voice to their text."""
+    channels: dict[str, ChannelRow] = field(default_factory=dict)
+    """Rows by channel; "" for requests without a channel."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +224,8 @@ class GatewayConfig(Ranged):
     listen: str = LOOPBACK_HTTP
     open_to_network: bool = False
     daemon: str = ""
+    authority: str = ""
+    """PEM of the certificate that a `daemon` at host:port has, or of its authority; empty: no TLS."""
     names: tuple[str, ...] = ()
     """More names that the gateway answers to. It knows localhost and its addresses; beyond loopback it knows
     every address and the machine's own name."""
@@ -228,7 +242,8 @@ class GatewayConfig(Ranged):
     def __post_init__(self) -> None:
         split_address("listen", self.listen)
         check_path("daemon", self.daemon)
-        if self.daemon and not self.daemon.startswith("unix:/"):
+        check_path("authority", self.authority)
+        if self.authority or (self.daemon and not self.daemon.startswith("unix:/")):
             split_address("daemon", self.daemon)
         for name in self.names:
             if not NAME.fullmatch(name):

@@ -82,12 +82,7 @@ OPTIONS = (
         "audio_config.speaking_rate", NUMBER, "speed", (0.25, 4.0), say="speaking rate; 1 is the voice's own"
     ),
     Option(
-        "nfe_steps",
-        WHOLE,
-        "nfe",
-        (1, MAX_NFE),
-        http="nfe",
-        say="function evaluations; absent: the daemon's",
+        "nfe_steps", WHOLE, "nfe", (1, MAX_NFE), http="nfe", say="function evaluations; absent: the daemon's"
     ),
     Option("min_nfe_steps", WHOLE, "min_nfe", say="take fewer rather than be refused", metavar="N"),
     Option("seed", WHOLE, between=(0, MAX_SEED), http="seed", say="absent: drawn by the daemon"),
@@ -96,6 +91,7 @@ OPTIONS = (
     Option("priority", CHOICE, choices=PRIORITIES, http="priority", say="how soon the first sound is due"),
     Option("channel", KEY, http="channel", say="replies of one channel play one after the other"),
     Option("user_key", KEY, "user", http="user", say="whose message it is, for rate limits", metavar="KEY"),
+    Option("announce", KEY, http="announce", say='words before the line, as "{user} says"', metavar="WORDS"),
     Option("text_handling", CHOICE, choices=get_args(TextHandling), http="text_handling", say="absent: chat"),
     Option(
         "language_code",
@@ -180,6 +176,8 @@ class Options(FieldOptions, total=False):
     """Player, whose replies follow one another."""
     user: str | None
     """Author of the message, for rate limits."""
+    announce: str | None
+    """Words before the line, with "{user}": "{user} says"."""
     text_handling: TextHandling | None
     """Default: chat."""
     language: str | None

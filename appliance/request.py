@@ -95,6 +95,10 @@ class Spoken:
     directions: tuple[Direction, ...] = ()
     switches: tuple[Switch, ...] = ()
     """Switches in order, at most one at a place."""
+    opening: str = ""
+    """Words at its beginning for which nothing is written."""
+    skipped_reason: str = "nothing in it can be spoken"
+    """Reason for an empty text."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ class Request:
     style: str = ""
     """Style that the text begins in; "" for the voice's own recording."""
     switches: tuple[Switch, ...] = ()
+    opening: str = ""
+    skipped_reason: str = ""
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
 
@@ -204,6 +210,10 @@ class Terms:
     def _reaches(self, other: Terms) -> bool:
         is_beside = (self.channel or self.client) == (other.channel or other.client)
         return is_beside and self.reach in ("", other.caller)
+
+    def replaces(self, other: Terms) -> bool:
+        """True if it takes the place of the other that waits."""
+        return bool((self.merge and self.merges(other)) or (self.supersede and self.supersedes(other)))
 
     @property
     def line(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages import language
-from appliance.text.languages.numbers import english_year
+from appliance.text.languages.en.numbers import english_year
 
 # Normalises both texts, because the recogniser writes American English.
 _SPELLED = (

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 import tests.harness.patience  # noqa: F401 -- measures before the first test
 from tests.harness.guard import Guard
 
+Checked = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
 pytest_plugins = ["tests.harness.budget"]
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
@@ -138,6 +140,21 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with locking(tmp_path_factory.mktemp("locked")) as box:
         yield box
+
+
+@pytest.fixture
+def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
+    """Run `appliance check` with a configuration and options: exit status, and findings by name."""
+    from appliance.cli import main
+
+    def checked(config: Path, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+        capsys.readouterr()
+        code = main(["check", "--json", "--config", str(config), *options])
+        document = json.loads(capsys.readouterr().out)
+        assert document["exit"] == code
+        return code, {finding["check"]: finding for finding in document["findings"]}
+
+    return checked
 
 
 @pytest.fixture(autouse=True)

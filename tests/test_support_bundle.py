@@ -57,6 +57,23 @@ JOURNAL = [
     ("f5-health", "health", f'"voices": "{GLAD}"'),
     ("f5-clocks", "sudo", "wilhelmina : TTY=pts/0 ; PWD=/home/wilhelmina ; COMMAND=/usr/sbin/nvpmodel -m 2"),
     ("nvpmodel", "bash", "export TOKEN=xyzzy-bash"),
+    *(
+        ("f5-appliance", "systemd", line)
+        for line in (
+            "/etc/systemd/system/x.conf:3: Invalid environment assignment, ignoring: HF_TOKEN =xyzzy",
+            '/etc/systemd/system/x.conf:4: Invalid environment assignment, ignoring: "OPENAI KEY=xyzzy"',
+            "f5-appliance.service: Failed to load environment files: /root/.xyzzy.env: No such file",
+            "x.conf:5: Failed to parse ExecStartPre=/usr/bin/curl -H Authorization:xyzzy, ignoring: Invalid",
+            "f5-appliance.service: Failed to execute /opt/xyzzy/run: No such file or directory",
+            "f5-appliance.service: Failed at step CHDIR spawning /home/wilhelmina/run: Permission denied",
+            "f5-appliance.service: Failed to run 'start' task: xyzzy",
+            "Started f5-appliance.service - The voice of xyzzy, for Wilhelmina.",
+            "f5-appliance.service: Found left-over process 123 (xyzzy) in control group while starting unit.",
+            "f5-appliance.service: Got notification message from PID 12, status xyzzy=xyzzy",
+        )
+    ),
+    ("nvpmodel", "nvpmodel", "NVPM ERROR: Error opening /opt/xyzzy/conf: 2, KEY=xyzzy"),
+    ("f5-appliance", "systemd-tmpfiles", "/etc/tmpfiles.d/xyzzy.conf:1: Duplicate line for path /xyzzy"),
 ]
 CRASH = [
     ("f5-appliance", "python",
@@ -87,6 +104,10 @@ SECRETS = (
 )
 
 
+TOOLS_SAY = """$real "$@"; echo 'NVPM ERROR: token=xyzzy' 'NV Power Mode: of Wilhelmina, xyzzy'
+echo 'GPU MinFreq=xyzzy MaxFreq=1 xyzzy' 'Error: xyzzy' """
+
+
 def log(jetson: Jetson, lines: list[tuple[str, str, str]]) -> None:
     for unit, identifier, message in lines:
         jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
@@ -107,6 +128,11 @@ def plant(jetson: Jetson) -> None:
     jetson.write(f"{bundle}/manifest.yaml", "licence: {note: xyzzy-licence}\n")
     jetson.write(f"{bundle}/step.onnx", "x" * 321)
     jetson.write(f"{bundle}/xyzzy-notes.txt", "xyzzy")
+    for tool in ("nvpmodel", "jetson_clocks"):
+        lay(jetson, tool, TOOLS_SAY)
+    jetson.write("/etc/f5-appliance/tokens.json", '{"xyzzy": "xyzzy"}')
+    jetson.write("/etc/f5-appliance/tls.key", "xyzzy")
+    jetson.write(paths.USERS, f"{jetson.read(paths.USERS)}\nxyzzyuser:x:1001:1001::/home/x:/bin/sh\n")
     log(jetson, JOURNAL)
     for message in KERNEL:
         jetson.journal(message)
@@ -129,8 +155,7 @@ def support_bundle(
 
 
 def collected(jetson: Jetson, user: int = 0) -> dict[str, archive.Part]:
-    """The parts, without an application; tegrastats would not end in this process."""
-    without_answers(jetson, "tegrastats")
+    """The parts, without an application."""
     return {part.name: part for part in archive.collect(quick(jetson, user=lambda: user), NOBODY)}
 
 
@@ -159,9 +184,8 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
     log(jetson, CRASH)
     jetson.journal("soctherm: OC ALARM 0x00000001")
     jetson.journal("Out of memory: Killed process 812 (python) total-vm:1kB")
-    jetson.unit(
-        "f5-appliance.service", ActiveState="failed", Result="watchdog", NRestarts=4, ExecMainStatus=70
-    )
+    failed = {"ActiveState": "failed", "Result": "watchdog", "NRestarts": 4, "ExecMainStatus": 70}
+    jetson.unit("f5-appliance.service", **failed, StatusText="loading xyzzy for Wilhelmina")
     return jetson
 
 
@@ -185,10 +209,12 @@ def without_answers(jetson: Jetson, *tools: str) -> Jetson:
     return jetson
 
 
-def test_nothing_that_was_planted_is_in_it(files: dict[str, str]) -> None:
+def test_nothing_that_was_planted_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
     lines = [(name, line) for name, text in files.items() for line in text.splitlines()]
     found = {(secret, name): line for name, line in lines for secret in SECRETS if secret in line.lower()}
     assert found == {}
+    lines = [*JOURNAL, *jetson.snapshot().items(), *enumerate([*KERNEL, *[TOOLS_SAY] * 2])]
+    assert sum(str(line).lower().count("xyzzy") for line in lines) > 70
     missing = [line for line in files["INDEX"].splitlines() if line.startswith("MISSING")]
     assert all("the boot before is not in the journal" in line for line in missing), missing
     [config] = [f for f in json.loads(files["health.json"])["findings"] if f["check"] == "config"]
@@ -224,7 +250,6 @@ def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) ->
     who = ["… sudo nvpmodel …", "nvpmodel.service …"]
     assert json.loads(files["clocks.json"])["last_unpin"] == {"at": 5.0, "what": ["gpu: free"], "who": who}
     assert json.loads(files["clock-status.json"])["state"] == "pinned"
-    assert len(files["tegrastats.txt"].splitlines()) == 1 and "VDD_GPU_SOC" in files["tegrastats.txt"]
     assert files["nv_tegra_release.txt"] == jetson.read("/etc/nv_tegra_release") + "\n"
     assert json.loads(files["installed.json"])["module"] == "p3701-0005"
     held = json.loads(files["contents.json"])
@@ -275,22 +300,13 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     jetson.write("/run/f5-appliance/clocks.json", "{ Wilhelmina")
     parts = collected(jetson)
     missing = {name for name, part in parts.items() if part.problem}
-    assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "tegrastats.txt", "kernel.txt", "clocks.json"}
+    assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "kernel.txt", "clocks.json"}
     assert missing >= {"nv_tegra_release.txt", "configuration.yaml", "versions.txt"}
     assert {"health.json", "units.json", "contents.json", "installed.json"} & missing == set()
     index = archive.index(parts.values())
     assert "MISSING  nvpmodel.txt: nvpmodel ended with 3" in index
     assert "MISSING  configuration.yaml: No such file or directory" in index
     assert "Wilhelmina" not in index
-
-
-def test_an_empty_box(tmp_path: Path) -> None:
-    (tmp_path / "box").mkdir()
-    jetson = Jetson(tmp_path / "box" / "b", "jp6-0005")
-    for name in ("sys", "proc", "etc", "run"):
-        jetson.path(f"/{name}").rename(tmp_path / name)
-    parts = collected(jetson)
-    assert {"health.json", "units.json"} <= {name for name, part in parts.items() if not part.problem}
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:

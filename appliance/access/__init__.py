@@ -1,1 +1,1 @@
-"""Access of callers: tokens by role, certificates."""
+"""Access of callers: tokens by role, certificates, places."""

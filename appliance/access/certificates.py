@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from appliance.config import ServerConfig
 from appliance.errors import ConfigError
@@ -21,13 +22,18 @@ def tls_context(server: ServerConfig) -> ssl.SSLContext:
             f"a PEM certificate and its key: {reason}"
         ) from error
     if server.tls_clients:
-        try:
-            context.load_verify_locations(server.tls_clients)
-        except (ssl.SSLError, OSError) as error:
-            message = f"server.tls_clients: {server.tls_clients} holds no PEM certificate: {error}"
-            raise ConfigError(message) from error
+        read_authority(context, "server.tls_clients", server.tls_clients)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def read_authority(context: ssl.SSLContext, key: str, path: str) -> bytes:
+    """Read certificates of an authority, and have the context trust them. Raises ConfigError."""
+    try:
+        context.load_verify_locations(path)
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} holds no PEM certificate: {error}") from error
 
 
 def _no_password() -> str:

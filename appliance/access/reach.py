@@ -17,10 +17,9 @@ def daemon_address(server: ServerConfig) -> str:
     Raises ConfigError if the daemon is closed and its socket cannot be used.
     """
     is_closed = bool(server.tokens or server.tls_certificate)
-    is_usable = bool(server.socket) and os.access(server.socket, os.R_OK | os.W_OK)
+    is_usable = os.access(server.socket, os.R_OK | os.W_OK)
     if is_closed and not server.socket:
-        why = "is empty, and server.listen asks for TLS or a token: the box's programs reach no daemon"
-        raise ConfigError(f"server.socket: {why}")
+        raise ConfigError("server.socket: is empty, and server.listen asks for TLS or a token: set it")
     if is_closed and not is_usable and os.path.exists(server.socket):
         raise ConfigError(f"server.socket: {server.socket}: {NEEDS_ROOT}") from PermissionError()
     return f"unix:{Path(server.socket).absolute()}" if is_closed or is_usable else server.listen

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from appliance.audio.matching import Pair, Span, matched
-from appliance.audio.words import TimedWord
+from appliance.audio.words import TimedWord, planned
+from appliance.request import Request, Segment
 
 TOKEN = re.compile(r"\d+|[^\W\d\u2e80-\uffff_]+|\S")
 """A number, a word of a script with spaces, or a single character."""
@@ -39,6 +40,17 @@ def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = 
         # Two words that share a token, as the comma after an emoji, get each other's tokens too.
         found[first:] = [(begin, end)] * (number + 1 - first)
     return found
+
+
+def heard_characters(request: Request, segments: Sequence[Segment], heard_s: float) -> int:
+    """Characters of the written text up to the last word that is over after `heard_s` of its reply.
+
+    The end of a word is an estimate, as in a header's `words`.
+    """
+    spoken = planned(segments) if heard_s > 0.0 else []
+    places = written_spans(request.written, spoken, [(one.before, one.after) for one in request.changes])
+    over = sum(word.end_s <= heard_s for word in spoken)
+    return max((end for _, end in places[:over]), default=0)
 
 
 def matched_tokens(written: list[str], spoken: list[str], changes: Changes) -> list[Pair]:

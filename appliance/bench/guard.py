@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -58,7 +57,7 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
     if options.json:
         print(json.dumps(document([finding])))
     else:
-        print(table([finding], colour=sys.stdout.isatty()))
+        print(table([finding], verbose=True))
     return exit_code([finding])
 
 

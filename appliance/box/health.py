@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from appliance.box import platform
 from appliance.box.checks import application
@@ -19,27 +18,21 @@ NAMES = tuple(dict.fromkeys((*CHECKS, *application.CHECKS)))
 NOT_REQUESTED = "not asked for (--speak)"
 
 
-@dataclass(frozen=True)
-class Selection:
-    only: frozenset[str] = frozenset()
-    """Names of checks; empty for all."""
-    speak: bool = False
-    """Synthesise for real."""
-    readyz: str = READYZ
-    """host:port of the daemon's metrics server."""
+def run_health(
+    box: Box, app: Application, only: Collection[str] = (), *, speak: bool = False, readyz: str = READYZ
+) -> list[Finding]:
+    """Run checks; root also notes which backend spoke. Does not raise.
 
-
-def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
-    """Run the selected checks; root also notes which backend spoke. Does not raise."""
-    only = selection.only
+    `only`: their names, empty for all; `speak`: synthesise; `readyz`: host:port of the metrics server.
+    """
     names = [name for name in application.CHECKS if not only or name in only]
-    if "synthesis" in names and not selection.speak:
+    if "synthesis" in names and not speak:
         names.remove("synthesis")
     options = () if "synthesis" in names else ("--no-speak",)
     said = app.run(box, "--quick", "--only", ",".join(names), *options) if names else []
     if box.is_root and platform.identify(box.root).is_jetson:
         _note_backend(box, said)
-    findings = run_checks(box, readyz=selection.readyz, only=only) if not only or only & set(CHECKS) else []
+    findings = run_checks(box, readyz=readyz, only=only) if not only or set(only) & set(CHECKS) else []
     findings = merge_application(findings, said)
     if "synthesis" not in names and (not only or "synthesis" in only):
         findings.append(skipped("synthesis", NOT_REQUESTED))

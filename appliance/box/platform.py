@@ -33,14 +33,6 @@ JETPACKS = {
 }
 """L4T, or its first parts, → JetPack."""
 
-SMALL = {
-    "p3767-0000": "Jetson Orin NX 16GB",
-    "p3767-0001": "Jetson Orin NX 8GB",
-    "p3767-0003": "Jetson Orin Nano 8GB",
-    "p3767-0004": "Jetson Orin Nano 4GB",
-    "p3767-0005": "Jetson Orin Nano 8GB of the developer kit",
-}
-
 
 @dataclass(frozen=True)
 class PlatformRefusal:
@@ -75,7 +67,7 @@ class Platform:
     def small(self) -> str:
         """Name of an Orin NX or Nano."""
         if self.module.startswith("p3767"):
-            return f"{SMALL.get(self.module, 'Jetson Orin NX or Orin Nano')} ({self.module})"
+            return f"Jetson Orin NX or Orin Nano ({self.module})"
         # A carrier of another maker may name no module, but the model.
         return next((f"Jetson Orin {name}" for name in ("NX", "Nano") if f"Orin {name}" in self.model), "")
 

@@ -42,7 +42,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    open_streams("stand-in")
+    open_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(arguments).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run

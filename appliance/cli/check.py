@@ -24,8 +24,9 @@ from appliance.box import dpkg, platform
 from appliance.box.checks import readiness, runner
 from appliance.box.checks.finding import Finding, Level, document, exit_code, passed, skipped
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
-from appliance.box.show.findings import table, wants_colour
+from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
+from appliance.cli import listening
 from appliance.cli.options import add_config, print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(findings)))
     else:
-        print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
+        print(table(findings, verbose=True))
     return exit_code(findings)
 
 
@@ -114,7 +115,7 @@ class Inspection:
         except ApplianceError as error:
             if _is_forbidden(error):
                 return Finding("config", Level.SKIP, NEEDS_ROOT)
-            remedy = "correct the line that it names; configs/appliance.yaml has every key with its default"
+            remedy = "correct the line that it names. configs/appliance.yaml has every key with its default"
             if path is not None and not path.exists():
                 remedy = "name one that is there: --config /etc/f5-appliance/appliance.yaml is the package's"
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
@@ -233,8 +234,8 @@ def _voices(inspection: Inspection) -> Finding:
     misread = voices.misread()
     if wrong := [*misread, *resident.missing_voices(inspection.config, voices)]:
         remedy = (
-            "give each a transcript in the bundle's letters, and a bundle of its language; "
-            "let text.languages name stored voices"
+            "give each a transcript in the bundle's letters, and a bundle of its language. Let "
+            "text.languages name stored voices"
         )
         figures["misread"] = len(misread)
         return Finding("voices", Level.WARN, "; ".join(wrong), LIMITS["voices"], remedy, figures)
@@ -254,12 +255,6 @@ def _daemon(inspection: Inspection) -> Finding:
         value += f" on {told.on_cpu}"
         return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)
     return passed("daemon", value)
-
-
-def _listening(inspection: Inspection) -> Finding:
-    from appliance.cli import listening
-
-    return listening.examine(inspection.config, inspection.box)
 
 
 def _synthesis(inspection: Inspection) -> Finding:
@@ -377,7 +372,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "engines": _engines,
     "daemon": _daemon,
     "synthesis": _synthesis,
-    "listening": _listening,
+    "listening": lambda inspection: listening.examine(inspection.config, inspection.box),
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)
@@ -392,10 +387,10 @@ LIMITS = {
     "precision": "changes a sample by at most 25 % of what 32 in place of 7 steps do",
 }
 REMEDIES = {
-    "bundle": "copy the bundle again, whole, and point bundle.path to it",
+    "bundle": "copy the bundle again, whole, then: sudo appliance bundle install FOLDER",
     "voices": "remove the voice that it names and add it again: appliance voices remove NAME",
-    "daemon": "start it with `appliance serve`; where it is installed: sudo systemctl restart f5-appliance",
-    "synthesis": "restart it: sudo systemctl restart f5-appliance; if this stays: sudo f5-support-bundle",
+    "daemon": "start it: sudo systemctl restart f5-appliance. In a checkout: start it with `appliance serve`",
+    "synthesis": "restart it: sudo systemctl restart f5-appliance. If this stays: sudo f5-support-bundle",
     "engines": "build them now, for many minutes: "
     "sudo -u f5-appliance appliance prepare --config /etc/f5-appliance/appliance.yaml",
     "precision": "set engine.backend to ort-cpu",

@@ -23,7 +23,7 @@ TRY_S = 3.0
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 NO_CHECK_TIME = 0x200000
 """OpenSSL's flag to read an expired certificate; Python does not name it."""
-DAEMON = "f5-appliance"
+DAEMON, WYOMING = "f5-appliance", "f5-wyoming"
 LIMIT = "a bot gets in"
 RENEW = 'make a certificate: step 1 of "From the streaming PC"'
 
@@ -38,13 +38,11 @@ def examine(config: Config, box: Box) -> Finding:
 
 
 def _remarks(config: Config, box: Box) -> Iterator[Remark]:
-    tls, tokens = config.server.tls_certificate, config.server.tokens
-    for name, address, certificate in (
-        (DAEMON, config.server.listen, tls),
-        ("f5-gateway", config.gateway.listen, tls),
-        ("f5-wyoming", config.wyoming.listen, ""),
-    ):
+    server, tokens = config.server, config.server.tokens
+    listens = {DAEMON: server.listen, "f5-gateway": config.gateway.listen, WYOMING: config.wyoming.listen}
+    for name, address in listens.items():
         if name == DAEMON or ((state := unit(box, f"{name}.service")) and state.active == "active"):
+            certificate = "" if name == WYOMING else server.tls_certificate
             yield _tried(name, address, certificate, config, box.wall())
     if tokens and not any(token.allows([Role.SPEAK]) for token in listed(Path(tokens))):
         remedy = f"sudo appliance tokens add NAME --role speak --file {tokens}"
@@ -61,7 +59,8 @@ def _tried(name: str, address: str, certificate: str, config: Config, now: float
     except ssl.SSLCertVerificationError:
         return Level.FAIL, f"{address}: another certificate than {certificate} is in use", restart
     except OSError as error:
-        return Level.FAIL, f"{address}: {error_text(error)}", restart
+        why = "it answers without TLS" if isinstance(error, ssl.SSLError) else error_text(error)
+        return Level.FAIL, f"{address}: {why}", restart
     last_day = time.strftime("%Y-%m-%d", time.gmtime(ends_s))
     if ends_s < now:
         return Level.FAIL, f"{address}: the certificate expired on {last_day}", RENEW
@@ -93,7 +92,7 @@ def _foreign(names: list[str], address: str, vouched: Sequence[str]) -> list[str
     """Names of a certificate that are not this box's; all if a bot on another machine can use none."""
     if all(map(is_loopback, names)) and not is_loopback(split_address("listen", address)[0]):
         return names
-    own = OwnNames("0.0.0.0:0", vouched)  # with this machine's name
+    own = OwnNames("0.0.0.0:0", vouched)  # with this machine's names
     return [name for name in names if name not in vouched and not _is_ours(name, own)]
 
 

@@ -126,7 +126,7 @@ class Calls(ClientBase):
 
     @call
     def preview(self, channel: str, request_id: str, *, timeout: float | None = REACH_S) -> Asked[bytes]:
-        """WAV file of a held request, as far as it is made."""
+        """WAV file of the finished part of a held request."""
         request = pb.PreviewRequest(channel=channel, request_id=request_id)
         return Asked(self._queue.Preview, request, timeout, lambda response: bytes(response.audio))
 

@@ -102,12 +102,8 @@ def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event
 
 
 def heard_of(response: pb.ListenResponse) -> Heard:
-    kind = response.WhichOneof("message")
-    if kind == "begin":
-        return response.begin
-    if kind == "audio":
-        return response.audio
-    return response.end if kind == "end" else response.paused
+    heard: Heard = getattr(response, response.WhichOneof("message") or "paused")
+    return heard
 
 
 def whole_reply(response: pb.SynthesizeResponse, begun: float, metadata: Received) -> Reply:

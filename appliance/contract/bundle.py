@@ -316,6 +316,12 @@ class Bundle:
     def vocab(self) -> Path:
         return self.folder / VOCAB
 
+    @property
+    def words(self) -> Mapping[str, Path]:
+        """Files whose rows replace those of a language, by its code: words-de.tsv."""
+        files = sorted(self.folder.glob("words-*.tsv"))
+        return {path.stem.removeprefix("words-"): path for path in files}
+
     def vocabulary(self) -> Vocabulary:
         return read_vocabulary(self.vocab, self.manifest.text.tokenizer, self.manifest.text.voice)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -34,8 +35,8 @@ def in_seconds(timed: Alignment) -> dict[str, Any]:
 class Untold:
     """Characters of a stream that wait for their audio."""
 
-    def __init__(self) -> None:
-        self._timed: Alignment = []
+    def __init__(self, timed: Sequence[Timed] = ()) -> None:
+        self._timed: Alignment = [*timed]
         self._told_ms = 0
 
     def add(self, clause: Alignment) -> None:
@@ -43,16 +44,20 @@ class Untold:
         end_s = clause[-1].end_s if clause else 0.0
         self._timed += [*clause, Timed(" ", end_s, end_s)]
 
-    def until(self, end_s: float) -> dict[str, Any] | None:
-        """Words that are over by then, in WebSocket's shape: times after the end of those told before."""
-        size = 0
+    def take(self, end_s: float) -> Alignment:
+        """Remove and return the words that are over by then; by infinity all."""
+        size = len(self._timed) * (end_s == math.inf)
         for number, one in enumerate(self._timed, 1):
             if one.end_s > end_s:
                 break
             if one.character.isspace() or one.character >= UNSPACED:
-                size = number
+                size = max(size, number)
         told, self._timed = self._timed[:size], self._timed[size:]
-        if not told:
+        return told
+
+    def until(self, end_s: float) -> dict[str, Any] | None:
+        """Words that are over by then, in WebSocket's shape: times after the end of those told before."""
+        if not (told := self.take(end_s)):
             return None
         # The last message may reach further, by a few milliseconds.
         starts, ends = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -15,11 +16,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from appliance.access.certificates import read_authority
 from appliance.access.reach import daemon_address
 from appliance.access.token_file import Tokens
-from appliance.client import AsyncClient, CallFailed
+from appliance.client import NO_CREDENTIALS, AsyncClient, CallFailed, Credentials
 from appliance.config import Config
-from appliance.gateway import elevenlabs, openai, openapi, pages, sovits, stream_input, voices
+from appliance.gateway import device, elevenlabs, openai, openapi, pages, sovits, stream_input, voices
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.draining import DrainMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
@@ -34,17 +36,24 @@ def address_of(config: Config) -> str:
     return config.gateway.daemon or daemon_address(config.server)
 
 
+def credentials_of(config: Config) -> Credentials:
+    """Credentials for the daemon: with `gateway.authority` it is reached by TLS. Raises ConfigError."""
+    path = config.gateway.authority
+    context = ssl.create_default_context()
+    return Credentials(read_authority(context, "gateway.authority", path)) if path else NO_CREDENTIALS
+
+
 def make_app(config: Config) -> Starlette:
     """Application, which connects to the daemon when it is first called.
 
     Raises ConfigError, StorageError.
     """
-    address = address_of(config)
+    address, credentials = address_of(config), credentials_of(config)
     tokens = Tokens(Path(config.server.tokens)) if config.server.tokens else None
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with AsyncClient(address) as client:
+        async with AsyncClient(address, credentials) as client:
             app.state.client = client
             yield
 
@@ -58,6 +67,7 @@ def make_app(config: Config) -> Starlette:
             *voices.ROUTES,
             *sovits.ROUTES,
             *pages.ROUTES,
+            *device.ROUTES,
             *openapi.ROUTES,
         ],
         middleware=[

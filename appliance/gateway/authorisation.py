@@ -8,10 +8,10 @@ from anyio import move_on_after
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from appliance.access.places import Connection, Place, Places
 from appliance.access.token_file import FORM, Role, Tokens
 from appliance.client.connection import CALLER, TOKEN
 from appliance.errors import AccessDenied, Unauthenticated
-from appliance.gateway.places import Connection, Place, Places
 from appliance.gateway.refusals import Refusal
 
 PROBES = ("/livez", "/readyz")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,8 +13,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.client import End, Header, Options, Voice, WordTiming
-from appliance.gateway.alignment import in_seconds, spoken, written
+from appliance.client import End, Header, Options, Piece, Voice, WordTiming
+from appliance.gateway.alignment import Alignment, Untold, in_seconds, spoken, written
 from appliance.gateway.body import Fields, invalid, json_body
 from appliance.gateway.refusals import ELEVENLABS_KEY
 from appliance.gateway.speech import AudioFormat, Framing, Spoken, is_streamed, not_stored, speech_of
@@ -33,6 +34,8 @@ FORMATS: Mapping[str, AudioFormat] = {
     for codec, (encoding, media_type, rates) in CODECS.items()
     for rate_hz in rates
 }
+PIECE_S = 0.2
+"""Longest audio of one piece."""
 WITH_BIT_RATE = ("mp3", "opus")
 """Codecs whose name ends with kbit/s, which are not obeyed."""
 DEFAULT_FORMAT = "mp3_44100_128"
@@ -53,6 +56,7 @@ CONSTANTS = {
     "/v1/user/subscription": SUBSCRIPTION,
     "/v1/voices/settings/default": SETTINGS,
 }
+CANNOT = ("can_do_voice_conversion", "can_be_finetuned", "can_use_style", "can_use_speaker_boost")
 OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "stream")
 
 
@@ -102,16 +106,15 @@ def settings_of(fields: Fields) -> Options:
     return {"speed": named.speed("voice_settings.speed")}
 
 
-def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Any]:
+def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Alignment]:
     """Alignments of a reply, to the written text and to the spoken text."""
     said = spoken(header, words)
-    return {
-        "alignment": in_seconds(written(text, header, said)),
-        "normalized_alignment": in_seconds(said),
-    }
+    return {"alignment": written(text, header, said), "normalized_alignment": said}
 
 
-NO_ALIGNMENTS = json.dumps({"alignment": None, "normalized_alignment": None}).encode()
+def _timed_json(audio: bytes, alignments: dict[str, Alignment]) -> bytes:
+    told = {name: in_seconds(one) if one else None for name, one in alignments.items()}
+    return json.dumps({"audio_base64": base64.b64encode(audio).decode(), **told}).encode()
 
 
 class TimedJson(Framing):
@@ -125,30 +128,36 @@ class TimedJson(Framing):
     def begin(self, header: Header) -> None:
         self._header = header
 
-    def piece(self, data: bytes) -> bytes:
-        self._audio += data
+    def piece(self, piece: Piece) -> bytes:
+        self._audio += piece.data
         return b""
 
     def end(self, end: End) -> bytes:
-        audio = base64.b64encode(self._audio).decode()
-        alignments = _alignments(self._text, self._header, end.words)
-        return json.dumps({"audio_base64": audio, **alignments}).encode()
+        return _timed_json(self._audio, _alignments(self._text, self._header, end.words))
 
 
 class JsonLines(Framing):
-    """Lines of JSON; the first line has the estimated alignments of the whole reply."""
+    """Lines of JSON; each has the estimated times of the words that end in its audio."""
 
     media_type = "application/x-ndjson"
 
     def __init__(self, text: str) -> None:
-        self._text, self._alignments = text, NO_ALIGNMENTS
+        self._text, self._rate_hz = text, 1
+        self._aligned = dict.fromkeys(_alignments(text, Header()), Untold())
 
     def begin(self, header: Header) -> None:
-        self._alignments = json.dumps(_alignments(self._text, header)).encode()
+        self._rate_hz = header.sample_rate_hertz
+        self._aligned = {name: Untold(one) for name, one in _alignments(self._text, header).items()}
 
-    def piece(self, data: bytes) -> bytes:
-        alignments, self._alignments = self._alignments, NO_ALIGNMENTS
-        return b'{"audio_base64": "' + base64.b64encode(data) + b'", ' + alignments[1:] + b"\n"
+    def piece(self, piece: Piece) -> bytes:
+        return self._line(piece.data, piece.sample_offset / self._rate_hz + PIECE_S)
+
+    def end(self, end: End) -> bytes:
+        return self._line(b"", math.inf)
+
+    def _line(self, data: bytes, until_s: float) -> bytes:
+        told = {name: untold.take(until_s) for name, untold in self._aligned.items()}
+        return _timed_json(data, told) + b"\n" if data or any(told.values()) else b""
 
 
 async def voices(request: Request) -> Response:
@@ -192,9 +201,7 @@ def _voice(name: str, voice: Voice) -> dict[str, Any]:
         "category": "cloned",
         "description": voice.transcript or None,
         "labels": {},
-        "samples": None,
-        "preview_url": None,
-        "settings": None,
+        **dict.fromkeys(("samples", "preview_url", "settings")),
         "available_for_tiers": [],
         "high_quality_base_model_ids": [],
     }
@@ -206,10 +213,7 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
         "model_id": name,
         "name": name,
         "can_do_text_to_speech": True,
-        "can_do_voice_conversion": False,
-        "can_be_finetuned": False,
-        "can_use_style": False,
-        "can_use_speaker_boost": False,
+        **dict.fromkeys(CANNOT, False),
         "languages": [{"language_id": code, "name": code} for code in languages],
     }
 

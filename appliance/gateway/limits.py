@@ -12,9 +12,9 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, TextMessage
 
+from appliance.access.places import Connection, Places
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
-from appliance.gateway.places import Connection, Places
 from appliance.gateway.stream_input import RESTART
 
 TRIED = "0.54.0"

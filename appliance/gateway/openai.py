@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from appliance.box.checks import readiness
-from appliance.client import End, Header, WordTiming
+from appliance.client import End, Header, Piece, WordTiming
 from appliance.config import Config
 from appliance.contract import bundle
 from appliance.errors import BundleError
@@ -33,11 +33,7 @@ FORMATS = {
 }
 MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 """OpenAI's names, which some clients require; each is the bundle here."""
-NAMES = {
-    "text": "input",
-    "audio_config.speaking_rate": "speed",
-    "audio_config.encoding": "response_format",
-}
+NAMES = {"text": "input", "audio_config.speaking_rate": "speed", "audio_config.encoding": "response_format"}
 OWN = ("input", "voice", "response_format", "speed", "stream", "stream_format")
 DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}}
 
@@ -76,9 +72,10 @@ class Events(Framing):
     def begin(self, header: Header) -> None:
         self._words = _words(header.words)
 
-    def piece(self, data: bytes) -> bytes:
+    def piece(self, piece: Piece) -> bytes:
         words, self._words = self._words, {}
-        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode(), **words})
+        audio = base64.b64encode(piece.data).decode()
+        return _event({"type": "speech.audio.delta", "audio": audio, **words})
 
     def end(self, end: End) -> bytes:
         return _event({**DONE, **_words(end.words)})

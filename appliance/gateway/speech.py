@@ -119,8 +119,8 @@ class Framing:
     def begin(self, header: Header) -> None:
         """Take the header, which comes before the audio; runs on a thread, since a text may be long."""
 
-    def piece(self, data: bytes) -> bytes:
-        return data
+    def piece(self, piece: Piece) -> bytes:
+        return piece.data
 
     def end(self, end: End) -> bytes:
         """Bytes after the audio."""
@@ -133,8 +133,8 @@ class WholeFile(Framing):
     def __init__(self) -> None:
         self._stream = bytearray()
 
-    def piece(self, data: bytes) -> bytes:
-        self._stream += data
+    def piece(self, piece: Piece) -> bytes:
+        self._stream += piece.data
         return b""
 
     def end(self, end: End) -> bytes:
@@ -201,10 +201,10 @@ class Spoken(Response):
                     if event.rest_is_made and self._is_streamed and self._has_length:
                         framing, self._is_streamed = WholeFile(), False
                     is_silent = False
-                    yield framing.piece(event.data)
+                    yield framing.piece(event)
         if is_silent:
             framing = self._framing
-            yield framing.piece(self._speech.silence())
+            yield framing.piece(Piece(self._speech.silence(), 0, 0, 0.0))
         yield await asyncio.to_thread(framing.end, end)
 
     @property

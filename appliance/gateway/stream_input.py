@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import math
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import partial
@@ -26,14 +27,14 @@ from appliance.encodings import Encoding
 from appliance.gateway.alignment import Untold, spoken, written
 from appliance.gateway.authorisation import KEY_FOLLOWS, bare
 from appliance.gateway.body import Fields, invalid, json_object, within
-from appliance.gateway.connection import SessionWriter, cancel, heard, running
+from appliance.gateway.connection import MAX_SESSIONS, SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
 from appliance.options import AUTO
 
-MAX_CONTEXTS = 8
-"""Contexts that a connection speaks at a time; the daemon gives one caller as many sessions."""
+MAX_CONTEXTS = MAX_SESSIONS
+"""Contexts that a connection speaks at a time."""
 MAX_CLOSING = 32
 """Contexts of a connection that are closed and still spoken, or wait for that."""
 MAX_WAITING = 32_768
@@ -46,7 +47,7 @@ RESTART = 1012
 """Code with which uvicorn says that the gateway ends (RFC 6455's registry: service restart)."""
 OK, ABNORMAL, REFUSED = 1000, 1006, 1008
 
-FINAL = {"audio": None, "isFinal": True}
+FINAL = {"audio": None, "isFinal": True, "heardCharacters": 0}
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -144,7 +145,7 @@ class Connection:
         self._contexts: dict[str, Context] = {}
         """Latest by id."""
         self._tasks: dict[asyncio.Task[None], Context] = {}
-        self._places = asyncio.Semaphore(MAX_CONTEXTS)
+        self._places = session_places()
 
     async def serve(self, inactivity_s: float) -> None:
         """Take messages until the client leaves, or every closed context is spoken."""
@@ -315,6 +316,9 @@ class Context:
         """Audio of the utterances that have."""
         self._samples = 0
         self._aligned = {"alignment": Untold(), "normalizedAlignment": Untold()}
+        self._unheard = Untold()
+        self._played_at = -math.inf
+        """Time at which a player will have played all that was sent."""
         self.is_closing = self.has_failed = self._is_cancelled = False
 
     @property
@@ -372,7 +376,11 @@ class Context:
                 await self._send(_error(refusal.message, refusal.code))
             elif error is not None:
                 raise error
-            await self._send(FINAL)
+            # The clock of a player that began with the first audio.
+            left_s = max(self._played_at - time.monotonic(), 0.0)
+            over = self._unheard.take(self._samples / self._encoder.rate_hz - left_s)
+            heard = len("".join(one.character for one in over).rstrip())
+            await self._send({**FINAL, "heardCharacters": heard})
 
     async def _speak(self) -> None:
         await self._begun.wait()
@@ -416,12 +424,15 @@ class Context:
     def _align(self, header: Header) -> None:
         said = spoken(header, begin_s=self._base_s)
         self._aligned["normalizedAlignment"].add(said)
-        self._aligned["alignment"].add(written(header.written or header.text, header, said))
+        own = written(header.written or header.text, header, said)
+        self._aligned["alignment"].add(own)
+        self._unheard.add(own)
 
     async def _send_pcm16(self, data: bytes, *, last: bool = False) -> None:
         """Encode a session's audio and send it; a codec works on a thread."""
         samples = np.frombuffer(data, "<i2")
         self._samples += len(samples)
+        self._played_at = max(self._played_at, time.monotonic()) + len(samples) / self._encoder.rate_hz
         push = partial(self._encoder.push_pcm16, samples, last=last)
         encoded = await asyncio.to_thread(push) if self._encoder.compresses else push()
         if encoded:

@@ -26,6 +26,7 @@ from wyoming.tts import (
     SynthesizeTextFormat,
 )
 
+from appliance.access.places import Place, Places
 from appliance.audio.marking import mark_of
 from appliance.audio.tags import KEY
 from appliance.client import AsyncClient, CallFailed, Header, Options, Piece, Session, Voice
@@ -33,11 +34,10 @@ from appliance.client import Event as Heard
 from appliance.client.connection import CALLER
 from appliance.config import Config
 from appliance.errors import Exit
-from appliance.gateway.app import address_of
+from appliance.gateway.app import address_of, credentials_of
 from appliance.gateway.body import Fields, invalid, json_object
-from appliance.gateway.connection import SessionWriter, cancel, heard, running
+from appliance.gateway.connection import SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.openai import models_of
-from appliance.gateway.places import Place, Places
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
@@ -81,7 +81,7 @@ class WyomingServer:
             loop.add_signal_handler(number, stopped.set)
         config = self._config.wyoming
         places = Places(config.max_connections)
-        async with AsyncClient(address) as client:
+        async with AsyncClient(address, credentials_of(self._config)) as client:
 
             async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 connection = WyomingConnection(reader, writer, client, self._config)
@@ -204,9 +204,10 @@ class WyomingConnection:
         """Speak the text of the chunks that follow, while they come."""
         voice, options = await self._voice(fields)
         options["playout"] = None
-        session = self._client.session(voice, **options)
-        async with running(self._write(session), self._send_audio(heard(session))) as tasks:
-            await asyncio.gather(*tasks)
+        async with session_places():
+            session = self._client.session(voice, **options)
+            async with running(self._write(session), self._send_audio(heard(session))) as tasks:
+                await asyncio.gather(*tasks)
         await self._send(SynthesizeStopped().event())
 
     async def _write(self, session: Session) -> None:

@@ -104,7 +104,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_count_is_total", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style", "voice_tags", "gain_db")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_count_is_total", "merge_text", "word_timings", "pronunciations", "text_handling", "language_code", "max_spoken_seconds", "style", "voice_tags", "announce", "gain_db")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,7 @@ class SynthesizeRequest(_message.Message):
     MAX_SPOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STYLE_FIELD_NUMBER: _ClassVar[int]
     VOICE_TAGS_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     GAIN_DB_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
@@ -165,8 +166,9 @@ class SynthesizeRequest(_message.Message):
     max_spoken_seconds: float
     style: str
     voice_tags: bool
+    announce: str
     gain_db: float
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_count_is_total: bool = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ..., voice_tags: bool = ..., gain_db: _Optional[float] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_count_is_total: bool = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., language_code: _Optional[str] = ..., max_spoken_seconds: _Optional[float] = ..., style: _Optional[str] = ..., voice_tags: bool = ..., announce: _Optional[str] = ..., gain_db: _Optional[float] = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment", "written_begin", "written_end")
@@ -301,14 +303,16 @@ class Audio(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., sequence: _Optional[int] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ..., rest_is_made: bool = ...) -> None: ...
 
 class End(_message.Message):
-    __slots__ = ("samples", "timings", "words")
+    __slots__ = ("samples", "timings", "words", "heard_characters")
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     samples: int
     timings: Timings
     words: _containers.RepeatedCompositeFieldContainer[WordTiming]
-    def __init__(self, samples: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
+    heard_characters: int
+    def __init__(self, samples: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., heard_characters: _Optional[int] = ...) -> None: ...
 
 class StreamSynthesizeResponse(_message.Message):
     __slots__ = ("header", "audio", "end")
@@ -367,17 +371,19 @@ class SessionResponse(_message.Message):
     def __init__(self, utterance: _Optional[int] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., audio: _Optional[_Union[Audio, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[UtteranceError, _Mapping]] = ...) -> None: ...
 
 class UtteranceError(_message.Message):
-    __slots__ = ("code", "message", "reason")
+    __slots__ = ("code", "message", "reason", "heard_characters")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    HEARD_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     reason: str
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    heard_characters: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., heard_characters: _Optional[int] = ...) -> None: ...
 
 class Utterance(_message.Message):
-    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason", "written", "voices")
+    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason", "written", "voices", "heard_characters")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     USER_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -391,6 +397,7 @@ class Utterance(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
     VOICES_FIELD_NUMBER: _ClassVar[int]
+    HEARD_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     channel: str
     user_key: str
@@ -404,7 +411,8 @@ class Utterance(_message.Message):
     reason: str
     written: str
     voices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ..., written: _Optional[str] = ..., voices: _Optional[_Iterable[str]] = ...) -> None: ...
+    heard_characters: int
+    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ..., written: _Optional[str] = ..., voices: _Optional[_Iterable[str]] = ..., heard_characters: _Optional[int] = ...) -> None: ...
 
 class ListUtterancesRequest(_message.Message):
     __slots__ = ("channel",)

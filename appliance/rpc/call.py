@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Protocol
 
 from appliance.audio import words
+from appliance.audio.captions import heard_characters
 from appliance.audio.marking import mark_of
 from appliance.audio.phrases import Phrase
 from appliance.audio.reply import AudioWorkers, ReplyAudio
@@ -24,7 +25,6 @@ from appliance.scheduler.job import Job, Result
 from appliance.speech.speech import Ready, Speech, Way
 from appliance.speech.wish import Wish
 from appliance.speech.work import Work
-from appliance.text.sayable import NOTHING
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +150,16 @@ class SynthesisCall(OpenCall):
         rates = self.speech.manifest.mel.sample_rate_hz, self.wish.sample_rate_hz
         return int(SAMPLE_BYTES * (waiting_s * rates[0] + encoded_s * rates[1]))
 
+    @property
+    def heard_characters(self) -> int:
+        """Characters of the written text that its player has come to."""
+        if self.is_empty:
+            return 0
+        was, _ = self.speech.scheduler.queue.position_of(self.job)
+        # The queue takes a reply for played when it is sent, if it does not know what plays it.
+        heard_s = min(was.heard_s, self.job.channel.at(self.clock()) - was.starts)
+        return heard_characters(self.request, self.job.segments, heard_s)
+
     # Results and messages.
 
     async def segments(self) -> AsyncIterator[SegmentAudio]:
@@ -185,7 +195,7 @@ class SynthesisCall(OpenCall):
             words=word_messages([word.moved(before_s, before_segments) for word in planned]),
             cached=bool(self.ready.kept),
             changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
-            skipped_reason=NOTHING * self.is_empty,
+            skipped_reason=request.skipped_reason * self.is_empty,
             passed_over=passed_over_messages(engine.passed_over),
         )
 
@@ -200,7 +210,7 @@ class SynthesisCall(OpenCall):
         return audio
 
     async def preview(self) -> bytes:
-        """WAV file of the audio that is made and not sent yet."""
+        """WAV file of finished audio that waits to be sent."""
         reply = self._reply(Encoding.WAV, self.speech.manifest.mel.sample_rate_hz)
         for segment in tuple(self.job.held):
             await self.workers.run(len(segment.samples), reply.keep, segment)

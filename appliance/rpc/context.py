@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import grpc
 
@@ -66,6 +66,13 @@ class OpenCall:
         self.writing_since = max(self.clock(), played)
         await send(self.context, message)
         self.writing_since = None
+
+    async def send_last(self, message: object, samples: int) -> NoReturn:
+        """Send the last message of a call that the daemon has ended after so many samples; raise its end."""
+        why, self.ended_by = self.ended_by, None  # its reader may stall now
+        if why is not None and samples and self.writing_since is None:
+            await self.send(message)
+        raise why or asyncio.CancelledError
 
     def has_stalled(self, now: float, limit_s: float) -> bool:
         return self.writing_since is not None and now - self.writing_since > limit_s

@@ -182,7 +182,7 @@ class Broadcaster:
             self.changed.set()
 
     async def preview(self, channel: str, name: str) -> bytes:
-        """WAV file of a held request. Raises RequestNotFound while nothing of it is made."""
+        """WAV file of the finished part of a held request. Raises RequestNotFound if there is none."""
         for utterance in self._queue.utterances()[0]:
             job, terms = utterance.job, utterance.job.terms
             is_it = utterance.state is State.HELD and (terms.channel, terms.request_id) == (channel, name)

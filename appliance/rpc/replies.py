@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from appliance.audio.captions import heard_characters
 from appliance.audio.words import TimedWord
 from appliance.request import PassedOver, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
@@ -47,6 +48,8 @@ def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
         starts_in_ms=1e3 * starts_s,
         length_ms=1e3 * job.audio_s,
         merged=job.merged,
+        heard_characters=utterance.heard_characters
+        or heard_characters(job.request, job.segments, utterance.heard_s),
         reason=reason_of(type(utterance.why)) if utterance.why else SPOKEN if ended else "",
     )
 

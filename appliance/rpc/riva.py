@@ -297,8 +297,7 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
     """Riva's "word  said, word  said". Raises InvalidRequest for phonemes."""
     if len(dictionary) > LONGEST_DICTIONARY:
         raise InvalidRequest(
-            "custom_dictionary",
-            f"has {len(dictionary)} characters; at most {LONGEST_DICTIONARY} are allowed",
+            "custom_dictionary", f"has {len(dictionary)} characters; at most {LONGEST_DICTIONARY} are allowed"
         )
     words = {}
     for entry in filter(None, map(str.strip, dictionary.split(","))):

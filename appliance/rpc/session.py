@@ -52,6 +52,8 @@ class SessionUtterance:
     """Voice and style in which its next clause begins."""
     unspoken: SynthesisCall | None = None
     """Clause with nothing to speak."""
+    spoken: list[SynthesisCall] = field(default_factory=list)
+    """Clauses so far, in order."""
 
     @property
     def failed(self) -> bool:
@@ -202,9 +204,8 @@ class SessionCall:
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return
         utterance.clauses += 1
-        request_id = f"{self._wish.terms.request_id}.{utterance.number}"
-        if utterance.clauses > 1:
-            request_id += f"-{utterance.clauses}"
+        further = f"-{utterance.clauses}" * (utterance.clauses > 1)
+        request_id = f"{self._wish.terms.request_id}.{utterance.number}{further}"
         self._start(self._serve_clause(utterance, request_id, clause, self._last))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -231,7 +232,8 @@ class SessionCall:
         async with AsyncExitStack() as stack:
             async with self._reading:
                 terms = replace(self._wish.terms, request_id=request_id)
-                wish = replace(self._wish, terms=terms, text=clause, begin=utterance.begin)
+                goes_on = bool(utterance.spoken)
+                wish = replace(self._wish, terms=terms, text=clause, begin=utterance.begin, goes_on=goes_on)
                 call = await stack.enter_async_context(self._speaking.call(wish, self._context))
                 utterance.begin = call.request.last
             if call.is_empty:
@@ -240,6 +242,7 @@ class SessionCall:
             if utterance.error is not None:  # since it was planned
                 return
             utterance.calls.add(call)
+            utterance.spoken.append(call)
             try:
                 await _ended(before)
                 await self._send(utterance, call, clause)
@@ -268,9 +271,11 @@ class SessionCall:
         """Send the end of an utterance, or its error."""
         await _ended(before)
         response = pb.SessionResponse(utterance=utterance.number)
+        heard = sum(call.heard_characters for call in utterance.spoken)
         if (error := utterance.error) is not None:
             response.error.code = rule_for(error).code.value[0]
             response.error.message, response.error.reason = str(error), reason_of(type(error))
+            response.error.heard_characters = heard
         else:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
@@ -281,7 +286,7 @@ class SessionCall:
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
             timings.total_s = self._clock() - utterance.begun
-            response.end.samples = utterance.samples
+            response.end.samples, response.end.heard_characters = utterance.samples, heard
             response.end.timings.CopyFrom(timings_message(timings))
             response.end.words.extend(word_messages(utterance.words))
         del self._utterances[utterance.number]

@@ -16,40 +16,7 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from appliance.errors import (
-    AccessDenied,
-    ApplianceError,
-    BundleError,
-    Cancelled,
-    Cleared,
-    ConfigError,
-    DeadlineMissed,
-    DeviceLost,
-    EngineFault,
-    InvalidRequest,
-    Merged,
-    OutOfDeviceMemory,
-    Overloaded,
-    PhonesMissing,
-    QueueFull,
-    RateLimited,
-    ReaderStalled,
-    Rejected,
-    RequestNotFound,
-    Skipped,
-    StorageError,
-    Superseded,
-    TooManyCalls,
-    Unauthenticated,
-    Unavailable,
-    UnknownMethod,
-    UnsupportedEncoding,
-    UploadsFull,
-    VoiceDamaged,
-    VoiceExists,
-    VoiceNotFound,
-    lacks_memory,
-)
+from appliance import errors
 from appliance.rpc.callers import SHORT_MESSAGE_BYTES, Callers, PlacedCall, PlaceKind, check_fields
 from appliance.rpc.context import Context, remaining_s
 
@@ -76,53 +43,53 @@ class StatusRule:
     """Seconds after which a retry may help, unless the error has its own; 0 for never."""
 
 
-TABLE: dict[type[ApplianceError], StatusRule] = {
-    InvalidRequest: StatusRule(grpc.StatusCode.INVALID_ARGUMENT),
-    Unauthenticated: StatusRule(grpc.StatusCode.UNAUTHENTICATED),
-    AccessDenied: StatusRule(grpc.StatusCode.PERMISSION_DENIED),
-    VoiceNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
-    RequestNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
-    VoiceExists: StatusRule(grpc.StatusCode.ALREADY_EXISTS),
-    UnsupportedEncoding: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
-    UnknownMethod: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
-    QueueFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    Overloaded: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    RateLimited: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    TooManyCalls: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    UploadsFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
-    Superseded: StatusRule(grpc.StatusCode.ABORTED),
-    Merged: StatusRule(grpc.StatusCode.ABORTED),
-    Skipped: StatusRule(grpc.StatusCode.ABORTED),
-    Cleared: StatusRule(grpc.StatusCode.ABORTED),
-    Rejected: StatusRule(grpc.StatusCode.ABORTED),
+TABLE: dict[type[errors.ApplianceError], StatusRule] = {
+    errors.InvalidRequest: StatusRule(grpc.StatusCode.INVALID_ARGUMENT),
+    errors.Unauthenticated: StatusRule(grpc.StatusCode.UNAUTHENTICATED),
+    errors.AccessDenied: StatusRule(grpc.StatusCode.PERMISSION_DENIED),
+    errors.VoiceNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
+    errors.RequestNotFound: StatusRule(grpc.StatusCode.NOT_FOUND),
+    errors.VoiceExists: StatusRule(grpc.StatusCode.ALREADY_EXISTS),
+    errors.UnsupportedEncoding: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
+    errors.UnknownMethod: StatusRule(grpc.StatusCode.UNIMPLEMENTED),
+    errors.QueueFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    errors.Overloaded: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    errors.RateLimited: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    errors.TooManyCalls: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    errors.UploadsFull: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    errors.Superseded: StatusRule(grpc.StatusCode.ABORTED),
+    errors.Merged: StatusRule(grpc.StatusCode.ABORTED),
+    errors.Skipped: StatusRule(grpc.StatusCode.ABORTED),
+    errors.Cleared: StatusRule(grpc.StatusCode.ABORTED),
+    errors.Rejected: StatusRule(grpc.StatusCode.ABORTED),
     # Not DEADLINE_EXCEEDED: that counts replies that came too late, which this one did not.
-    ReaderStalled: StatusRule(grpc.StatusCode.ABORTED),
-    DeadlineMissed: StatusRule(grpc.StatusCode.DEADLINE_EXCEEDED),
-    Cancelled: StatusRule(grpc.StatusCode.CANCELLED),
-    Unavailable: StatusRule(grpc.StatusCode.UNAVAILABLE, retry_s=2),
-    ConfigError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
-    BundleError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
-    PhonesMissing: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
-    VoiceDamaged: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
-    StorageError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
-    OutOfDeviceMemory: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=5),
-    DeviceLost: StatusRule(grpc.StatusCode.UNAVAILABLE, retry_s=30),
-    EngineFault: StatusRule(grpc.StatusCode.INTERNAL),
-    ApplianceError: StatusRule(grpc.StatusCode.INTERNAL),
+    errors.ReaderStalled: StatusRule(grpc.StatusCode.ABORTED),
+    errors.DeadlineMissed: StatusRule(grpc.StatusCode.DEADLINE_EXCEEDED),
+    errors.Cancelled: StatusRule(grpc.StatusCode.CANCELLED),
+    errors.Unavailable: StatusRule(grpc.StatusCode.UNAVAILABLE, retry_s=2),
+    errors.ConfigError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    errors.BundleError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    errors.PhonesMissing: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    errors.VoiceDamaged: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    errors.StorageError: StatusRule(grpc.StatusCode.FAILED_PRECONDITION),
+    errors.OutOfDeviceMemory: StatusRule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=5),
+    errors.DeviceLost: StatusRule(grpc.StatusCode.UNAVAILABLE, retry_s=30),
+    errors.EngineFault: StatusRule(grpc.StatusCode.INTERNAL),
+    errors.ApplianceError: StatusRule(grpc.StatusCode.INTERNAL),
 }
 
 
-def rule_for(error: ApplianceError) -> StatusRule:
+def rule_for(error: errors.ApplianceError) -> StatusRule:
     """Rule of the error's class, else of the nearest base that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
-def reason_of(kind: type[ApplianceError]) -> str:
+def reason_of(kind: type[errors.ApplianceError]) -> str:
     """QueueFull → "QUEUE_FULL"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
 
 
-def to_status(error: ApplianceError) -> status_pb2.Status:
+def to_status(error: errors.ApplianceError) -> status_pb2.Status:
     """Error with details: ErrorInfo; BadRequest for a field; RetryInfo if a retry may help."""
     rule = rule_for(error)
     message = _shortened(str(error))
@@ -131,7 +98,7 @@ def to_status(error: ApplianceError) -> status_pb2.Status:
     details: list[Any] = [
         error_details_pb2.ErrorInfo(reason=reason_of(type(error)), domain=DOMAIN, metadata=known)
     ]
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, errors.InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if known or wait_s:
@@ -150,9 +117,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     """Charges each call to its caller, reads its messages, and turns what its method raises into a status."""
 
     def __init__(
-        self,
-        observe: CallObserver = lambda method, code, reason: None,
-        callers: Callers | None = None,
+        self, observe: CallObserver = lambda method, code, reason: None, callers: Callers | None = None
     ) -> None:
         self._observe, self._callers = observe, callers or Callers()
 
@@ -188,7 +153,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                     # Also its status is sent within: behind a message that is not read it waits, and the
                     # message is held, until the connection ends.
                     await serve(call)
-            except ApplianceError as refused:
+            except errors.ApplianceError as refused:
                 await self._abort(method, refused, context, observe)
 
         async def serve(call: PlacedCall) -> None:
@@ -207,20 +172,22 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             except asyncio.CancelledError:
                 if call.ended_by is None:
                     if _is_past(remaining_s(context), allowed_s):
-                        observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
+                        observe(
+                            method, TABLE[errors.DeadlineMissed].code.name, reason_of(errors.DeadlineMissed)
+                        )
                     else:
                         observe(method, grpc.StatusCode.CANCELLED.name, "")
                     raise
                 failure = call.ended_by
-            except ApplianceError as error:
+            except errors.ApplianceError as error:
                 failure = error
             except Exception as error:
                 number = secrets.token_hex(4)
-                if lacks_memory(repr(error)):
-                    failure = OutOfDeviceMemory("this machine has too little memory left")
+                if errors.lacks_memory(repr(error)):
+                    failure = errors.OutOfDeviceMemory("this machine has too little memory left")
                 else:
                     logger.exception("%s from %s failed, error %s", method, context.peer(), number)
-                    failure = ApplianceError(f"internal error {number}; the daemon's log has it")
+                    failure = errors.ApplianceError(f"internal error {number}; the daemon's log has it")
             else:
                 observe(method, grpc.StatusCode.OK.name, "")
                 return
@@ -238,7 +205,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         message = await call.context.read()
         call.arriving_since = None
         if message is grpc.aio.EOF:
-            raise InvalidRequest("message", "is missing: the call was closed without one")
+            raise errors.InvalidRequest("message", "is missing: the call was closed without one")
         call.hold(len(message))
         if call.kind is not PlaceKind.SPEECH:  # which waits to be planned
             call.leave(len(message))
@@ -256,24 +223,24 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     async def _parsed(self, message: bytes, call: PlacedCall, parse: Parse) -> Any:
         most = self._callers.most_bytes(call.method)
         if len(message) > most:
-            raise InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")
+            raise errors.InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")
         try:
             if len(message) <= SHORT_MESSAGE_BYTES:
                 return parse(message)
             return await asyncio.to_thread(_parsed_long, message, parse)
         except DecodeError as error:
             name = call.method.rpartition("/")[2]
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 "message", f"is not the protobuf of a {name} request, as appliance.proto has it ({error})"
             ) from error
 
     async def _abort(
-        self, method: str, error: ApplianceError, context: Context, observe: CallObserver
+        self, method: str, error: errors.ApplianceError, context: Context, observe: CallObserver
     ) -> NoReturn:
         status = to_status(error)
         code = rule_for(error).code
         observe(method, code.name, reason_of(type(error)))
-        if isinstance(error, EngineFault):
+        if isinstance(error, errors.EngineFault):
             logger.error("%s from %s: %s", method, context.peer(), error)
         try:
             await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
@@ -283,7 +250,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
 
 async def _refuse_unknown(messages: object, context: Context) -> None:
-    raise UnknownMethod("no service here has this method")
+    raise errors.UnknownMethod("no service here has this method")
 
 
 def _parsed_long(message: bytes, parse: Parse) -> Any:

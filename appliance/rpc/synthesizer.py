@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from appliance.errors import Cancelled, RequestNotFound
@@ -27,10 +28,17 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         async with self._speaking.call(wish, context) as call:
             await self._speaking.begin(context)
             await call.write(pb.StreamSynthesizeResponse(header=call.header()))
-            async for audio, samples in call.audio():
-                await call.write(pb.StreamSynthesizeResponse(audio=audio), samples)
-            timings = timings_message(call.finish())
-            end = pb.End(samples=call.reply.samples, timings=timings, words=word_messages(call.words))
+            end = pb.End()
+            try:
+                async for audio, samples in call.audio():
+                    await call.write(pb.StreamSynthesizeResponse(audio=audio), samples)
+                    end.samples += samples
+            except asyncio.CancelledError:
+                end.heard_characters = call.heard_characters
+                await call.send_last(pb.StreamSynthesizeResponse(end=end), end.samples)
+            end.timings.CopyFrom(timings_message(call.finish()))
+            end.words.extend(word_messages(call.words))
+            end.heard_characters = call.heard_characters
             await call.write(pb.StreamSynthesizeResponse(end=end))
 
     async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:

@@ -290,7 +290,8 @@ class Channel:
         now = self.at(now)
         for job, _, starts in self.playing(now):
             sounds = job.audible is not None and starts <= now
-            yield Utterance(job, State.SOUNDING if sounds else self.hold.state, starts)
+            heard_s = max(min(now - starts, job.made_s), 0.0) * sounds
+            yield Utterance(job, State.SOUNDING if sounds else self.hold.state, starts, heard_s)
 
     def free_from(self, now: float) -> float:
         free = self.free
@@ -311,17 +312,15 @@ class Channel:
             if not (job.ended or job.made):
                 yield job, job.demands(now, free, starts)
 
-    def remove(self, job: Job, now: float) -> None:
-        """Remove a job; if it sounds, the next may play at once."""
-        now = self.at(now)
-        for other, _, starts in self.playing(now):
-            if other is job:
-                if job.audible is not None and starts <= now:
-                    self.free = max(self.free, min(now, starts + job.audio_s))
-                break
+    def remove(self, job: Job, now: float) -> Utterance:
+        """Remove a job, and return it as it was; if it sounds, the next may play at once."""
+        was = next(one for one in self.utterances(now) if one.job is job)
+        if was.state is State.SOUNDING:
+            self.free = max(self.free, min(self.at(now), was.starts + job.audio_s))
         self.jobs.remove(job)
+        return was
 
-    def settle(self, now: float) -> Iterator[Job]:
+    def settle(self, now: float) -> Iterator[Utterance]:
         """Remove and yield the jobs that are played."""
         while self.hold is GOING and self.jobs and (job := self.jobs[0]).ended:
             played = max(self.free, job.audible or 0.0) + job.audio_s
@@ -329,7 +328,8 @@ class Channel:
                 return
             if self.name:
                 self.free = played
-            yield self.jobs.pop(0)
+            written = len(self.jobs.pop(0).request.written)
+            yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=written)
 
     def resume(self, now: float) -> None:
         paused, self.hold = self.hold.since, GOING
@@ -347,4 +347,8 @@ class Utterance:
     job: Job
     state: State
     starts: float
+    heard_s: float = 0.0
+    """Audio that was played, if the player began with the first audio and made no pause."""
     why: ApplianceError | None = None
+    heard_characters: int = 0
+    """Set for an ended request, which keeps no segments."""

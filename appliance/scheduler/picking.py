@@ -1,8 +1,8 @@
 """The engine's next call: earliest deadline first, shared by several lanes if that saves work.
 
 The head is the most urgent job whose reader keeps up. The first segment of a caller with a smaller share of
-the engine goes before the head if that misses no deadline. Another lane joins the head's step if that saves
-WORTHWHILE of the lane's own step and misses no earlier deadline.
+the engine goes before the head if that misses no deadline, or if an earlier deadline is lost anyway. Another
+lane joins the head's step if that saves WORTHWHILE of the lane's own step and misses no earlier deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from appliance.scheduler.deadlines import blocking, by_due, promised
 from appliance.scheduler.job import Demand, Job, Timetable
 from appliance.scheduler.workload import EngineCall, Workload
 
+LOST_S = 0.1
+"""Seconds by which a deadline that is lost will be missed: calls take longer than was estimated."""
+
 
 def next_call(workload: Workload) -> EngineCall | None:
     now = workload.clock()
@@ -32,9 +35,14 @@ def next_call(workload: Workload) -> EngineCall | None:
     if job.lane is None:
         holders = workload.holders(engine)
         is_full = len(holders) >= engine.max_lanes
-        bulk = [other for other in holders if job.guaranteed and not other.guaranteed]
-        if bulk or not is_full:
-            preempted = bulk[-1] if is_full else None
+        jumps = head is not ready[0]
+        spare = [
+            other
+            for other in holders
+            if job.guaranteed and (not other.guaranteed or (jumps and outlook.has_less(job, other)))
+        ]
+        if spare or not is_full:
+            preempted = max(spare, key=lambda one: workload.urgency(table[one][0])) if is_full else None
             return EngineCall("open", (job,), now, job.cost.open_s, head.due, preempted)
         job = next((demand.job for demand in ready if demand.job in holders), holders[0])
     if not job.steps_left:
@@ -45,7 +53,10 @@ def next_call(workload: Workload) -> EngineCall | None:
 
 
 def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outlook) -> Demand | None:
-    """First segment of a caller whose share is below that of the head's caller, if no deadline is missed."""
+    """First segment of a caller whose share is below that of the head's caller.
+
+    None if that would miss a deadline, and each earlier one can be met.
+    """
     firsts: dict[str, Demand] = {}
     """Payer → its most urgent demand."""
     for demand in ready:
@@ -59,7 +70,9 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
         is_modest = not job.done and outlook.has_less(job, head.job)
         # If the job took the last lane, the head would wait for the end of a whole segment.
         has_room = job.lane is not None or lanes[id(job.engine)] < max(job.engine.max_lanes - 1, 1)
-        if is_modest and has_room and demand.cost_s * workload.bias <= outlook.slack_s(demand.due):
+        slack_s = outlook.slack_s(demand.due)
+        is_harmless = has_room and demand.cost_s * workload.bias <= slack_s
+        if is_modest and (is_harmless or slack_s < -LOST_S):
             return demand
     return None
 

@@ -15,11 +15,12 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
+from appliance.audio.captions import heard_characters
 from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError, InvalidRequest, Rejected, Unavailable
 from appliance.request import Segment, Terms
@@ -337,22 +338,23 @@ class Workload:
         return Kept(paused, moderated, *newest)
 
     def take_off(self, job: Job, why: ApplianceError) -> None:
-        job.channel.remove(job, self.clock())
-        self._remember(job, why)
+        was = job.channel.remove(job, self.clock())
+        heard = heard_characters(job.request, job.segments, was.heard_s)
+        self._remember(replace(was, why=why, heard_characters=heard))
 
     def forget_played(self, now: float) -> None:
         """Move played jobs to the history; drop empty channels."""
         for key, channel in list(self.channels.items()):
-            for job in channel.settle(now):
-                self._remember(job)
+            for played in channel.settle(now):
+                self._remember(played)
             if not channel.jobs and channel.free <= now:
                 del self.channels[key]
         active = {job.terms.payer for job in self.jobs.values()}
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 
-    def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
+    def _remember(self, ended: Utterance) -> None:
         self.remembered += 1
-        self.history.append((self.remembered, Utterance(job.past(), State.ENDED, self.clock(), why)))
+        self.history.append((self.remembered, replace(ended, job=ended.job.past(), state=State.ENDED)))
         self.on_change()
 
 

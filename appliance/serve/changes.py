@@ -92,11 +92,11 @@ class Changes:
         make = partial(
             Speech.of, config, voices=self._voices, scheduler=self._scheduler, phrases=self._phrases
         )
-        speech = make(read.manifest, vocabulary, self._prompts.reference)
+        speech = make(read.manifest, vocabulary, self._prompts.reference, words=read.words)
         others = {"": speech}
         for key, other in self.beside.items():
             reference = partial(self._voices.reference, reader=self._readers[key])
-            others[key] = make(other.manifest, other.vocabulary(), reference, bundle=key)
+            others[key] = make(other.manifest, other.vocabulary(), reference, bundle=key, words=other.words)
         rows, beside = config.text.languages, dict[str, Speech]()
         for code, row in rows.items():
             if code != base_code(code):

@@ -76,6 +76,7 @@ from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
 from appliance.serve.held import HeldFile
 from appliance.serve.metrics import Metrics
+from appliance.serve.minutes import MINUTE_S, Minutes
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
@@ -171,6 +172,7 @@ class Daemon:
         box = Box(Root(config.device.sysroot))
         self._metrics.watch_health(lambda: last_run(box))
         self._clocks = ClockWatch(box, str(config.device.clocks))
+        self._minutes = Minutes(self._metrics, box.root)
         self._loop = asyncio.get_running_loop()
         self._engine: threading.Thread | None = None
         self._begun = time.monotonic()
@@ -262,6 +264,7 @@ class Daemon:
             asyncio.ensure_future(self._supervise(speaking, callers)),
             asyncio.ensure_future(self._follow_clocks(listening)),
             asyncio.ensure_future(self._keep_order()),
+            asyncio.ensure_future(self._count_minutes()),
         ]
         for loop in background:
             loop.add_done_callback(_log_failure)
@@ -428,6 +431,13 @@ class Daemon:
                 await asyncio.to_thread(self._held.save)
             await asyncio.sleep(ORDER_S)
 
+    async def _count_minutes(self) -> None:
+        while True:
+            await asyncio.sleep(MINUTE_S)
+            engines = self._scheduler.engines
+            engine = "resting" if engines.is_resting else engines.backend
+            await asyncio.to_thread(self._minutes.add, self._clocks.status.clocks, engine)
+
     # The end.
 
     def stop(self) -> None:
@@ -504,6 +514,7 @@ class Daemon:
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
             "paused_s": {name: time.time() - since for name, since in self._scheduler.queue.paused.items()},
             "held_damage": self._held.damage,
+            "minutes": self._minutes.rows,
         }
 
     def describe(self) -> admin_pb2.Status:

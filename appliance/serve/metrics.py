@@ -98,6 +98,12 @@ class Metrics:
         for stage in ("condition", "steps", "vocoder"):
             self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
 
+    def spoken_so_far(self) -> list[float]:
+        """Seconds of speech; then requests whose first audio came within each of SECONDS, and all."""
+        [audio], [first_audio] = self._audio.collect(), self._first_audio.collect()
+        counts = [one.value for one in first_audio.samples if one.name.endswith("_bucket")]
+        return [audio.samples[0].value, *counts]
+
     def watch(
         self,
         load: Callable[[], RequestCounts],

@@ -10,12 +10,14 @@ import socketserver
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from appliance.access.names import AUTHORITY, OwnNames
+from appliance.access.places import Place, Places
 from appliance.config import split_address
 from appliance.serve.metrics import Metrics
 
@@ -27,7 +29,7 @@ PAUSE_S = 5.0
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):
-    """At most MAX_CONNECTIONS threads; one more connection closes the oldest, so probes get an answer."""
+    """At most MAX_CONNECTIONS threads; one more connection closes one of the address that has the most."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -37,7 +39,7 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         """Listen at once at host:port. Raises OSError."""
         host, port = split_address(name, address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._connections: list[socket.socket] = []
+        self._connections, self._places = dict[socket.socket, Place](), Places(MAX_CONNECTIONS)
         self._lock = threading.Lock()
         super().__init__((host.strip("[]"), port), handler)
         self.port: int = self.server_address[1]
@@ -50,22 +52,26 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         self._thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        place = Place(client_address[0], lambda: True, partial(_shut_down, request))
         with self._lock:
-            self._connections.append(request)
-            if len(self._connections) > MAX_CONNECTIONS:
-                with contextlib.suppress(OSError):
-                    self._connections.pop(0).shutdown(socket.SHUT_RDWR)
+            self._connections[request] = place
+            self._places.take(place)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        with self._lock, contextlib.suppress(ValueError):
-            self._connections.remove(request)
+        with self._lock:
+            self._places.leave(self._connections.pop(request))
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # OSError: the client went away.
         if not isinstance(sys.exc_info()[1], OSError):
             logger.exception("request from %s failed", client_address)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class MetricsServer(ProbeServer):

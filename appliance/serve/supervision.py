@@ -33,10 +33,7 @@ class Supervision:
     """Call `tick` every `period_s`, `set_status` in any thread."""
 
     def __init__(
-        self,
-        notifier: Notifier,
-        silence_s: Callable[[], float],
-        clock: Callable[[], float] = time.monotonic,
+        self, notifier: Notifier, silence_s: Callable[[], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`silence_s`: age of the last heartbeat in seconds, 0 when none is due."""
         watchdog_s = notifier.watchdog_s

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from appliance.audio.encode import check_rate
@@ -30,6 +32,7 @@ from appliance.request import (
 from appliance.scheduler import Scheduler
 from appliance.scheduler.interface import Engine
 from appliance.speech.plan import Planner
+from appliance.speech.rules import RULES
 from appliance.speech.wish import NOT_SAID, Choices, Wish, within
 from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.languages import base_code
@@ -121,6 +124,7 @@ class Speech:
         scheduler: Scheduler,
         phrases: Phrases,
         bundle: str = "",
+        words: Mapping[str, Path] = MappingProxyType({}),
     ) -> Speech:
         """Raises ConfigError for settings that the bundle does not take."""
         synthesis = config.synthesis
@@ -134,7 +138,7 @@ class Speech:
             max_work_s=synthesis.max_work_s,
             restores_level=config.audio.loudness_lufs is None,
         )
-        front = FrontEnd(vocabulary, config.text, manifest.text.languages)
+        front = FrontEnd(vocabulary, config.text, manifest.text.languages, words)
         generation = None if bundle else scheduler.engines.generation
         settings = synthesis, config.audio, usual
         return cls(front, planner, voices, *settings, scheduler, phrases, generation, bundle)
@@ -220,6 +224,8 @@ class Speech:
         check_pronunciations(wish.pronunciations)
         begin = self._begin(wish)
         spoken = self._spoken(wish, begin.voice)
+        for rule in RULES:
+            spoken = rule(self.front, self.voices, self.scheduler.queue, wish, spoken)
         if not wish.voice:
             raise InvalidRequest("voice", "is empty; name a registered voice (ListVoices lists them)")
         with values_of(partial(InvalidRequest, "nfe_steps")):

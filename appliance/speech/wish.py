@@ -51,6 +51,7 @@ class Wish(Choices):
     min_nfe_steps: int = NOT_SAID
     pronunciations: Mapping[str, str] = field(default_factory=dict)
     voice_tags: bool = False
+    announce: str = ""
     merge_text: str = ""
     merge_count: int = 0
     """Requests that this one stands for, alone or with those before it; 0 is one."""
@@ -62,6 +63,8 @@ class Wish(Choices):
     word_timings: bool = False
     begin: Switch = AT_FIRST
     """Voice and style in which the text goes on from an earlier one."""
+    goes_on: bool = False
+    """True for a later clause of an utterance."""
 
     def over(self, usual: Choices) -> Wish:
         """The wish with the usual choices in place of those that the caller left open."""

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 
 from appliance.config import TextConfig
@@ -20,6 +21,7 @@ from appliance.text.chat.marks import PRIVATE, Marks, Silent
 from appliance.text.chat.rewrite import Rewriting, shortened
 from appliance.text.languages import UnknownLanguage, base_code, known, muted
 from appliance.text.languages import language as registered
+from appliance.text.languages.words import WordsError
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import pronounce
 from appliance.text.scripts import HAN, JOINERS, KANA
@@ -27,7 +29,6 @@ from appliance.text.spans import Language
 from appliance.text.spelling import Spelling
 from appliance.text.styles import NEUTRAL, Others, Voiced, mark_styles, mark_voices, nobody
 
-NOTHING = "nothing in it can be spoken"
 _SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
 """Letters of scripts with spaces between words."""
 
@@ -36,18 +37,28 @@ class FrontEnd:
     """Rewriting of texts for one vocabulary. Thread-safe."""
 
     def __init__(
-        self, vocabulary: Vocabulary, choices: TextConfig | None = None, languages: Sequence[str] = ()
+        self,
+        vocabulary: Vocabulary,
+        choices: TextConfig | None = None,
+        languages: Sequence[str] = (),
+        words: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
-        """`languages` are the bundle's. Raises ConfigError for an unknown language in the configuration."""
+        """`languages` are the bundle's, and `words` its own files of words, by language.
+
+        Raises ConfigError for an unknown language in the configuration, and for a file that cannot be read.
+        """
         self.choices = choices or TextConfig()
         self._bundles = tuple(map(base_code, languages))
         self.spelling = Spelling(vocabulary)
         self._can_say = self.spelling.can_say
         self._languages = lru_cache(maxsize=64)(self._in_force)
         try:
+            self._corrected = {code: registered(code, path) for code, path in words.items()}
             self._languages("")
         except UnknownLanguage as error:
             raise ConfigError(f"text.language: {error}") from None
+        except WordsError as error:
+            raise ConfigError(str(error)) from None
 
     def speakable(
         self,
@@ -147,7 +158,8 @@ class FrontEnd:
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
         listed = []
         for code in dict.fromkeys((*chosen, *self._bundles)):
-            language = known(code) if code in self._bundles else registered(code)
+            read = known if code in self._bundles else registered
+            language = self._corrected.get(code) or read(code)
             if self._says(language):
                 listed.append(language)
             elif code in chosen:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from appliance.errors import InvalidRequest
 from appliance.fields import shown
-from appliance.text.languages.numbers import LONGEST
+from appliance.text.languages.quantity import LONGEST
 
 FIELD = "text"
 MAX_BREAK_S = 10.0

@@ -99,12 +99,7 @@ class ReferenceCache:
 
 def _pack(features: Features) -> bytes:
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        samples=features.samples,
-        log_mel=features.log_mel,
-        rms=np.float64(features.rms),
-    )
+    np.savez(buffer, samples=features.samples, log_mel=features.log_mel, rms=np.float64(features.rms))
     body = buffer.getvalue()
     return hashlib.sha256(body).digest() + body
 

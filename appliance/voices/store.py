@@ -32,13 +32,7 @@ from appliance.durable import (
     sync,
     write_synced,
 )
-from appliance.errors import (
-    InvalidRequest,
-    StorageError,
-    VoiceDamaged,
-    VoiceExists,
-    VoiceNotFound,
-)
+from appliance.errors import InvalidRequest, StorageError, VoiceDamaged, VoiceExists, VoiceNotFound
 from appliance.fields import shown
 from appliance.request import Features
 from appliance.text.normalise import normalise

@@ -24,7 +24,7 @@ from appliance.box.checks.finding import (
 from appliance.box.checks.readiness import SILENT, Told
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory
-from appliance.box.show.findings import table, wants_colour
+from appliance.box.show.findings import table
 from appliance.box.system import Unit
 from appliance.box.versions import BuildInfo
 
@@ -253,8 +253,6 @@ def test_the_table() -> None:
         *("SKIP  x, y: not a Jetson", "SKIP  z: needs root"),
         "1 PASS · 1 FAIL · 3 SKIP · all of it: f5-health --verbose",
     ]
-    coloured = table(findings, colour=True)
-    assert "\x1b[31;1mFAIL\x1b[0m" in coloured and "\x1b[32mPASS\x1b[0m" in coloured
 
 
 def test_what_others_said_does_not_steer_the_terminal() -> None:
@@ -262,10 +260,3 @@ def test_what_others_said_does_not_steer_the_terminal() -> None:
         shown = table([Finding("a", level, "one\x1b[2Jtwo\nthree", "", "x\x07y")])
         assert "\x1b" not in shown and "\x07" not in shown
         assert "one [2Jtwo three" in shown
-
-
-def test_colour_is_for_terminals_that_want_it() -> None:
-    assert wants_colour(True, {"TERM": "xterm"})
-    assert not wants_colour(False, {"TERM": "xterm"})
-    assert not wants_colour(True, {"TERM": "xterm", "NO_COLOR": "1"})
-    assert not wants_colour(True, {"TERM": "dumb"})

@@ -213,7 +213,7 @@ def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> 
     seen = clock_status.status(mine)
     assert (seen.clocks.state, seen.clocks.why) == ("pinned", "")
     assert seen.clocks.domains["emc"] == clocks_json.read(box).domains["emc"]
-    assert any(note.startswith("needs root: emc: what root's check found") for note in seen.notes)
+    assert any(note.startswith("needs root; what root's check found") for note in seen.notes)
 
     later = quick(maxn, user=lambda: 1000, uptime=lambda: box.uptime() + clocks_json.FRESH_S + 1)
     stale = clock_status.status(later)

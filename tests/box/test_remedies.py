@@ -203,7 +203,6 @@ FAN = "nvfancontrol.service"
 def fan_without_profile(jetson: Jetson) -> None:
     """Starting it fails until the file is corrected."""
     jetson.unit(FAN, ActiveState="failed", Result="exit-code", StartFails="the control process exited")
-    jetson.journal("no profile loud", identifier="nvfancontrol")
     jetson.write("/var/lib/nvfancontrol/status", "fan1:profile:loud\n")
 
 
@@ -314,7 +313,7 @@ TABLE = [
         "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
     Case("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
         "video and render may not open /dev/nvmap", "sudo udevadm trigger", "udev"),
-    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "pwm): no profile loud",
+    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol is failed",
         "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
     Case("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
         "sudo dpkg --configure -a", "half"),

@@ -480,8 +480,9 @@ EVERY_OPTION = cast(
         **{"segmentation": "low_latency", "priority": "realtime", "language": "de", "style": "happy"},
         **{"channel": "chat", "user": "ann", "text_handling": "verbatim", "pronunciations": {"Xx": "x"}},
         **{"max_spoken": 9.0, "gain_db": -3.5, "supersede": "score", "merge": "rose", "merge_count": 2},
-        **{"merge_text": "{count} roses", "queue_timeout": 2.5, "min_nfe": 3, "playout": "overlap"},
-        **{"request_id": "r-1", "word_timings": True, "voice_tags": True, "merge_count_is_total": True},
+        **{"merge_text": "{count} roses", "announce": "{user}", "queue_timeout": 2.5, "min_nfe": 3},
+        **{"request_id": "r-1", "word_timings": True, "voice_tags": True, "playout": "overlap"},
+        "merge_count_is_total": True,
     },
 )
 FIELDS: dict[str, Any] = {
@@ -490,14 +491,8 @@ FIELDS: dict[str, Any] = {
     **{"channel": "chat", "user_key": "ann", "text_handling": pb.VERBATIM, "pronunciations": {"Xx": "x"}},
     **{"max_spoken_seconds": 9.0, "gain_db": -3.5, "supersede_key": "score", "merge_key": "rose"},
     **{"merge_count": 2, "merge_text": "{count} roses", "queue_timeout": timedelta(seconds=2.5)},
-    **{
-        "min_nfe_steps": 3,
-        "playout": pb.OVERLAP,
-        "request_id": "r-1",
-        "word_timings": True,
-        "voice_tags": True,
-        "merge_count_is_total": True,
-    },
+    **{"min_nfe_steps": 3, "playout": pb.OVERLAP, "request_id": "r-1", "announce": "{user}"},
+    **{"word_timings": True, "voice_tags": True, "merge_count_is_total": True},
 }
 OF_AUDIO = pb.AudioConfig(encoding=pb.WAV, sample_rate_hertz=16_000, speaking_rate=1.5)
 EVERY_FIELD = pb.SynthesizeRequest(audio_config=OF_AUDIO, **FIELDS)

@@ -16,6 +16,8 @@ from tests.harness.patience import PATIENCE_S, until
 from tests.systemd.namespaces import booting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+CHECKOUT = "/srv/checkout"
+"""Place of REPOSITORY in the box: units may see nothing of its own, as of /tmp."""
 TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats")
 """NVIDIA's; the others are the system's own."""
 PYTHON = "/usr/bin/python3"
@@ -35,7 +37,13 @@ exec unshare --pid --fork --kill-child --mount --cgroup --net --uts sh -ec '
     mount --rbind /dev dev
     # RemoveIPC=yes removes files of its user from dev/shm, where this root may lie.
     for place in run tmp dev/shm; do mount -t tmpfs tmpfs $place; done
-    mount --bind {repository} .{repository}
+    mkdir -p srv/checkout
+    mount --bind {repository} srv/checkout
+    mkdir -p jetson/root/etc/f5-appliance
+    mount --bind etc/f5-appliance jetson/root/etc/f5-appliance
+    ip link add lan type bridge
+    ip address add 192.168.1.10/24 dev lan
+    ip link set lan up
     export container=lxc
     exec chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=null --show-status=no
 '
@@ -57,7 +65,7 @@ def staged(root: Path) -> Jetson:
     """Lay a factory Jetson's files, tools and GPU into a Debian's folder."""
     jetson = Jetson(root / "jetson", "jp6-0005")
     for tool in TOOLS:
-        text = (jetson.bin / tool).read_text().replace(str(root), "")
+        text = (jetson.bin / tool).read_text().replace(str(root), "").replace(str(REPOSITORY), CHECKOUT)
         program = root / "usr/bin" / tool
         program.write_text(f"#!{PYTHON} -IS\n{text.partition(chr(10))[2]}")
         program.chmod(0o755)
@@ -65,7 +73,7 @@ def staged(root: Path) -> Jetson:
     (root / "jetson/build_s").write_text("0")
     packages = root / "usr/lib/python3/dist-packages"
     (packages / "cuda/bindings").mkdir(parents=True)
-    text = Path(__file__).with_name("fake_gpu.py").read_text().replace("@REPOSITORY@", str(REPOSITORY))
+    text = Path(__file__).with_name("fake_gpu.py").read_text().replace("@CHECKOUT@", CHECKOUT)
     (packages / "f5_fake_gpu.py").write_text(text)
     (packages / "cuda/__init__.py").touch()
     (packages / "cuda/bindings/__init__.py").write_text("from f5_fake_gpu import runtime\n")
@@ -81,7 +89,6 @@ def staged(root: Path) -> Jetson:
         (root / place).write_text(text)
     for unit in MASKED:
         (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
-    (root / REPOSITORY.relative_to("/")).mkdir(parents=True)
     return jetson
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.append("@REPOSITORY@")
+sys.path.append("@CHECKOUT@")
 from appliance.engine.tensorrt.trt import TrtBackend
 from tests.fakes.nvidia.cudart import Runtime
 from tests.fakes.nvidia.device import Device

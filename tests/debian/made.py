@@ -26,7 +26,7 @@ ALONE = ("-I", "-S")
 """Without the packages of the tests' environment: what is imported is the package's own."""
 UNPACKED_PYTHON = (sys.executable, *ALONE)
 SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
-INCLUDED = "python3,systemd,init-system-helpers,procps"
+INCLUDED = "python3,systemd,init-system-helpers,procps,openssl"
 NEEDS_DEBIAN = [
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed"),

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.debian.booted import Booted, staged, switched_on
 from tests.debian.made import NEEDS_DEBIAN, built, debian, repacked
 from tests.harness.patience import SLOWNESS, until
 from tests.systemd.namespaces import NEEDS_SYSTEMD
-from tests.systemd.page import INSTALL, UPGRADE, in_blocks
+from tests.systemd.page import INSTALL, UPGRADE, in_blocks, opening
 
 MULTIPROCESSORS = 16
 BUILD_S = float(os.environ.get("F5_BUILD_S", "2"))
@@ -49,6 +50,8 @@ class Place:
             # Engines of another format: all are built anew.
             source = later / "usr/lib/f5-appliance/appliance/engine/tensorrt/build.py"
             source.write_text(source.read_text().replace("\nFORMAT = ", "\nFORMAT = 1"))
+        with repacked(root / "root" / Path(UPGRADE).name, "99", root / "root/broken.deb") as broken:
+            (broken / "usr/lib/f5-appliance/appliance/serve/daemon.py").write_text("raise SystemExit(70)\n")
 
     @property
     def builds(self) -> list[tuple[float, int]]:
@@ -115,6 +118,7 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
         assert [units for _, units in place.builds] == [MULTIPROCESSORS] * count, "each is built once"
         heard = box.run(f'appliance say "Hello, chat." --voice {FEMALE} --out hello.wav --table')
         assert heard.returncode == 0 and "tensorrt" in heard.stdout, heard
+        open_to_the_network(box)
         begun, count = time.time(), len(place.builds)
         with silences(box, place) as silent:
             code, printed = typed(box, UPGRADE)
@@ -124,8 +128,30 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
         [(off, _)] = silent
         # Built while it spoke: the restart alone is silent.
         assert all(begun < at < off for at, _ in place.builds[count:]), (silent, place.builds)
+        rolled_back = box.run("f5-upgrade broken.deb")
+        assert rolled_back.returncode == 1 and "is installed again and speaks" in rolled_back.stderr, (
+            rolled_back
+        )
+        assert opening()[1] in box.run("cat /etc/f5-appliance/appliance.yaml").stdout
         assert box.run(SETUP).stdout.splitlines()[-1].startswith("ready: ")
         box.switch_off()
+
+
+def open_to_the_network(box: Booted) -> None:
+    """Do what the page says, and find the box well and open to those who have a token."""
+    commands, settings = opening()
+    box.run(f"cat >> /etc/f5-appliance/appliance.yaml <<'E'\n{settings}E")
+    opened = box.run(f"set -e\n{commands}")
+    assert opened.returncode == 0, opened
+    until(lambda: told(box).get("state") == "running")
+    found = {one["check"]: one for one in json.loads(box.run("f5-health --json --speak").stdout)["findings"]}
+    assert not [one for one in found.values() if one["level"] == "FAIL"], found
+    assert "0.0.0.0:50051, beyond loopback, as " in found["listening"]["value"]
+    token = next(word for word in opened.stdout.split() if word.startswith("f5_"))
+    by_name = "--address 192.168.1.10:50051 --authority /etc/f5-appliance/tls.crt"
+    assert "a token is needed" in box.run(f"appliance voices list {by_name}").stderr
+    assert FEMALE in box.run(f"APPLIANCE_TOKEN={token} appliance voices list {by_name}").stdout
+    assert FEMALE in box.run("appliance voices list").stdout
 
 
 def test_evenings(place: Place) -> None:
@@ -163,7 +189,7 @@ def settle(box: Booted) -> None:
     until(lambda: "=activat" not in box.run("systemctl show -p ActiveState f5-clocks").stdout)
 
 
-def told(box: Booted) -> dict[str, dict[str, str]]:
+def told(box: Booted) -> dict[str, Any]:
     """What the daemon tells of itself; nothing while it is not there."""
     fetch = f"import urllib.request as u; print(u.urlopen('{METRICS}/state', timeout=5).read().decode())"
     ran = box.run(f'python3 -c "{fetch}"')

@@ -53,6 +53,8 @@ class Browser:
         os.close(read_commands)
         os.close(write_answers)
         self._number = 0
+        self.logged: list[dict[str, Any]] = []
+        """Lines of the consoles of pages, and exceptions that nothing caught."""
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -76,6 +78,8 @@ class Browser:
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
         page.resize(width, height)
+        page.send("Log.enable")
+        page.send("Runtime.enable")
         page.send("Page.navigate", url=url)
         page.until("document.readyState === 'complete'")
         return page
@@ -100,6 +104,8 @@ class Browser:
                 message = json.loads(raw)
                 if (reply := self._replies.pop(message.get("id"), None)) is not None:
                     reply.put(message)
+                elif message.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
+                    self.logged.append(message)
         os.close(self._answers)
 
 
@@ -108,7 +114,6 @@ class Page:
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser, self._session, self._target = browser, session, target
-        self._pointer = (0.0, 0.0)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Do a command in it."""
@@ -121,6 +126,11 @@ class Page:
             details = result["exceptionDetails"]
             raise PageError(details.get("exception", {}).get("description") or details["text"])
         return result["result"].get("value")
+
+    def problems(self) -> list[dict[str, Any]]:
+        """Errors of its console: refused styles, missing files, exceptions."""
+        own = [one["params"] for one in self._browser.logged if one["sessionId"] == self._session]
+        return [one for one in own if one.get("entry", {}).get("level") in (None, "error")]
 
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}

@@ -17,7 +17,7 @@ from appliance.client import Client
 from tests.gateway.conftest import Gateway, Guarded, until_idle
 from tests.gateway.test_elevenlabs import session_audio
 from tests.gateway.test_openai import KINDS, said
-from tests.interop.environments import interpreter, run
+from tests.interop.environments import interpreter, node_modules, run
 
 # On one Python: what clients that others wrote do is no matter of ours.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -96,7 +96,7 @@ def test_elevenlabs_sdk_gets_the_times_of_characters(elevenlabs: Any, gateway: G
     timed, pieces = elevenlabs["timed"], elevenlabs["pieces"]
     assert base64.b64decode(timed["audio"]) == base64.b64decode(pieces["audio"]) == audio
     assert timed["alignment"]["text"] == TEXT and timed["normalized"]["text"] == SPOKEN_TEXT
-    assert [one["text"] for one in pieces["alignment"]] == [TEXT]
+    assert "".join(one["text"] for one in pieces["alignment"]) == TEXT
     for one in (timed["alignment"], timed["normalized"], *pieces["alignment"]):
         assert one["starts"] == sorted(one["starts"]) and one["ends"] == sorted(one["ends"])
         assert one["starts"][0] >= 0 and one["ends"][-1] <= len(audio) / 48_000 + 0.001
@@ -143,4 +143,14 @@ def test_livekit(gateway: Gateway) -> None:
     assert told["together"] == [told["written"]["seconds"]] * 2
     assert min(told["nothing"]) > 0  # else it tries three times, and fails
     assert told["mp3"] == pytest.approx(told["written"]["seconds"], abs=0.2)
+    until_idle(gateway.daemon)
+
+
+def test_livekit_in_node(gateway: Gateway) -> None:
+    told = run("node", "livekit_node.js", gateway.address, node_modules())
+    assert told["voices"] == ["shimmer", "ann"]
+    assert told["written"]["rate"] == 24_000 and told["written"]["seconds"] > 1.0
+    assert told["written"]["words"] == SPOKEN and told["together"] == [told["written"]] * 8
+    assert told["whole"]["seconds"] == pytest.approx(told["openai"]["seconds"], abs=0.1)
+    assert min(told["left"], *told["nothing"]) > 0
     until_idle(gateway.daemon)

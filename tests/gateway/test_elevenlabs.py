@@ -8,6 +8,8 @@ import contextlib
 import io
 import json
 import re
+import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from appliance.audio.encode import Encoder
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.encodings import Encoding
 from appliance.gateway.alignment import spoken, written
-from appliance.gateway.stream_input import MAX_CONTEXTS, Context
+from appliance.gateway.stream_input import FINAL, MAX_CONTEXTS, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
@@ -125,7 +127,7 @@ def test_contexts_are_spoken_and_ended_each_by_itself(gateway: Gateway) -> None:
         assert len(audio_of(heard[name][:2])) > 1_000
         assert [one["isFinal"] for one in heard[name]][-1] is True
     # The context was not flushed, so its close is an interruption.
-    assert heard["left"] == [{"audio": None, "isFinal": True, "contextId": "left"}]
+    assert heard["left"] == [{**FINAL, "contextId": "left"}]
 
 
 def test_a_context_that_is_refused_ends_alone(gateway: Gateway) -> None:
@@ -198,6 +200,27 @@ def until_final(socket: Socket, name: str) -> list[dict[str, Any]]:
     raise AssertionError(messages)
 
 
+def test_the_last_message_says_how_much_was_heard(gateway: Gateway) -> None:
+    text, ends, heard_s = "These are the words that a listener hears one after the other. " * 3, [0], [0.0]
+    with writing(gateway, many=True) as socket:
+        begun = time.monotonic()
+        socket.send({"text": text, "context_id": "a", "flush": True})
+        while len(ends) < len(text):
+            message = next(socket)
+            heard_s[0] = heard_s[0] or time.monotonic()
+            if told := message["alignment"]:
+                pairs = zip(told["charStartTimesMs"], told["charDurationsMs"], strict=True)
+                ends += [ends[-1] + start + length for start, length in [*pairs]]
+        until(lambda: time.monotonic() > heard_s[0] + 1.5)
+        least_s = time.monotonic() - heard_s[0]
+        socket.send({"context_id": "a", "close_context": True})
+        [*_, final] = until_final(socket, "a")
+        most_s = time.monotonic() - begun
+    least, most = (sum(end <= 1e3 * limit_s for end in ends[1:]) for limit_s in (least_s, most_s))
+    assert 0 < len(text[:least].rpartition(" ")[0]) <= final["heardCharacters"] <= most
+    assert text[final["heardCharacters"]] == " "
+
+
 def test_turns_beyond_the_places_are_spoken(gateway: Gateway) -> None:
     names = [str(number) for number in range(MAX_CONTEXTS + 3)]
     with writing(gateway, many=True) as socket:
@@ -208,6 +231,11 @@ def test_turns_beyond_the_places_are_spoken(gateway: Gateway) -> None:
         messages = list(socket)
     assert not any("error" in message for message in messages)
     assert {message["contextId"] for message in messages if message.get("audio")} == set(names)
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(writing(gateway)) for _ in names]
+        for socket in sockets:
+            socket.send({"text": "This is a turn. "}, {"text": ""})
+        assert all(len(audio_of(list(socket))) > 1_000 for socket in sockets)
 
 
 @pytest.mark.parametrize("text", ["...", "…!", "\U0001f3fb"])
@@ -260,7 +288,7 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     utterances = "".join(text or "\n" for text in recorder[:-1]).splitlines()
     assert max(map(len, utterances)) <= 100
     assert all(utterance.endswith(". ") for utterance in utterances[:5])
-    assert not context.is_busy and told == [{"audio": None, "isFinal": True}]
+    assert not context.is_busy and told == [FINAL]
 
 
 @pytest.mark.parametrize(("sent", "code", "error"), [
@@ -402,11 +430,14 @@ def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_w
 def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway: Gateway, way: str) -> None:
     text = "I have five cats and 5 dogs. " + "6 rats 🔥, 7 rats https://x.y/z. " * 40
     sent = {"text": text, "voice_settings": {"speed": 4}}
-    [told, *rest] = gateway.ask(f"{PATH}{way}?{QUERY}", sent).body.splitlines()
-    audio = base64.b64decode(json.loads(told)["audio_base64"]) + b"".join(
-        base64.b64decode(json.loads(line)["audio_base64"]) for line in rest
-    )
-    alignments = [json.loads(told)[name] for name in ("alignment", "normalized_alignment")]
+    audio, alignments = b"", [defaultdict[str, list[Any]](list), defaultdict[str, list[Any]](list)]
+    for line in map(json.loads, gateway.ask(f"{PATH}{way}?{QUERY}", sent).body.splitlines()):
+        audio += base64.b64decode(line["audio_base64"])
+        for whole, name in zip(alignments, ("alignment", "normalized_alignment"), strict=True):
+            for kind, values in (line[name] or {}).items():
+                whole[kind] += values
+            # No time is more than a piece ahead of the audio.
+            assert whole["character_end_times_seconds"][-1:] <= [len(audio) / 48_000 + 0.2]
     for one in alignments:
         starts, ends = one["character_start_times_seconds"], one["character_end_times_seconds"]
         assert starts == sorted(starts) and ends == sorted(ends)

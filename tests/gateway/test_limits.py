@@ -13,12 +13,12 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
 from appliance.access import token_file
+from appliance.access.places import Connection, Place, Places
 from appliance.access.token_file import Role, Tokens
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
 from appliance.gateway import limits
 from appliance.gateway.authorisation import KEY_FOLLOWS, AccessMiddleware
-from appliance.gateway.places import Connection, Place, Places
 
 REQUIREMENTS = Path(__file__).parents[2] / "scripts/requirements"
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,21 @@ def test_tokens_by_their_role(guarded: Guarded, path: str, sent: object, statuse
     assert tuple(guarded.ask(path, role, sent).status for role in ("", "f5_x", *Role)) == statuses
 
 
+def test_tls_and_tokens_reach_a_daemon_by_tcp(guarded: Guarded) -> None:
+    """Its own reply says what a token lacks; a caller has as many calls as at the daemon."""
+    daemon = guarded.gateway.daemon
+    keys = {"daemon": daemon.address, "authority": daemon.config["server"]["tls_certificate"]}
+    with gateway_of(daemon, **keys) as gateway:
+        far = replace(guarded, gateway=gateway)
+        assert [far.ask("/v1/audio/speech", role, LINE).status for role in ("", *Role)] == [
+            401,
+            200,
+            403,
+            200,
+        ]
+        assert far.ask("/readyz", "").status == 200
+
+
 def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> None:
     token = token_file.add(guarded.tokens, "leaver", [Role.SPEAK])
     assert guarded.ask(f"/v1/audio/voices?token={token}", "").status == 200
@@ -183,6 +199,8 @@ def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> Non
     (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
     (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
     (["gateway.stall_s=0"], "stall_s: must be between"),
+    (["gateway.daemon=box:1", "gateway.authority=/no.crt"], "gateway.authority: /no.crt holds no PEM"),
+    (["gateway.authority=/etc/tls.crt"], "gateway: daemon: must be host:port"),
     (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
     (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
 ])  # fmt: skip
@@ -190,6 +208,7 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) ->
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
         app.address_of(loaded)
+        app.credentials_of(loaded)
         if loaded.server.tls_certificate:
             tls_context(loaded.server)
         serving.listen(loaded, "gateway", Notifier()).close()

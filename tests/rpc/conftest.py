@@ -296,7 +296,8 @@ class FakeFront:
 
     languages: tuple[str, ...] = ()
     language_of: Callable[[str], str] = lambda text: ""
-    speakable: Callable[..., Spoken] = lambda text, *_: Spoken(normalise(text))
+    speakable: Callable[..., Spoken] = lambda text, *_, **__: Spoken(normalise(text))
+    choices: Any = field(default_factory=lambda: SimpleNamespace(channels={}))
 
 
 @dataclass

@@ -56,6 +56,7 @@ class Heard:
         self.texts: dict[int, list[str]] = {}
         self.audio: dict[int, bytes] = {}
         self.ends: dict[int, str] = {}
+        self.heard: dict[int, int] = {}
         self.skipped: dict[int, str] = {}
         self.order: list[tuple[int, str]] = []
         self.task = asyncio.ensure_future(self._read())
@@ -74,9 +75,9 @@ class Heard:
                 self.audio[number] = kept + message.audio.data
             elif kind == "end":
                 assert message.end.samples == len(self.audio.get(number, b"")) // 2
-                self.ends[number] = "END"
+                self.ends[number], self.heard[number] = "END", message.end.heard_characters
             else:
-                self.ends[number] = message.error.reason
+                self.ends[number], self.heard[number] = message.error.reason, message.error.heard_characters
 
     async def until(self, box: Box, number: int, end: str) -> None:
         await box.soon(lambda: self.ends.get(number) == end)

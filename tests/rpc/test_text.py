@@ -15,13 +15,15 @@ from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import wish_of
 from appliance.text.polyglot import LanguageTable
-from appliance.text.sayable import NOTHING, FrontEnd
+from appliance.text.sayable import FrontEnd
 from appliance.voices.records import Place
 from tests.harness.daemons import ROOT
 from tests.harness.engine import FakeEngine
 from tests.rpc.conftest import Box, refused, request, speech_wav
 from tests.rpc.test_session import configure, session
 from tests.rpc.test_synthesizer import Stub
+
+NOTHING = "nothing in it can be spoken"
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +91,7 @@ async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
     for code, told in (
         ("english", "language_code: must be a tag like"),
         ("de_" + "x" * 99, "language_code: must be a tag like"),
-        ("tlh", "language_code: 'tlh' is not known; en, zh"),
+        ("tlh", "language_code: 'tlh' is not known; "),
     ):
         await refused(box.say("3", language_code=code), told, field="language_code")
 

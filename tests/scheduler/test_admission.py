@@ -13,17 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.errors import (
-    Cancelled,
-    DeadlineMissed,
-    InvalidRequest,
-    Merged,
-    Overloaded,
-    QueueFull,
-    RateLimited,
-    Superseded,
-    Unavailable,
-)
+from appliance import errors
 from appliance.request import Playout, Priority, RequestCounts, SegmentAudio
 from appliance.scheduler.admission import ROOM, STRETCH
 from appliance.scheduler.deadlines import earliest, excesses_s
@@ -46,7 +36,7 @@ TURN = "its turn on this channel is in"
 def fill(bench: Bench, name: str, **terms: Any) -> list[Job]:
     """Admit requests until one is refused as OVERLOADED."""
     jobs: list[Job] = []
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         while True:
             jobs.append(bench.admit(f"{name}{len(jobs)}", **terms))
     return jobs
@@ -69,7 +59,7 @@ def test_a_replaced_request_leaves_its_place_in_a_full_queue() -> None:
     bench = Bench(queue_length=1)
     for name in ("one nil", "two nil", "three nil"):
         bench.admit(name, channel="main", supersede="score")
-    with pytest.raises(QueueFull):
+    with pytest.raises(errors.QueueFull):
         bench.admit("beyond", channel="main")
 
 
@@ -77,7 +67,7 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
     bench = Bench(normal_s=0.2, patience_s=0.0)
     # Six calls of 10 ms each, a tenth more for what estimates miss: two fit into 0.2 s, the third does not.
     assert len(fill(bench, "j")) == 2
-    with pytest.raises(Overloaded) as refused:
+    with pytest.raises(errors.Overloaded) as refused:
         bench.admit("more")
     assert refused.value.retry_s == pytest.approx(max(3 * 6 * CALL_S * 1.1 + MARGIN_S - 0.2, 0.1))
     bench.serve()
@@ -90,19 +80,19 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
         ({}, {}, None, ""),
         ({}, {"channel": "main"}, None, ""),
         ({}, {"client": "ipv4:1", "playout": Playout.SERIAL}, None, ""),
-        ({}, NOW_OR_NEVER, Overloaded, LATE),
-        ({}, {"channel": "main", **NOW_OR_NEVER}, Overloaded, LATE),
-        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL, **NOW_OR_NEVER}, Overloaded, LATE),
-        ({}, {"priority": Priority.REALTIME}, Overloaded, LATE),
+        ({}, NOW_OR_NEVER, errors.Overloaded, LATE),
+        ({}, {"channel": "main", **NOW_OR_NEVER}, errors.Overloaded, LATE),
+        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL, **NOW_OR_NEVER}, errors.Overloaded, LATE),
+        ({}, {"priority": Priority.REALTIME}, errors.Overloaded, LATE),
         ({}, {"queue_timeout_s": 1.0}, None, ""),
         ({}, MAIN, None, ""),
-        ({}, {**MAIN, "queue_timeout_s": 0.01}, Overloaded, r"would come 0\.02 s too late"),
+        ({}, {**MAIN, "queue_timeout_s": 0.01}, errors.Overloaded, r"would come 0\.02 s too late"),
         ({}, {**MAIN, "queue_timeout_s": 0.1}, None, ""),
-        ({}, {**MAIN, "deadline": 0.13}, Overloaded, LATE),
-        ({}, {"deadline": 0.05}, DeadlineMissed, r"takes 0\.06 s and the deadline is in 0\.05 s"),
-        ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 1.0}, Overloaded, TURN),
+        ({}, {**MAIN, "deadline": 0.13}, errors.Overloaded, LATE),
+        ({}, {"deadline": 0.05}, errors.DeadlineMissed, r"takes 0\.06 s and the deadline is in 0\.05 s"),
+        ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 1.0}, errors.Overloaded, TURN),
         ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 9.0}, None, ""),
-        ({}, {"name": "first"}, InvalidRequest, "request_id"),
+        ({}, {"name": "first"}, errors.InvalidRequest, "request_id"),
     ],
 )
 def test_a_second_request_where_one_fits_at_once(
@@ -151,13 +141,13 @@ def test_the_first_request_of_a_caller_is_taken_up_to_twice_as_late_beside_anoth
     many = fill(bench, "many", caller="many")
     assert len(many) > 1
     firsts: list[Job] = []
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         while True:
             firsts.append(bench.admit(f"first{len(firsts)}", caller=f"caller{len(firsts)}"))
     in_s = [job.due - bench.now for job in firsts]
     assert in_s == sorted(in_s) and 0.3 < 0.6 - 6 * CALL_S * BIAS < in_s[-1] <= 0.6
     for again in ("many", "caller0"):
-        with pytest.raises(Overloaded):
+        with pytest.raises(errors.Overloaded):
             bench.admit("again", caller=again)
     bench.serve()
     assert all(job.audible is not None and job.audible <= job.due for job in [*many, *firsts])
@@ -184,7 +174,7 @@ def test_fewer_steps_are_taken_before_a_line_waits_and_rather_than_refuse() -> N
     bench = Bench(normal_s=0.3, patience_s=0.0)
     jobs = [bench.job(f"j{number}") for number in range(3)]
     assert [bench.scheduler.admit(job, ways) for job in jobs[:2]] == [0, 2]
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         bench.scheduler.admit(jobs[2], ways)
     bench.serve()
     assert [job.timings.nfe for job in jobs[:2]] == [12, 4]
@@ -204,7 +194,7 @@ def test_a_serial_channel_of_a_slow_box_begins_late_and_then_plays_without_a_gap
 def test_a_box_that_is_too_slow_serves_late_rather_than_never() -> None:
     bench = Bench(Device(1.0), patience_s=0.0)
     assert bench.admit("a", 3).late_s > 0.0
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         bench.admit("b")
     bench.serve()
     assert bench.ends() == {"a": SegmentAudio}
@@ -270,11 +260,11 @@ def test_places_in_the_line_are_shared() -> None:
     bench = Bench(queue_length=8)
     for number in range(4):
         bench.admit(f"a{number}", caller="a", **BULK)
-    with pytest.raises(QueueFull, match="4 requests of this caller wait already, which is its share"):
+    with pytest.raises(errors.QueueFull, match="4 requests of this caller wait already, which is its share"):
         bench.admit("a4", caller="a", **BULK)
     for number in range(4):
         bench.admit(f"b{number}", caller=f"b{number}", **BULK)
-    with pytest.raises(QueueFull, match="8 requests wait already, which is the limit"):
+    with pytest.raises(errors.QueueFull, match="8 requests wait already, which is the limit"):
         bench.admit("c", caller="c", **BULK)
 
 
@@ -307,7 +297,7 @@ def test_the_rate_of_one_user_and_a_refused_request_replaces_nothing() -> None:
     bench = Bench(user_rate=2.0)
     bench.admit("a", user="ann", **STATUS)
     bench.admit("b", user="ann", **BULK)
-    with pytest.raises(RateLimited, match="2 requests a minute") as refused:
+    with pytest.raises(errors.RateLimited, match="2 requests a minute") as refused:
         bench.admit("c", user="ann", **STATUS)
     assert refused.value.retry_s == pytest.approx(30.0)
     bench.admit("d", user="bob", **BULK)
@@ -327,7 +317,7 @@ def state_of(bench: Bench) -> object:
 
 
 @pytest.mark.parametrize("channel", ["main", "new"])
-@pytest.mark.parametrize("kind", [RuntimeError, Overloaded])
+@pytest.mark.parametrize("kind", [RuntimeError, errors.Overloaded])
 def test_an_error_on_the_way_leaves_everything_as_it_was(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, channel: str, kind: type[Exception]
 ) -> None:
@@ -347,7 +337,7 @@ def test_an_error_on_the_way_leaves_everything_as_it_was(
     assert bench.scheduler.admit(job, [pieces("new", 1)], merging) == 0
     bench.serve()
     assert bench.ends()["new"] is SegmentAudio
-    assert bench.ends()["j1"] is (Merged if channel == "main" else SegmentAudio)
+    assert bench.ends()["j1"] is (errors.Merged if channel == "main" else SegmentAudio)
 
 
 def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
@@ -392,34 +382,34 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
     bench.scheduler.queue.resume("main")
     assert made(bench, "again") == [0, 1]
     assert (again.audible, bench.scheduler.load) == (bench.now, RequestCounts())
-    assert bench.ends() == {"again": SegmentAudio, "other": Cancelled}
+    assert bench.ends() == {"again": SegmentAudio, "other": errors.Cancelled}
 
 
 def test_what_is_made_already_keeps_to_the_limits() -> None:
     bench = Bench(user_rate=2.0, queue_length=1)
     for name in ("one", "two"):
         kept(bench, name, user="ann")
-    with pytest.raises(RateLimited):
+    with pytest.raises(errors.RateLimited):
         kept(bench, "three", user="ann")
     bench.admit("waits")
     kept(bench, "full line")
-    with pytest.raises(InvalidRequest, match="request_id"):
+    with pytest.raises(errors.InvalidRequest, match="request_id"):
         kept(bench, "waits")
     bench.scheduler.drain()
-    with pytest.raises(Unavailable):
+    with pytest.raises(errors.Unavailable):
         kept(bench, "late")
 
 
 @pytest.mark.parametrize("enter", [kept, Bench.admit])
 def test_more_speech_than_a_channel_may_hold_is_refused(enter: Callable[..., Job]) -> None:
     bench = Bench(backlog_s=10.0)
-    with pytest.raises(QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
+    with pytest.raises(errors.QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
         for number in itertools.count():
             enter(bench, f"j{number}", 40, **MAIN)
     enter(bench, "elsewhere", channel="other", playout=Playout.SERIAL)
     bench.scheduler.queue.pause("main")
     bench.now += 1_000.0
-    with pytest.raises(QueueFull):
+    with pytest.raises(errors.QueueFull):
         enter(bench, "still waits", 40, **MAIN)
 
 
@@ -429,7 +419,7 @@ def test_those_that_a_full_channel_refuses_are_told_to_come_one_after_the_other(
     for number in range(24):
         try:
             played_s = bench.admit(f"j{number}", frames=400, **MAIN).audio_s
-        except QueueFull as full:
+        except errors.QueueFull as full:
             retries.append((bench.now + full.retry_s, number))
     gaps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(retries)]
     assert len(gaps) >= 16 and gaps == pytest.approx([played_s] * len(gaps))
@@ -445,12 +435,12 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
     bench.admit("waiting", **STATUS)
     bench.admit("other channel", **{**STATUS, "channel": "b"})
     newest = bench.admit("newest", **STATUS)
-    assert isinstance(bench.results["waiting"][-1], Superseded)
+    assert isinstance(bench.results["waiting"][-1], errors.Superseded)
     again = kept(bench, "made already", **STATUS)
     assert newest.ended and again.due < newest.due + newest.audio_s
     bench.serve()
     spoken = ("sounding", "other channel", "made already")
-    ends = {"waiting": Superseded, "newest": Superseded, **dict.fromkeys(spoken, SegmentAudio)}
+    ends = {"waiting": errors.Superseded, "newest": errors.Superseded, **dict.fromkeys(spoken, SegmentAudio)}
     assert bench.ends() == ends
 
 

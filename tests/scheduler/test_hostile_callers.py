@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
@@ -68,3 +69,12 @@ def test_hostile_callers_share_what_channels_leave() -> None:
     assert world.engine.busy_s / world.now > 0.95
     assert all(message.underrun_s <= DRY_S for message in friends if message.promised)
     assert sum(map(is_good, friends)) >= 0.98 * len(friends)
+
+
+def test_a_flood_that_the_engine_is_too_slow_for_delays_nobody_else() -> None:
+    """Calls take four times the estimates by which long streams were admitted."""
+    friends = [Message(1.0 + number / 2, SHORT, nfe=4, caller="friend") for number in range(6)]
+    flood = [Message(0.0, cut(60.0), nfe=4, caller="hostile", cancel_after_s=4.0) for _ in range(112)]
+    Bench(ZIPVOICE).run(alone := [replace(friends[0], heard=[])])
+    Bench(ZIPVOICE, factor=0.25).run([*friends, *flood])
+    assert max(friend.first_s for friend in friends) <= 2.0 * alone[0].first_s

@@ -1,11 +1,14 @@
-"""The technician's page, systemd/README.md: its commands, and who runs those that need a real dpkg."""
+"""The technician's page: its commands, how a box is opened, and who runs what needs a real dpkg."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).resolve().parents[2] / "systemd/README.md").read_text("utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "systemd/README.md").read_text("utf-8")
+OPEN = (ROOT / "appliance/rpc/README.md").read_text("utf-8").partition("## From the streaming PC")[2]
+"""How a box is opened to the network."""
 PROGRAMS = ("sudo ", "f5-", "systemctl ", "journalctl ", "appliance ", "scripts/", "scp ", "python -m ")
 BUILD = "scripts/build-deb --jetpack 6"
 INSTALL = "sudo apt install ./f5-appliance_X_jp6_arm64.deb"
@@ -22,6 +25,14 @@ def in_blocks() -> list[str]:
     """The lines of the page's shell blocks, in order."""
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     return [line for block in blocks for line in block.splitlines()]
+
+
+def opening() -> tuple[str, str]:
+    """What root types to open a box, and the lines of its configuration."""
+    certificate, token, restart = re.findall(r"^```sh\n(.*?)^```", OPEN, re.DOTALL | re.MULTILINE)[:3]
+    [settings] = re.findall(r"^```yaml\n(.*?)^```", OPEN, re.DOTALL | re.MULTILINE)
+    restart = restart.partition("sudo ufw")[0]  # this box has no firewall
+    return "".join((certificate, token, restart)).replace("sudo ", ""), settings
 
 
 def in_text() -> list[str]:

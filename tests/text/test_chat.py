@@ -16,7 +16,8 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Spoken
 from appliance.text.chat.marks import PRIVATE
 from appliance.text.chat.rewrite import MOST_CHARACTERS
-from appliance.text.languages.numbers import chinese, english, english_ordinal, english_year
+from appliance.text.languages.en.numbers import english, english_ordinal, english_year
+from appliance.text.languages.zh.numbers import chinese
 from appliance.text.normalise import normalise
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.chinese import pinyin

@@ -115,12 +115,15 @@ def check_mode(
     if not reading.mode:
         return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
     if above := grouped({name: domain.why for name, domain in reading.above.items()}):
-        return finding(Level.FAIL, f"{reading.mode}; {'; '.join(above)}", again)
+        return finding(
+            Level.FAIL, f"{reading.mode} is set, and clocks are above it. {'; '.join(above)}", again
+        )
     if reading.in_target_mode and boots.reason is Reason.POWER_LOSSES:
         return finding(Level.WARN, boots.value, boots.remedy)
     if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
-    return finding(Level.WARN, f"{reading.mode}; {indicator}" if indicator else reading.mode, again)
+    value = f"{reading.mode} is set, not {limit}"
+    return finding(Level.WARN, f"{value}. {indicator}" if indicator else value, again)
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
@@ -149,8 +152,8 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     due = published.state == "reboot_pending"
-    known = "a reboot for it did not help" if published.reason is Reason.REBOOT_FAILED else "takes a reboot"
-    value = f"the best power mode: {known}. {published.why}" if due else "none pending"
+    known = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
+    value = f"a reboot for the power mode {known}. {published.why}" if due else "none pending"
     remedy = _reboot_remedy(published, reading)
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
@@ -279,8 +282,6 @@ def _faults(reading: ClockVerdict) -> tuple[str, ...]:
 
 def _pinned_summary(published: Clocks, reading: ClockVerdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
-    if top := reading.domains["gpu"].values.get("max"):
-        parts.append(f"GPU {megahertz(top)}")
     if reading.unknowns:
         names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
         parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")

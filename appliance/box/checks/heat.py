@@ -50,24 +50,15 @@ def check_cooling(devices: Mapping[str, int] | None) -> Finding:
     return Finding("cooling", Level.of(warn=bool(active)), value, limit, COOL_IT, figures)
 
 
-def _of_fan(now: Snapshot) -> tuple[int | None, int | None, str, float | None, str]:
+def _of_fan(now: Snapshot) -> tuple[int | None, int | None, str, float | None]:
     fan, service = hwmon.fan(now.root), unit(now.box, "nvfancontrol.service")
     pwm, rpm = (fan.pwm, fan.rpm) if fan else (None, None)
-    state, said = service.active if service else "", ""
-    if state not in ("", "active", *STOPPED):
-        words = ("-q", "--no-pager", "-b", "-t", "nvfancontrol", "-n", "1", "-o", "cat")
-        said = now.box.tools.execute("journalctl", *words).output.strip()[:200]
-    return pwm, rpm, state, hwmon.junction(now.root), said
+    return pwm, rpm, service.active if service else "", hwmon.junction(now.root)
 
 
 @check("fan", Harm.SLOW, 9, _of_fan)
-def check_fan(
-    pwm: int | None, rpm: int | None, service: str, junction_c: float | None, said: str = ""
-) -> Finding:
-    """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown.
-
-    `said`: last line of one that fails, or starts again and again.
-    """
+def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float | None) -> Finding:
+    """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown."""
     limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
     figures = {"pwm": pwm, "rpm": rpm, "service": service}
     known = (("rpm", rpm), ("of 255 pwm", pwm))
@@ -77,7 +68,7 @@ def check_fan(
         value = f"stands still at {junction_c:.0f} °C ({turning})"
         return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)
     if service not in ("", "active"):
-        value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "") + (said and f": {said}")
+        value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "")
         remedy = REPAIR_FAN if failed else "run: sudo systemctl enable --now nvfancontrol"
         return Finding("fan", Level.WARN, value, limit, remedy, figures)
     if not turning:

@@ -24,7 +24,7 @@ HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
-WAIT = "wait. See how far it is: sudo f5-setup"
+WAIT = "wait, and see how far it is: sudo f5-setup"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
@@ -72,6 +72,8 @@ class Told:
     """Channel → seconds since its pause."""
     held_damage: str = ""
     """Words about a damaged file of what moderators hold."""
+    minutes: tuple[Mapping[str, Any], ...] = ()
+    """Rows of the last two hours, as in serve/minutes.py."""
 
     @property
     def silent(self) -> str:

@@ -22,7 +22,7 @@ SWAP_S = 300.0
 SWAP_WARN_PAGES, SWAP_FAIL_PAGES = 1.0, 1000.0
 """Pages swapped in per second: steady swapping, and thrashing."""
 FIGURES = ("mount", "free_bytes", "total_bytes", "free_inodes", "read_only")
-FEW_INODES = "remove small files. See where most are: sudo du --inodes -x {mount} | sort -n | tail"
+FEW_INODES = "see where small files are, and remove them: sudo du --inodes -x {mount} | sort -n | tail"
 
 
 @check("memory", Harm.LATER, 4, lambda now: (ram.memory(now.root),), anywhere=True)

@@ -182,7 +182,7 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
         return TargetMode(problem=problem)
     best = next((mode for known in ((name,) if name else BEST) if (mode := conf.by_name(known))), None)
     if best is None:
-        wanted = f"{name}, which device.power_mode of {paths.CONFIG} asks for" if name else " or ".join(BEST)
+        wanted = f"{name} (device.power_mode)" if name else " or ".join(BEST)
         return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {wanted}; it has {conf.names}")
     other = conf.by_name(current)
     is_better = other is not None and not name and other.name not in BEST and other.allows(best)

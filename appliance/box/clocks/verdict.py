@@ -279,7 +279,7 @@ class Limits:
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
-        return f"the best power mode {caps}: is {paths.NVPMODEL_CONF} the one for this module?"
+        return f"the best power mode {caps}. Is {paths.NVPMODEL_CONF} the one for this module?"
 
 
 def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domain:

@@ -1,11 +1,7 @@
-"""Clock status for technicians: a reading made now, completed by what root's check has published.
-
-Without root EMC cannot be read: the published state is used instead while it is fresh, with a note.
-"""
+"""Clock status for technicians: a reading made now; without root, the last result of root's check."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -15,10 +11,9 @@ from typing import Any
 from appliance.box import paths
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.boots import recorded
-from appliance.box.clocks.clocks_json import Clocks, State, stamped
+from appliance.box.clocks.clocks_json import Clocks, stamped
 from appliance.box.clocks.decision import Assessment
-from appliance.box.clocks.reason import Reason
-from appliance.box.clocks.verdict import Cause, ClockVerdict, megahertz, span, take_reading
+from appliance.box.clocks.verdict import megahertz, span, take_reading
 from appliance.box.platform import Platform
 from appliance.box.show.streams import plain
 from appliance.box.system import Box
@@ -42,7 +37,12 @@ def status(box: Box) -> Status:
     if box.is_root:
         clocks = Assessment(reading, recorded(box, notes.append)).clocks
     else:
-        clocks = _with_published(box, reading, last, notes)
+        clocks = reading.clocks
+        # Root's check sees more; its last result counts unless clocks came loose since.
+        if last.state != "unknown" and (last.state, clocks.state) != ("pinned", "unpinned"):
+            age_s = box.uptime() - last.checked_at
+            notes.append(f"needs root; what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
+            clocks = last
     return Status(reading.seen.platform, stamped(box, clocks), tuple(notes))
 
 
@@ -53,37 +53,6 @@ def document(status: Status) -> str:
 
 def table(status: Status) -> str:
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
-
-
-def _with_published(box: Box, reading: ClockVerdict, last: Clocks, notes: list[str]) -> Clocks:
-    """Complete a reading made without root."""
-    seen = reading.clocks
-    if last.state == "unknown":
-        return seen
-    clocks = dataclasses.replace(seen, repins=last.repins, last_unpin=last.last_unpin)
-    hidden = [name for name, domain in reading.domains.items() if domain.cause is Cause.ROOT]
-    found = {name: last.domains[name] for name in hidden if name in last.domains}
-    if "mode" in hidden and (last.state, last.mode) == ("pinned", seen.mode):
-        found["mode"] = {"pinned": True, "why": ""}
-    if found:
-        names, age_s = ", ".join(found), box.uptime() - last.checked_at
-        notes.append(f"needs root: {names}: what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
-        clocks = dataclasses.replace(clocks, domains={**seen.domains, **found})
-        if seen.state == "unknown":
-            clocks = _judged(clocks)
-    if clocks.state == "unpinned" and (last.state == "reboot_pending" or last.reason is Reason.UNLOCKED):
-        clocks = dataclasses.replace(clocks, state=last.state, why=last.why, reason=last.reason, parts=())
-    return clocks
-
-
-def _judged(clocks: Clocks) -> Clocks:
-    """State that follows from all domains."""
-    whys = {name: domain["why"] for name, domain in clocks.domains.items() if domain["pinned"] is not True}
-    bad = any(clocks.domains[name]["pinned"] is False for name in whys)
-    state: State = "unpinned" if bad else "unknown" if whys else "pinned"
-    reason = Reason.LOOSE if bad else Reason.UNREADABLE if whys else Reason.NONE
-    parts = tuple(f"{name}: {why}" for name, why in whys.items())
-    return dataclasses.replace(clocks, state=state, reason=reason, why="; ".join(parts), parts=parts)
 
 
 # The table.

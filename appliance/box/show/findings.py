@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from appliance.box.checks.finding import Finding, Level
 from appliance.box.show.streams import plain
 
 WIDTH = 120
 MORE = " · all of it: f5-health --verbose"
-COLOURS = {Level.PASS: "32", Level.WARN: "33", Level.FAIL: "31;1", Level.SKIP: "2"}
 
 
-def wants_colour(is_terminal: bool, environment: Mapping[str, str]) -> bool:
-    """True for a terminal, unless NO_COLOR is set or TERM is dumb."""
-    return is_terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-
-
-def table(findings: Sequence[Finding], *, colour: bool = False, verbose: bool = False) -> str:
+def table(findings: Sequence[Finding], *, verbose: bool = False) -> str:
     """A line a finding, one for each reason of skipped ones, and the totals that are not 0.
 
     Unless `verbose`, of value and remedy the first sentences alone, cut at WIDTH: the fault, and a command.
@@ -33,10 +27,8 @@ def table(findings: Sequence[Finding], *, colour: bool = False, verbose: bool = 
     lines = whole if verbose else [*map(_cut, whole)]
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
     totals = " · ".join(f"{count} {level.value}" for level, count in counts.items() if count)
-    more = (
-        "" if verbose or all(level in (Level.PASS, Level.SKIP) for level in counts if counts[level]) else MORE
-    )
-    return "\n".join([*(_coloured(line, colour) for line in lines), totals + more])
+    more = MORE if not verbose and any(finding.level.is_wrong for finding in findings) else ""
+    return "\n".join([*lines, totals + more])
 
 
 def _lines(finding: Finding, width: int, verbose: bool) -> list[str]:
@@ -51,8 +43,3 @@ def _lines(finding: Finding, width: int, verbose: bool) -> list[str]:
 def _cut(line: str) -> str:
     """Line of at most WIDTH characters, cut between two words."""
     return line if len(line) <= WIDTH else line[: line.rindex(" ", 0, WIDTH - 1)].rstrip(",;:") + " …"
-
-
-def _coloured(line: str, colour: bool) -> str:
-    level = Level(line[:4]) if colour and line[:4].isalpha() else None
-    return f"\x1b[{COLOURS[level]}m{line[:4]}\x1b[0m{line[4:]}" if level else line

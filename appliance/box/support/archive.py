@@ -36,7 +36,7 @@ JOURNALS = ("f5-appliance", "f5-gateway", "f5-wyoming", "f5-clocks", *TIMED, "nv
 SERVICES = (*JOURNALS, "nvpower", "nvfancontrol")
 UNITS = (*(f"{name}.service" for name in SERVICES), *(f"{name}.timer" for name in TIMED))
 LINES = "2000"
-TOOL_S = 15.0
+TOOL_S, TOOL_LINES = 15.0, 400
 THIS_BOOT, BOOT_BEFORE = "0", "-1"
 # A zone without letters is the difference to UTC: -03, +0545. systemd 249 prints a dash between the times.
 TIME = r"[A-Z][a-z]{2} [\d-]{10} [\d:]{8} (?:[A-Za-z]{2,6}|[+-]\d{2,4})"
@@ -78,7 +78,6 @@ def collect(box: Box, app: Application) -> list[Part]:
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
         "nvbootctrl.txt": lambda: _tool(box, *slots.ASK),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
-        "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
         "nv_tegra_release.txt": lambda: _release(box),
         "units.json": lambda: _units(box),
         **{f"journal-{name}.txt": _journal_of(box, name, THIS_BOOT) for name in JOURNALS},
@@ -161,13 +160,13 @@ def _clocks(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**outlined(document), "mode": document["mode"]}
 
 
-def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: float = TOOL_S) -> str:
-    """Return the outlines of at most `most` lines of a program's output."""
-    ran = box.tools.execute(name, *arguments, timeout_s=timeout_s)
+def _tool(box: Box, name: str, *arguments: str) -> str:
+    """Return outlines of a program's output."""
+    ran = box.tools.execute(name, *arguments, timeout_s=TOOL_S)
     if ran.missing:
         raise PartUnavailable(ran.summary)
     lines = [outline(line, READING) for line in ran.text.splitlines()]
-    shown = [line for line in lines if line not in ("", WITHHELD)][:most]
+    shown = [line for line in lines if line not in ("", WITHHELD)][:TOOL_LINES]
     if not shown:
         raise PartUnavailable(f"{name} ended with {ran.code} and said nothing that is known")
     return "\n".join(shown) + "\n"
@@ -179,11 +178,13 @@ def _release(box: Box) -> str:
 
 
 def _units(box: Box) -> str:
-    states = {name: unit(box, name) for name in UNITS}
-    told = {n: one.properties if one else {"problem": "systemd does not tell"} for n, one in states.items()}
-    for properties in told.values():
-        properties.update(StatusText=outline(properties.get("StatusText", "")))
-    return _json({n: {key: v for key, v in p.items() if PLAIN.fullmatch(v)} for n, p in told.items()})
+    shown = {}
+    for name in UNITS:
+        one = unit(box, name)
+        known = one.properties if one else {"problem": "systemd does not tell"}
+        shown[name] = {key: value for key, value in known.items() if PLAIN.fullmatch(value)}
+        shown[name]["StatusText"] = outline(known.get("StatusText", ""))
+    return _json(shown)
 
 
 def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:

@@ -9,8 +9,10 @@ const isHeard = parameters.get("voice") !== "off";
 const isShown = parameters.get("captions") !== "off";
 const hasMouth = parameters.get("mouth") === "on";
 const MOUTH_S = 0.02; // of a frame of the mouth track
+const SPEAKING = 0x42; // a frame: half open
 const WIDTHS = [26, 24, 30, 38, 18, 32]; // of the shapes: rest, closed, open, wide, round, teeth
 const LATE_S = 0.5; // what began before that is joined where it is now
+const stillness = matchMedia("(prefers-reduced-motion: reduce)");
 const captions = document.getElementById("captions");
 const mouth = document.getElementById("mouth");
 const unmute = document.getElementById("unmute");
@@ -69,7 +71,9 @@ function showState() {
 }
 
 function move(sounding) {
-  const frames = sounding.map(({ id, at }) => tracks.get(id)?.[Math.floor(at / MOUTH_S)] ?? 0);
+  const frames = sounding
+    .filter(({ isHeld }) => !isHeld)
+    .map(({ id, at }) => (stillness.matches ? SPEAKING : (tracks.get(id)?.[Math.floor(at / MOUTH_S)] ?? 0)));
   const widest = Math.max(0, ...frames);
   const [level, shape] = [widest >> 4, widest & 15];
   const lips = mouth.firstElementChild;

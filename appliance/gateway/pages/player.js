@@ -39,7 +39,7 @@ export class Player extends EventTarget {
   begin(id, { rate, line = "", channel = "", from = 0, info = null }) {
     if (this.#utterances.has(id) || this.#ended.has(id)) return;
     this.open(rate);
-    const utterance = { id, rate, line, channel, from, info, next: from, complete: false, frozen: false, pieces: [], start: null, end: null, volume: null };
+    const utterance = { id, rate, line, channel, from, info, next: from, complete: false, begun: false, pieces: [], start: null, end: null, volume: null };
     this.#utterances.set(id, utterance);
     if (!this.#lines.has(line)) this.#lines.set(line, []);
     this.#lines.get(line).push(utterance);
@@ -78,13 +78,14 @@ export class Player extends EventTarget {
     for (const id of [...this.#utterances.keys()]) this.stop(id);
   }
 
-  // What sounds now, and how many seconds of it have been heard.
+  // What sounds now or is held, and how many seconds of it have been heard.
   sounding() {
     const now = this.context ? this.context.currentTime - (this.context.outputLatency || 0) : 0;
     this.#forget();
     return [...this.#utterances.values()]
-      .filter((one) => one.frozen || (one.start !== null && one.start <= now && (one.end === null || now < one.end)))
-      .map((one) => ({ id: one.id, info: one.info, at: one.from / one.rate + (one.frozen ? 0 : now - one.start) }));
+      .map((one) => [one, one.start === null ? -Infinity : now - one.start])
+      .filter(([one, played]) => (one.begun || played >= 0) && (one.end === null || now < one.end))
+      .map(([one, played]) => ({ id: one.id, info: one.info, isHeld: played < 0, at: one.from / one.rate + Math.max(played, 0) }));
   }
 
   #schedule(name) {
@@ -92,7 +93,6 @@ export class Player extends EventTarget {
     let free = 0;
     for (const one of this.#lines.get(name) ?? []) {
       if (this.#held.has(one.channel) || (!one.pieces.length && !one.complete)) return;
-      one.frozen = false;
       one.start ??= Math.max(free, frame(now + LEAD_S, one.rate));
       one.pieces = one.pieces.map((piece) => after(piece, one.from)).filter((piece) => piece.samples.length);
       for (const piece of one.pieces) {
@@ -126,7 +126,7 @@ export class Player extends EventTarget {
   #freeze(one) {
     const now = this.context.currentTime;
     if (one.start === null || (one.end !== null && one.end <= now)) return;
-    one.frozen = one.start <= now;
+    one.begun ||= one.start <= now;
     const heard = Math.round(Math.max(now - one.start, 0) * one.rate);
     one.from = Math.min(one.from + heard, one.next);
     this.#unschedule(one);

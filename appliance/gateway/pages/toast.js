@@ -3,7 +3,7 @@
 import { at, element } from "./dom.js";
 
 const SHOWN_MS = 8000;
-const MOST = 4;
+const MOST = 2;
 
 // `undo` is called once, by a button. Returns what takes that button away.
 export function toast(text, { isBad = false, undo = null, undone = "" } = {}) {

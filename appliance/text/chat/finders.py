@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from appliance.text.chat.directions import is_direction, pause_s
 from appliance.text.chat.line import LINK, MAIL, ChatLine
 from appliance.text.chat.marks import TEXT_MARKS, Silent
-from appliance.text.languages.capitals import is_initials
+from appliance.text.languages.en.capitals import is_initials
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 

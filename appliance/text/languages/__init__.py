@@ -1,4 +1,4 @@
-"""Languages with words for numbers and signs, by code; each module loads at its first use."""
+"""Languages with words for numbers and signs: each is a folder by its code, read at its first use."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 
 from appliance.text.languages.plain import PLAIN
+from appliance.text.languages.readers import language_of
+from appliance.text.languages.speech import Speech
+from appliance.text.languages.words import read
 from appliance.text.scripts import script_of
 from appliance.text.spans import Language
 
-LANGUAGES: Mapping[str, str] = MappingProxyType(
-    {
-        code: f"appliance.text.languages.{name}:{name.upper()}"
-        for code, name in (
-            *(("en", "english"), ("zh", "mandarin"), ("de", "german"), ("es", "spanish")),
-            *(("fr", "french"), ("it", "italian"), ("pt", "portuguese"), ("ru", "russian")),
-            *(("ja", "japanese"), ("hi", "hindi"), ("ar", "arabic")),
-        )
-    }
+WORDS = "words.tsv"
+LANGUAGES: Mapping[str, Path] = MappingProxyType(
+    {path.parent.name: path for path in sorted(Path(__file__).parent.glob(f"*/{WORDS}"))}
 )
+"""File of words of each language."""
 
 
 class UnknownLanguage(ValueError):
@@ -33,16 +32,27 @@ def base_code(tag: str) -> str:
     return tag.strip().replace("_", "-").partition("-")[0].lower()
 
 
-@cache
-def language(code: str) -> Language:
-    """Raises UnknownLanguage."""
-    place = LANGUAGES.get(base_code(code))
-    if place is None:
+def speech(code: str, *others: Path) -> Speech:
+    """Grammar of a language; the rows of `others` replace its own rows.
+
+    Raises UnknownLanguage and WordsError.
+    """
+    path = LANGUAGES.get(base_code(code))
+    if path is None:
         raise UnknownLanguage(f"{code!r} is not known; {', '.join(LANGUAGES)} are")
-    module, _, name = place.partition(":")
-    found = getattr(import_module(module), name)
-    assert isinstance(found, Language)
-    return found
+    base = path.parent.name
+    grammar: type[Speech] = import_module(f"{__name__}.{base}").Grammar
+    return grammar(base, read(path, *others))
+
+
+def language(code: str, *others: Path) -> Language:
+    """Raises UnknownLanguage and WordsError."""
+    return language_of(speech(code, *others)) if others else _language(base_code(code))
+
+
+@cache
+def _language(code: str) -> Language:
+    return language_of(speech(code))
 
 
 @cache

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+NOTHING = "(?!)"
+"""Pattern that matches nothing."""
+LONGEST = 12
+"""Digits of the longest number that is read as one."""
 NUMBER = (
     r"(?:\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)|\d{1,3}(?:\.\d{3}){2,}(?![.\d])"
     r"|\d{1,3}(?=(?: \d{3})* 000(?!\d))(?: \d{3})+(?!\d)"
@@ -16,13 +20,23 @@ DASH = r"(?:\s[-–—~～]\s|[-–—~～]|[–—~～]\s?)"
 """Between the ends of a range; "5 -3" is none."""
 END = r"(?![A-Za-z\d_%°]|[.,:]\d|(?<=\d)/\d)"
 """No part of a longer number or word follows."""
-
-
 PHONE = (
     r"(?:\+\d{1,3}(?:[ ./-]{1,2}(?:\(\d{1,4}\)[ ./-]?)?\d{1,8})+|0\d{1,3}(?:\.\d{2,4}){2,}"
     r"|\d{3}[ .-]\d{3}[ .-]\d{4})"
 )
 """+49 30 1234567, 06.12.34.56.78, 321 434-5049"""
+NUMERAL = r"X{0,3}(?:IX|IV|V?I{0,3})"
+ROMAN = rf"(?=[IVX]{{2}}){NUMERAL}"
+_NO_SPACE = r"(?<!\s)"
+RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
+"""Numerator of a rate, before its /: 7,000MB, 2.5k req, 1,5 Mio. €."""
+
+
+def is_code(number: str) -> bool:
+    """True for a number that is read digit by digit."""
+    return len(number.partition(".")[0]) > LONGEST or (
+        len(number) > 1 and number[0] == "0" and number.isdigit()
+    )
 
 
 def is_address(match: re.Match[str]) -> bool:
@@ -39,18 +53,21 @@ def is_rating(points: str, most: str) -> bool:
     )
 
 
-RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
-"""Numerator of a rate, before its /: 7,000MB, 2.5k req, 1,5 Mio. €."""
+def roman(numeral: str) -> int:
+    values = [{"I": 1, "V": 5, "X": 10, "L": 50}[letter] for letter in numeral]
+    return sum(
+        -value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True)
+    )
 
 
-def units_pattern(units: Iterable[str], cased: Iterable[str] = ()) -> str:
-    """Pattern of signs, the longest first, in any case but `cased`: m2 or m^2, °C or ° C, sqft or sq ft."""
+def one_of(patterns: Iterable[str]) -> str:
+    """Pattern of alternatives, the longest first. Without any it matches nothing."""
+    return "|".join(sorted(patterns, key=len, reverse=True)) or NOTHING
+
+
+def units_pattern(units: Iterable[str], cased: Iterable[str] = (), unspaced: str = "") -> str:
+    """Pattern of signs in any case but `cased`: m2 or m^2, °C or ° C, sqft or sq ft."""
     signs = [(sign, re.sub(r"(?<=[^\W\d_])(?=[23]$)", r"\\^?", re.escape(sign))) for sign in units]
     signs = [(sign, re.sub(r"^(°|sq)(?=[^\W\d_])", r"\1\\s?", pattern)) for sign, pattern in signs]
-    signs += [(sign, f"{_UNSPACED if sign in _WORDS else ''}(?-i:{sign})") for sign in cased]
-    return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True))
-
-
-_UNSPACED = r"(?<!\s)"
-_WORDS = ("A", "L", "А", "В", "nm", "ns")
-"""Signs that are words too, and units only without a space before: 5 A day."""
+    signs += [(sign, f"{_NO_SPACE if sign in unspaced.split() else ''}(?-i:{sign})") for sign in cased]
+    return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True)) or NOTHING

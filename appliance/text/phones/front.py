@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from appliance.contract.placement import MARKS, SPACE
-from appliance.text.languages.numbers import english_decimal
+from appliance.text.languages.en.numbers import english_decimal
 from appliance.text.phones import alphabet
 from appliance.text.phones.lexicon import PRIMARY, Ahead, Lexicon, weakened
 from appliance.text.phones.pieces import PhonePiece, parts, pieces

@@ -25,9 +25,11 @@ AMONG = {
     "ja": "いま{}です",
     "hi": "यहाँ {} है",
     "ar": "هنا {} اليوم",
+    "tr": "burada {} var",
+    "vi": "ở đây có {} nhé",
 }
 """A line of each language."""
-LATIN = ("en", "de", "es", "fr", "it", "pt")
+LATIN = ("en", "de", "es", "fr", "it", "pt", "tr", "vi")
 UNITS = (
     *str.split("km cm mm kg km/h m/s km/s MB/s GB/s Mb/s Mbit/s Gbit/s m² km² m³ ㎡ ㎢ V A W kW MW kWh mAh"),
     *str.split("Hz MHz GHz ms ¢ % °C °F ° ˚C ℃ ºC €/m² $/kg €/h Mbps Gbps m²/s kg/m² kWh/h"),
@@ -37,7 +39,7 @@ UNITS = (
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_a_unit_after_a_number_is_spoken_in_words(code: str) -> None:
     assert set(AMONG) == set(LANGUAGES)
-    points = "," if code in ("de", "es", "fr", "it", "pt", "ru") else "."
+    points = "," if code in ("de", "es", "fr", "it", "pt", "ru", "tr", "vi") else "."
     bare = set(re.findall(r"\w+", AMONG[code]))
     for sign in UNITS:
         for number in ("1", "2", "65", f"2{points}5", "7 "):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from appliance.text.languages.numbers import chinese_decimal, chinese_digits, english, ordinal
+from appliance.text.languages.en.numbers import english, ordinal
+from appliance.text.languages.zh.numbers import chinese_decimal, chinese_digits
 
 _SHORT = {
     **{"mrs": "misess", "mr": "mister", "dr": "doctor", "st": "saint", "co": "company", "jr": "junior"},

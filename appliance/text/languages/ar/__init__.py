@@ -1,0 +1,222 @@
+"""Arabic: its numbers, as Modern Standard Arabic in pause, without endings of case.
+
+A number without a noun has the form of counting, خمسة, as before a masculine noun. Before a
+noun its gender is kept, as are the twos and tens after a preposition, عشرين: both can be heard.
+"""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.facets import Noun
+from appliance.text.languages.readers import digit_table
+from appliance.text.languages.speech import Speech
+from appliance.text.spans import Kind, Say, Table, before
+
+_SCALES = (
+    (10**9, ("مليار", "ملياران", "مليارات")),
+    (10**6, ("مليون", "مليونان", "ملايين")),
+    (1_000, ("ألف", "ألفان", "آلاف")),
+)
+_QUARTERS = {15: "والربع", 20: "والثلث", 30: "والنصف"}
+_MINUTE = ("دقيقة", "دقيقتان", "دقائق")
+_HALVES = {"a": " صباحا", "ص": " صباحا", "p": " مساء", "م": " مساء"}
+_BEFORE = (
+    r"و?(?:في|من|إلى|الى|على|عن|حتى|بعد|قبل|منذ|خلال|حوالي|يوم|كل|لمدة|مع|بين|تحت|فوق|عام|سنة|لعام|بعام|لسنة)"
+)
+_LARGE_TWO = "ألف|مئت|مليون|مليار"
+_RANKED, _RANKED_FEMININE = "مركز|موسم|قرن|جزء|دور|أسبوع", "حلقة|مرحلة|جولة|مرتبة"
+"""Nouns whose number is an ordinal."""
+_WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
+"""Masculine nouns that two of them make a dual: 2 يوم."""
+_DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
+_ENDS = r"(?![\w%٪°]|[.,:/]\d)"
+_MOMENT = rf"(?P<h>\d{{1,2}})(?::(?P<m>\d\d))?(?:\s?(?P<half>[صم]|[apAP]\.?[mM]))?{_ENDS}"
+_YEAR = r"(?P<year>1[3-9]\d\d|20\d\d|١[٣-٩]\d\d|٢٠\d\d)\s?(?P<era>م|هـ?)(?!\w)"
+_SIMPLE = r"(?!\d+[/:]\d|\d+(?:[ -]\d+){2,}|\d+(?:\.\d+){2,})"
+"""No date, fraction or telephone number."""
+
+
+class Grammar(Speech):
+    def cardinal(self, number: int, gender: str = "") -> str:
+        """Words of a number; with a gender the form before a noun: مئتا."""
+        words = " و".join(self._parts(number, gender))
+        return re.sub(rf"({_LARGE_TWO})ان$", r"\1ا", words) if gender else words
+
+    def _parts(self, number: int, gender: str) -> list[str]:
+        for size, names in _SCALES:
+            if number >= size:
+                count, rest = divmod(number, size)
+                many = f"{self.cardinal(count, 'm')} {names[self.form(str(count))]}"
+                return [many if count > 2 else names[count - 1], *(self._parts(rest, gender) if rest else ())]
+        if number >= 100:
+            hundreds, rest = self.lists["hundreds"][number // 100], number % 100
+            return [hundreds, *(self._parts(rest, gender) if rest else ())]
+        ones = self.lists["feminine ones" if gender == "f" else "ones"]
+        if number <= 10:
+            return [ones[number]]
+        if number < 20:
+            pair = {11: ("أحد", "إحدى"), 12: ("اثنا", "اثنتا")}.get(number, (ones[number - 10],) * 2)
+            return [f"{pair[gender == 'f']} {'عشرة' if gender == 'f' else 'عشر'}"]
+        tens = self.lists["tens"][number // 10]
+        one = re.sub("ثماني$", "ثمان", ones[number % 10])
+        return [one, tens] if number % 10 else [tens]
+
+    def ordinal(self, number: int, ending: str = "") -> str:
+        """Definite; from 100 on the number itself."""
+        tens, ones = divmod(number, 10)
+        if number < 1 or number > 99 or (ones == 0 and tens > 1):
+            return f"ال{self.cardinal(number)}"
+        name = self.lists["ordinals"][10 if number == 10 else 11 if ones == 1 and tens else ones]
+        if ending == "f":
+            name = "الأولى" if number == 1 else name.replace("الحادي", "الحادية") if ones == 1 else f"{name}ة"
+        if number <= 10:
+            return name
+        if tens == 1:
+            return f"{name} {'عشرة' if ending == 'f' else 'عشر'}"
+        return f"{name} وال{self.lists['tens'][tens]}"
+
+    def form(self, number: str) -> int:
+        """ريال 0, ريالان 1, ريالات 2."""
+        if number in ("1", "2") or "." in number:
+            return int(number == "2")
+        return 2 * (3 <= int(number) % 100 <= 10)
+
+    def year(self, number: int) -> str:
+        return oblique(self.cardinal(number))
+
+    def clock(self, hour: int, minute: int, marked: bool) -> str:
+        words = "الواحدة" if hour == 1 else self.ordinal(hour or 12, "f")
+        if not minute or minute in _QUARTERS:
+            return f"{words} {_QUARTERS.get(minute, '')}".strip()
+        name = _MINUTE[self.form(str(minute))]
+        minutes = name if minute < 3 else f"{self.cardinal(minute, 'f')} {name}"
+        return f"{words} و{minutes}"
+
+    def counted(self, number: str, noun: Noun) -> str:
+        """The word for one stands after its noun, two is the noun's dual, 102 a hundred nouns and two."""
+        if len(noun.forms) == 1:
+            return f"{self.spoken(number)} {noun.forms[0]}"
+        name, _, tail = noun.forms[self.form(number)].partition(" ")
+        rest = int(number) % 100 if number.isdigit() else 0
+        if rest in (1, 2) and number != str(rest):
+            hundreds = self.spoken(str(int(number) - rest), noun.gender)
+            return f"{hundreds} {name} و{noun.forms[rest - 1]}"
+        if number == "1":
+            name += " واحدة" if noun.gender == "f" else " واحد"
+        elif number != "2":
+            name = f"{self.spoken(number, '' if '.' in number else noun.gender)} {name}"
+        return f"{name} {tail}".strip()
+
+    def between(self, first: str, word: str, second: str) -> str:
+        return super().between(first, word, oblique(second) if word == self.signs.to else second)
+
+    def in_case(self, table: Table) -> Table:
+        return [(kind, pattern, self._in_case(say)) for kind, pattern, say in table]
+
+    def digit_rules(self) -> Table:
+        return (
+            (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", self._rank),
+            (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", self._one),
+            *self.in_case(
+                (
+                    (Kind.TIME, _MOMENT, self._moment),
+                    (Kind.YEAR, _YEAR, self._year),
+                    (Kind.SIGN, rf"(\d+)\s?x\s?(\d+){_ENDS}", self._by),
+                )
+            ),
+        )
+
+    def letter_rules(self) -> Table:
+        prefix = r"(?P<prefix>[وفبلك])ـ?\s?"
+        return (
+            (Kind.NUMBER, r"الـ?\s?(\d+)(?![\w%٪]|[.,:/]\d)", self._definite),
+            *self.in_case(
+                ((Kind.TIME, prefix + _MOMENT, self._moment), (Kind.YEAR, prefix + _YEAR, self._year))
+            ),
+            *(
+                (kind, f"{prefix}{_SIMPLE}(?:{pattern})", say)
+                for kind, pattern, say in self.in_case(digit_table(self))
+                if "(?P<number" in pattern
+            ),
+            (Kind.WORD, r"[وفبلك]ـ?(?=\d)", lambda m: m[0][0]),
+        )
+
+    def _in_case(self, say: Say) -> Say:
+        """Put words into the oblique case after a preposition, which may be a prefix of the number: بـ5."""
+
+        def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
+            words, prefix = say(match), match.groupdict().get("prefix") or ""
+            if words is None or not (prefix or self._follows_preposition(match)):
+                return words
+            kind, text = words if isinstance(words, tuple) else (None, words)
+            text = prefix + (text if prefix in ("و", "ف") else oblique(text))
+            return (kind, text) if kind else text
+
+        return read
+
+    def _follows_preposition(self, match: re.Match[str]) -> bool:
+        return re.search(rf"(?<!\w)(?:{_BEFORE}|{'|'.join(self.months)}) $", before(match)) is not None
+
+    def _moment(self, match: re.Match[str]) -> str | None:
+        """19:30, 7:05 م, 7 pm; a bare hour after the word for it."""
+        hour, minute, half = int(match["h"]), int(match["m"] or 0), (match["half"] or "")[:1].lower()
+        is_named = re.search(r"الساع[ةه] $", before(match))
+        is_told = bool(is_named or _DAY_PARTS.match(match.string, match.end()))
+        if not hour and re.search(rf"(?:{self.times.lasting}) $", before(match)):
+            return None
+        if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p") or is_told):
+            return None
+        words = self.clock(hour, minute, False) + _HALVES.get(half, "")
+        is_plain = not (is_named or match.groupdict().get("prefix") or self._follows_preposition(match))
+        return f"الساعة {words}" if is_plain else words
+
+    def _year(self, match: re.Match[str]) -> str | None:
+        """1445هـ, عام 2026م"""
+        if match["era"] == "م" and not re.search(r"(?:عام|سنة|/) ?$", before(match)):
+            return None
+        return f"{self.year(int(match['year']))} {'ميلادي' if match['era'] == 'م' else 'هجري'}"
+
+    def _one(self, match: re.Match[str]) -> str | None:
+        """1 دقيقة, 2 دقيقة: one stands after its noun, two is its dual."""
+        noun, is_one = match[2], int(match[1]) == 1
+        is_label = re.search(rf"(?<!\w)(?:{self.numbers.labels}) $", before(match))
+        if (
+            noun in self.units.nouns
+            or noun in self.months
+            or is_label
+            or re.fullmatch(self.numbers.no_noun, noun)
+        ):
+            return None
+        if is_one:
+            return f"{noun} {'واحدة' if self.gender_of(noun) == 'f' else 'واحد'}"
+        if noun[-1] != "ة" and not re.fullmatch(_WITH_DUAL, noun):
+            return None
+        ending = "ين" if self._follows_preposition(match) else "ان"
+        return f"{noun[:-1]}ت{ending}" if noun[-1] == "ة" else f"{noun}{ending}"
+
+    def _definite(self, match: re.Match[str]) -> str:
+        """الـ3: an ordinal after a definite noun."""
+        number, noun = int(match[1]), re.search(r"(?<!\w)[وفبل]?ا?ل\w+ $", before(match))
+        if noun and number < 100:
+            return self.ordinal(number, "f" if noun[0].endswith("ة ") else "")
+        return f"ال{self.cardinal(number, self.followed(match))}"
+
+    def _rank(self, match: re.Match[str]) -> str | None:
+        """المركز 2, الحلقة 3"""
+        noun = re.search(rf"(?<!\w)(?:[وفبك]?ال|لل)(?:{_RANKED}|(?P<f>{_RANKED_FEMININE})) $", before(match))
+        return (
+            self.ordinal(int(match[1]), "f" if noun["f"] else "")
+            if noun and 0 < int(match[1]) < 100
+            else None
+        )
+
+    def _by(self, match: re.Match[str]) -> str:
+        return f"{self.spoken(self.plain(match[1]))} في {oblique(self.spoken(self.plain(match[2])))}"
+
+
+def oblique(words: str) -> str:
+    """Twos and tens after a preposition."""
+    words = re.sub(rf"\b(و?(?:{_LARGE_TWO}|اثنت?))ا\b", r"\1ي", words)
+    words = re.sub(r"(?<=\w\w)(?<!ثم)(?<!ثو)ان\b", "ين", words)  # but ثمان and ثوان
+    return re.sub(r"(عشر|ثلاث|أربع|خمس|ست|سبع|ثمان|تسع)ون\b", r"\1ين", words)

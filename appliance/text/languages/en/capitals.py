@@ -1,0 +1,130 @@
+"""English words in capitals: acronyms, Roman numerals, sizes, shouting."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from appliance.text.languages.en.numbers import english, english_ordinal
+from appliance.text.languages.quantity import roman
+from appliance.text.spans import Kind, before
+
+SPELT = frozenset(
+    str.split(
+        "GG WP OMG AFK IDK IMO IMHO DIY TTS OBS PC UK US USA EU UN UAE AI TV DJ NPC MMO RTS DPS HP MVP "
+        "VIP CEO CFO CTO BBC CNN HTML CSS HTTP API CPU GPU USB SSD RGB HDR PNG PDF AMD ID DLC PVP PVE "
+        "BGM DM PM AM ETA GLHF EZ RTX GTX PS XP RNG KDA UI UX HR PR QA AC DC IP ISP IQ OP OC OG EA EQ "
+        "FAQ FBI CIA NBA NFL MLB NHL UFC WWE PSU AAA IRL NSFW ATM IOU RSVP UFO URL GPS ISO ADHD ISBN ABC "
+        "CBS NBC IBM ABS LCD EDM MMA GTA OCD ADC AOE CD DVD BTW TBH FYI SMH TLDR AKA EST PST GMT UTC CET "
+        "NYC IGN EUW EUNE UHD IOS HT FT OT AET EOY EOD IPO ETF ATH ROI APR APY"
+    )
+)
+_SPOKEN = frozenset(
+    str.split(
+        "LOL LMAO ROFL LMFAO ASAP NASA NATO FIFA UEFA ESPN JSON RAM GIF NVIDIA OK MOBA MOD UP RIP POG "
+        "YAML TOML YOLO VRAM SIM PIN RAID DOTA COVID LAN JPEG XD"
+    )
+)
+"""Said as a word, or left to the voice."""
+_SHORT_WORDS = frozenset(
+    str.split(
+        "A AN AND ARE AT BE BUT BY CAN DID DO FOR GET GO GOT HAS HE HER HIM HIS HOW IF IN IS IT ITS LET "
+        "ME MY NEW NO NOT NOW OF OFF OH OLD ON ONE OUR OUT SHE SO THE TO TOO TOP TWO WAS WE WHO WHY WIN "
+        "WON WAY YES YOU ALL BIG BAD SAY SEE US AM RUN PLS HEY KEKW LULW HMM SHH PFFT GRR ZZZ BRUH"
+    )
+)
+_ONSETS = frozenset(
+    str.split(
+        "b c d f g h j k l m n p r s t v w y z bl br ch cl cr dr dw fl fr gh gl gn gr kl kn kr ph pl pr "
+        "qu rh sc sch scr sh shr sk sl sm sn sp sph spl spr squ st str sw th thr tr tw wh wr"
+    )
+) | {""}
+_CODAS = frozenset(
+    str.split(
+        "b c d f g k l m n p r s t v w x z bb ck ct dd ff ft gg gh gn ks ld lf lk ll lm lp ls lt lv mb "
+        "mm mp ms mpt nd ng nk nn ns nt nth nce nch ph pp ps pt rb rd rf rg rk rl rm rn rp rs rst rt rth "
+        "rv sh sk sm sp ss st tch ch th ts tt wk wl wn xt zz ght lth dge nge rge sch rch lch sts nds nts "
+        "rds rks rts lls sks ngth ngths mpts cks xts fts lds gths"
+    )
+)
+
+
+def pronounceable(word: str) -> bool:
+    """True if English letters could be one word: vowels, and clusters that begin words."""
+    word = word.lower()
+    parts = re.split(r"[aeiouy]+", word)
+    if len(parts) < 2:
+        return False
+    onset = parts[0] if not word.startswith("y") else ""
+    return (
+        onset in _ONSETS and (not parts[-1] or parts[-1] in _CODAS) and all(len(part) < 5 for part in parts)
+    )
+
+
+def is_spelt(word: str) -> bool:
+    """True for capitals that cannot be a word; accents make no difference."""
+    word = re.sub("[^A-Z']", "", unicodedata.normalize("NFD", word)) or word
+    return len(word) > 1 and (not re.search("[AEIOUY]", word) or (len(word) <= 6 and not pronounceable(word)))
+
+
+def is_initials(word: str) -> bool:
+    """True for capitals that are spelt, and not said as a word: PDF, but JSON not."""
+    return word not in _SPOKEN and (word in SPELT or is_spelt(word))
+
+
+_ROMAN = re.compile(r"(?=[IVX]{2,}|[IVXL]{3,}|[ivx]{2,})L?X{0,3}(?:IX|IV|V?I{0,3})|x{0,2}(?:ix|iv|v?i{0,3})")
+_NUMBERED = re.compile(r"(WW|FF|GTA|MW|RE|DMC|SF|BO|DS|TES)(I{1,3}|I?[VX]|[VX]I{1,3}|XI?V|XVI?)")
+"""Initials of titles with their number."""
+_ONLY_ROMAN = frozenset(str.split("II III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
+"""Numerals that are nothing else, in small letters too."""
+_BEFORE_ROMAN = re.compile(
+    r"(?:\b[A-Z][\w']*|\b(?:part|chapter|season|act|level|phase|type|class|mark|volume|book|tier|stage|episode"
+    r"|round|title))[ :]\s?$"
+)
+_MONARCH = re.compile(
+    r"\b(?:Henry|Louis|Elizabeth|George|Edward|Charles|Richard|William|Philip|Napoleon|Pope \w+|King \w+"
+    r"|Queen \w+|John Paul|Benedict) $"
+)
+_IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
+"""Information technology, not the pronoun."""
+
+
+def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
+    word, earlier = match[0], before(match)
+    if len(word) == 1:
+        return None
+    if numbered := _NUMBERED.fullmatch(word):
+        return Kind.ROMAN, f"{' '.join(numbered[1])} {english(roman(numbered[2]))}"
+    if _ROMAN.fullmatch(word) and (
+        word.upper() in _ONLY_ROMAN or (_BEFORE_ROMAN.search(earlier) and (not shouted or len(word) > 2))
+    ):
+        value = roman(word.upper())
+        return Kind.ROMAN, f"the {english_ordinal(value)}" if _MONARCH.search(earlier) else english(value)
+    if re.fullmatch(r"X{1,4}[SL]", word):
+        return Kind.ACRONYM, " ".join(word)
+    if word == "AAA":
+        return Kind.ACRONYM, "triple A"
+    after = match.string[match.end() : match.end() + 5]
+    if (word == "AAAA" and after == " batt") or (
+        word == "IT" and not shouted and _IT.search(f"{earlier}IT{after}")
+    ):
+        return Kind.ACRONYM, " ".join(word)
+    short = re.sub(r"([A-Z])\1{2,}", r"\1", word)
+    if short != word:
+        if len(short) == 1:
+            return Kind.REPEAT, word[:3].lower()
+        if short in _SPOKEN or short in SPELT:
+            return Kind.REPEAT, short
+    stem = short.removesuffix("'S")
+    if stem in _SPOKEN or stem == "I":
+        return None
+    if stem in SPELT and not (shouted and stem in _SHORT_WORDS):
+        return Kind.ACRONYM, " ".join(short.removesuffix("'S")) + ("'s" if stem != short else "")
+    if "'" not in short and short not in _SHORT_WORDS and is_spelt(short):
+        return Kind.ACRONYM, " ".join(short)
+    if len(short) >= 4 or (short in _SHORT_WORDS and short != "A") or shouted:
+        short = re.sub(r"([A-Z]{2,3}?)\1{3,}", r"\1\1\1", short)
+        is_first = not earlier or earlier.rstrip()[-1:] in (*".!?\n", "")
+        kind = Kind.SHOUTING if short == word else Kind.REPEAT
+        return kind, short.capitalize() if is_first else short.lower()
+    return None

@@ -1,0 +1,70 @@
+"""English numbers in words: whole, decimal, ordinal, as a year, digit by digit."""
+
+from __future__ import annotations
+
+from appliance.text.languages.quantity import LONGEST
+
+_SMALL = str.split(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+)
+_TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_SCALES = ((10**9, "billion"), (10**6, "million"), (1_000, "thousand"), (100, "hundred"))
+_ORDINALS = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
+
+
+def english(number: int) -> str:
+    """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
+    if number < 0:
+        return f"minus {english(-number)}"
+    if number < 20:
+        return _SMALL[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return _TENS[tens] + (f"-{_SMALL[ones]}" if ones else "")
+    size, name = next((size, name) for size, name in _SCALES if number >= size)
+    many, rest = divmod(number, size)
+    return f"{english(many)} {name}" + (f" {english(rest)}" if rest else "")
+
+
+def english_ordinal(number: int) -> str:
+    return ordinal(english(number))
+
+
+def ordinal(words: str) -> str:
+    """Number in words → the ordinal: "twenty-one" → "twenty-first"."""
+    head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
+    if last in _ORDINALS:
+        return head + mark + _ORDINALS[last]
+    return head + mark + (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
+
+
+def english_year(year: int) -> str:
+    """2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
+    century, rest = divmod(year, 100)
+    if year % 1_000 < 10 or not 1_000 <= year < 10_000:
+        return english(year)
+    if not rest:
+        return f"{english(century)} hundred"
+    return f"{english(century)} {'oh ' if rest < 10 else ''}{english(rest)}"
+
+
+def english_digits(digits: str) -> str:
+    """Words of each digit, without other characters."""
+    return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
+
+
+def english_decimal(number: str) -> str:
+    whole, _, part = number.replace(",", "").partition(".")
+    sign = "minus " if whole.startswith("-") else ""
+    whole = whole.lstrip("-+") or "0"
+    words = english(int(whole)) if len(whole) <= LONGEST else english_digits(whole)
+    return sign + words + (f" point {english_digits(part)}" if part else "")

@@ -1,0 +1,144 @@
+"""Short words, abbreviations, Roman numerals, and numbers that are names: telephones, versions, models."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.quantity import NOTHING, NUMERAL, ROMAN, is_address, one_of, roman
+from appliance.text.languages.readers.reader import Reader, unstopped
+from appliance.text.languages.speech import Speech
+from appliance.text.spans import Kind, Table, before
+
+_ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
+"""Numerals that are nothing else."""
+_LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
+_NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
+_TITLES = "GTA|gta|FF|WW|DQ|MGS|DMC|TES|SF|MW"
+"""Initials of titles with a Roman numeral."""
+_VARIANTS = "X3D|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
+"""Letters after the number of a processor or graphics card."""
+_ONLY_VARIANTS = frozenset(str.split("X3D XTX XT KS KF Ti TI"))
+_PROCESSOR = re.compile(
+    r"(?:\b[iIrR][3579]|\b(?:RTX|GTX|RX|GT|Ryzen|Core|Ultra|Intel|AMD|Threadripper)(?: [3579])?)[- ]$"
+)
+
+
+class ChatReader(Reader):
+    def __init__(self, speech: Speech) -> None:
+        super().__init__(speech)
+        self._chat = speech.chat
+        self._short, self._abbreviations = unstopped(speech.chat.short), unstopped(speech.chat.abbreviations)
+
+    def digit_rules(self) -> Table:
+        s, end = self.speech, self.end
+        return (
+            (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
+            (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
+            (Kind.VERSION, rf"(?!{self.number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
+            (Kind.VERSION, rf"(\d+\.\d+){end}", self._short_version),
+            (Kind.CODE, rf"(\d{{3,5}})({_VARIANTS})(?!{self.letter}|[\d_])", self._model),
+        )
+
+    def letter_rules(self) -> Table:
+        chat, no_letter = self._chat, rf"(?!{self.letter}|[\d_'’])"
+        short, labels = one_of(map(re.escape, self._short)), map(_stopped, chat.labels)
+        spoken = one_of(re.escape(each) for each, words in self._abbreviations.items() if words)
+        king = rf"([IVX]{{1,6}})({chat.regnal_stop}){no_letter}"
+        version = rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?:(?<=\.\d)|(?<=\.\d\d))([a-z]))?{self.end}"
+        label = rf"(?i)(?<!\w\.)({one_of(labels)})\s?(?=\d|(?-i:{ROMAN})(?!\w))"
+        rules: list[tuple[object, Table]] = [
+            (self._short, [(Kind.ACRONYM, rf"(?i)(?:{short})(?![^\W\d]|')", self._short_word)]),
+            (chat.labels, [(Kind.WORD, label, self._label)]),
+            (
+                spoken != NOTHING,
+                [(Kind.WORD, rf"(?i)({spoken})\.(?!\w*\.\w)(?P<last>\s*$)?", self._abbreviation)],
+            ),
+            (chat.kings != NOTHING, [(Kind.ROMAN, king, self._king)]),
+            (True, [(Kind.ROMAN, rf"({_TITLES})\s?((?i:{ROMAN}|[VX])){no_letter}", self._title)]),
+            (chat.roman, [(Kind.ROMAN, rf"({ROMAN})({chat.roman_ending})?{no_letter}", self._roman)]),
+            (True, [(Kind.VERSION, version, self._version)]),
+        ]
+        return [rule for is_wanted, table in rules if is_wanted for rule in table]
+
+    def _short_word(self, match: re.Match[str]) -> str:
+        return self._short[match[0].lower()]
+
+    def _label(self, match: re.Match[str]) -> str:
+        labels, short = self._chat.labels, match[1].lower()
+        return f"{labels.get(short) or labels[short.removesuffix('.')]} "
+
+    def _abbreviation(self, match: re.Match[str]) -> str:
+        """Words; at the end of the text the full stop is the sentence's too."""
+        return self._abbreviations[match[1].lower()] + ("" if match["last"] is None else ".")
+
+    def _address(self, match: re.Match[str]) -> str | None:
+        if not is_address(match):
+            return None
+        port = f"{self.speech.comma}{self.speech.digits(match[2])}" if match[2] else ""
+        return self.speech.points(match[1]) + port
+
+    def _phone(self, match: re.Match[str]) -> str | None:
+        s = self.speech
+        if sum(map(str.isdigit, match[0])) < s.phone_digits:
+            return None
+        plus = f"{s.signs.words['+']}{s.joint}" if match[0][0] == "+" else ""
+        return plus + s.grouped(match[0])
+
+    def _short_version(self, match: re.Match[str]) -> str | None:
+        is_version = re.search(rf"(?i)\b(?:{self._chat.versions})\s$", before(match))
+        return self.speech.points(match[1]) if is_version else None
+
+    def _version(self, match: re.Match[str]) -> str:
+        s = self.speech
+        is_named = before(match).rstrip().lower().endswith(s.signs.version.lower())
+        words = s.joint.join(filter(None, (s.points(match[1]), match[2])))
+        return words if is_named else f"{s.signs.version}{s.joint}{words}"
+
+    def _model(self, match: re.Match[str]) -> str | None:
+        """9800X3D, i7-13700K"""
+        s, letters = self.speech, match[2]
+        if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
+            return None
+        parts = re.findall(r"[A-Za-z]+|\d", letters)
+        said = (s.spoken(part) if part.isdigit() else s.letters(part) for part in parts)
+        return s.joint.join((s.spoken(match[1]), *said))
+
+    def _title(self, match: re.Match[str]) -> str:
+        """GTA VI, FFX"""
+        s = self.speech
+        return s.joint.join((s.letters(match[1].upper()), s.cardinal(roman(match[2].upper()))))
+
+    def _king(self, match: re.Match[str]) -> str | None:
+        """Felipe II; Juan V. is a name."""
+        chat, after = self._chat, match.string[match.end() :]
+        named = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
+        if not named or not re.fullmatch(NUMERAL, match[1]) or (len(match[1]) == 1 and after[:1] == "."):
+            return None
+        words = self.speech.regnal(roman(match[1]), "f" if named["f"] else "m")
+        return words and words + "." * bool(match[2] and not after.strip())
+
+    def _roman(self, match: re.Match[str]) -> str | None:
+        """Louis XIV, XVe siècle; not the word that it may be: IO VI AMO."""
+        s, numeral = self.speech, match[1]
+        if match[2]:
+            is_feminine = re.fullmatch(self._chat.roman_feminine, match[2])
+            return s.ordinal(roman(numeral), "f" if is_feminine else "")
+        century = rf"(?i)(?<!\w)(?:{s.dates.short_century})\s?$"
+        is_number = numeral in _ONLY_ROMAN or re.search(century, before(match)) or self._is_numbered(match)
+        return s.cardinal(roman(numeral)) if is_number else None
+
+    def _is_numbered(self, match: re.Match[str]) -> bool:
+        """True after a name or a noun that has numbers, in a line that does not shout."""
+        named, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
+        if not named or (after and after[1].isupper()):
+            return False
+        word = named[1]
+        is_name = not word[0].islower() and not (len(word) > 1 and word.isupper())
+        return is_name or bool(
+            re.fullmatch(rf"(?i){self.speech.dates.century}|{self.speech.numbers.labels}", word)
+        )
+
+
+def _stopped(label: str) -> str:
+    """Pattern of a short noun; its full stop is optional unless the row has it."""
+    return re.escape(label) if label.endswith(".") else rf"{re.escape(label)}\.?"

@@ -1,0 +1,94 @@
+"""Dates, years, months and weekdays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from appliance.text.languages.plain import SMALL
+from appliance.text.languages.quantity import one_of
+from appliance.text.languages.readers.reader import Reader
+from appliance.text.languages.speech import Speech
+from appliance.text.spans import Kind, Table, before
+
+
+class DateReader(Reader):
+    def __init__(self, speech: Speech) -> None:
+        super().__init__(speech)
+        self._dates = speech.dates
+        is_shortened = speech.words.writing.scripts in ("LATIN", "CYRILLIC")
+        self._short = short_months(speech.months, speech.dates.unshortened.split()) if is_shortened else {}
+        self._weekdays = {short.lower(): names for short, names in speech.dates.weekdays.items()}
+
+    def digit_rules(self) -> Table:
+        dates, end = self._dates, self.end
+        short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
+        months = "|".join([*self.speech.months, *self._short])
+        return (
+            (Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
+            (
+                Kind.DATE,
+                rf"(?P<d>\d{{1,2}})({dates.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}",
+                self._date,
+            ),
+            (Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
+            (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
+            (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={dates.of_month}(?:{months})(?!\w))", self._day),
+        )
+
+    def letter_rules(self) -> Table:
+        days, short = one_of(map(re.escape, self._weekdays)), one_of(self._short)
+        month = rf"((?i:{short})){self.word_end}(?:\.(?=\s?[{SMALL}\d,]))?"
+        days = rf"(?i)({days})\.?\s?[-–]\s?({days})\.?{self.word_end}"
+        rules: Table = ((Kind.DATE, days, self._weekday_range), (Kind.DATE, month, self._short_month))
+        return [rule for rule, words in zip(rules, (self._weekdays, self._short), strict=True) if words]
+
+    def _date(self, match: re.Match[str]) -> str | None:
+        s, day, month = self.speech, int(match["d"]), int(match["m"])
+        if not (1 <= day <= 31 and 1 <= month <= 12):
+            return None
+        year = match.groupdict().get("y")
+        said = {"day": s.day(day, match), "month": s.months[month - 1]}
+        if not year:
+            return self._dates.date.format(**said)
+        return self._dates.dated.format(**said, year=s.year(int(year) + 2_000 * (len(year) == 2)))
+
+    def _short_date(self, match: re.Match[str]) -> str | None:
+        if match[0] in self.speech.signs.fractions:
+            return None
+        is_told = re.search(rf"(?i)(?<!\w)(?:{self._dates.before})\s$", before(match))
+        return self._date(match) if is_told or int(match["d"]) > 12 else None
+
+    def _day(self, match: re.Match[str]) -> str | None:
+        return self.speech.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
+
+    def _short_month(self, match: re.Match[str]) -> str | None:
+        """14 juil."""
+        earlier = before(match)
+        if not re.search(rf"(?i)(?<!\d)[0-3]?\d(?:[^\W\d_]{{1,2}}|º)?{self._dates.of_month}$", earlier):
+            return None
+        joint = self._dates.date.removeprefix("{day}").removesuffix("{month}")
+        return f"{joint}{self._short[match[1].lower()]}".removeprefix(earlier[-len(joint) :])
+
+    def _season(self, match: re.Match[str]) -> str | None:
+        """2025/26"""
+        s, first, last = self.speech, int(match[1]), int(match[2])
+        if not self._dates.seasons or last != (first + 1) % 100 or not last:
+            return None
+        return f"{s.year(first)} {s.cardinal(last)}"
+
+    def _weekday_range(self, match: re.Match[str]) -> str | None:
+        if match[1] == match[2]:
+            return None  # so-so
+        first, last = (self._weekdays[match[group].lower()] for group in (1, 2))
+        return self._dates.weekday_range.format(first[0], last[1])
+
+
+def short_months(names: Sequence[str], unshortened: Sequence[str]) -> dict[str, str]:
+    """ "juil" and "oct" → name."""
+    shorts = [(name[:size].lower(), name) for size in (4, 3) for name in names if size < len(name)]
+    return {
+        short: name
+        for short, name in shorts
+        if sum(other.lower().startswith(short) for other in names) == 1 and short not in unshortened
+    }

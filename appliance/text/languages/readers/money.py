@@ -1,0 +1,86 @@
+"""Amounts of money and of scales: thousands, millions."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from appliance.text.languages.facets import Noun
+from appliance.text.languages.quantity import one_of
+from appliance.text.languages.readers.reader import Reader
+from appliance.text.languages.speech import Amount, Speech
+from appliance.text.spans import Kind, Table
+
+
+class MoneyReader(Reader):
+    def __init__(self, speech: Speech) -> None:
+        super().__init__(speech)
+        self._money = speech.money
+        self.codes = [sign for sign in self._money.currencies if re.fullmatch("[A-Z]{3}", sign)]
+        """Currencies that may come before the number too: EUR 5."""
+        self._before = one_of(
+            [*self.codes, *(rf"{re.escape(sign)}\.?" for sign in speech.money.before.split())]
+        )
+        self.scales = one_of(map(re.escape, self._money.scales))
+
+    def digit_rules(self) -> Table:
+        return (
+            (Kind.MONEY, rf"(\d+)\s?€(\d\d){self.end}", lambda m: self._price(f"{m[1]}.{m[2]}", "", "€")),
+        )
+
+    def letter_rules(self) -> Table:
+        scale = rf"(?:\s?(?P<scale>{self.scales}))?"
+        return (
+            (
+                Kind.MONEY,
+                rf"(?P<code>{self._before})\s?(?P<number>{self.number}){scale}{self.end}",
+                lambda m: self._price(self.speech.plain(m["number"]), m["scale"] or "", m["code"]),
+            ),
+        )
+
+    def _price(self, number: str, scale: str, sign: str) -> str | None:
+        noun = self.noun_of(sign.rstrip("."))
+        return noun and self.amount(Amount(number, scale, sign.rstrip(".")), noun[0], "")
+
+    def noun_of(self, sign: str) -> tuple[Noun, Noun | None] | None:
+        """Noun of a currency, and of its hundredth part."""
+        found = (self._money.currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
+        return next(filter(None, found), None)
+
+    def amount(self, amount: Amount, noun: Noun | None, gender: str) -> str:
+        """Words of an amount of a noun, else before a word of a gender."""
+        s, number, (_, cent) = self.speech, amount.number, self.noun_of(amount.sign) or (None, None)
+        if self.noun_of(amount.sign):
+            number = re.sub(r"^0+(?=\d)", "", number)
+        if amount.scale:
+            scale = self._money.scales[amount.scale]
+            value = Decimal(number) * scale.power
+            if scale.noun and ("." in number or not scale.power):
+                return s.joint.join(filter(None, (s.counted(number, scale.noun), self._of(noun))))
+            number = str(int(value)) if value == int(value) else str(value)
+        whole, _, part = number.partition(".")
+        if noun and cent and 0 < len(part) <= 2:
+            if small := part.ljust(2, "0").lstrip("0"):
+                return self._with_cents(whole, small, noun, cent)
+            number = whole
+        if noun is None:
+            return s.spoken(number, gender)
+        if self._money.of and number.isdigit() and int(number) and int(number) % 1_000_000 == 0:
+            return f"{s.spoken(number)} {self._of(noun)}"
+        return s.counted(number, noun)
+
+    def _with_cents(self, whole: str, small: str, noun: Noun, cent: Noun) -> str:
+        s, cents = self.speech, self._money.cents
+        if whole == "0":
+            return s.counted(small, cent)
+        named = s.spoken(small, cent.gender if "{noun}" in cents else "")
+        form = cent.forms[min(s.form(small), len(cent.forms) - 1)]
+        return cents.format(whole=s.counted(whole, noun), part=named, noun=form)
+
+    def _of(self, noun: Noun | None) -> str:
+        """Noun after millions."""
+        if noun is None:
+            return ""
+        name, money = noun.forms[-1], self._money
+        pattern = money.of_vowel if money.of_vowel and name[0] in "aeiou" else money.of
+        return pattern.format(name) if pattern else name

@@ -1,0 +1,90 @@
+"""Reader: patterns of all facets, and the rules of a language's file of words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from appliance.text.languages.facets import Noun
+from appliance.text.languages.quantity import NUMBER
+from appliance.text.languages.speech import Speech
+from appliance.text.spans import Kind, Say, Table
+
+
+class Reader:
+    def __init__(self, speech: Speech) -> None:
+        self.speech, numbers = speech, speech.numbers
+        self.letter = numbers.letter
+        self.end = rf"(?!{self.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
+        """No part of a longer number or word follows."""
+        self.word_end = rf"(?!{self.letter}|[\d_])"
+        self.sign = rf"(?P<sign>(?<![{numbers.unsigned}])[-−+])?"
+        group, point = ("." if numbers.decimal == "," else ","), re.escape(numbers.decimal)
+        first = r"(?![0٠०])\d{1,3}"
+        self.number = (
+            NUMBER
+            if numbers.mixed
+            else rf"(?:{first}(?:[{group}٬]\d{{2,3}})*[{group}٬]\d{{3}}(?:[{point}٫]\d+)?(?!\d)"
+            rf"|{first}(?: \d{{3}})+(?:{point}\d+)?(?!\d)|{first}(?:['’]\d{{3}})+(?:[.,]\d+)?(?!\d)"
+            rf"|{first}(?:{point}\d{{3}})+[{group}]\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
+        )
+        self.marks = "." if numbers.mixed else ".,"
+
+    def digit_rules(self) -> Table:
+        return ()
+
+    def letter_rules(self) -> Table:
+        return ()
+
+    def sign_rules(self) -> Table:
+        return ()
+
+    def pair(self, word: str) -> Say:
+        """Two numbers with a word between."""
+        s = self.speech
+        return lambda m: s.between(s.spoken(s.plain(m[1])), word, s.spoken(s.plain(m[2])))
+
+    def named(self, parts: Mapping[str, str]) -> str | None:
+        """Numbers with the nouns of their units, without zeros."""
+        numbers = {unit: str(int(value)) for unit, value in parts.items()}
+        named = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
+        nouns: Mapping[str, Noun] = self.speech.units.nouns
+        if not named.keys() <= nouns.keys():
+            return None
+        return self.speech.joint.join(
+            self.speech.counted(number, nouns[unit]) for unit, number in named.items()
+        )
+
+
+def always(speech: Speech, words: str) -> str:
+    """Words of a sign, apart from their neighbours."""
+    return f"{speech.joint}{words}{speech.joint}"
+
+
+def unstopped(words: Mapping[str, str]) -> dict[str, str]:
+    """ "z. B.", "Dr." → "z. b", "z.b" and "dr", with their words."""
+    rows = {}
+    for short, said in words.items():
+        key = short.lower().removesuffix(".")
+        rows[key] = rows[key.replace(". ", ".")] = said
+    return rows
+
+
+class _Group:
+    """A group of a rule's pattern."""
+
+    def __init__(self, speech: Speech, text: str | None) -> None:
+        self._speech, self._text = speech, text or ""
+
+    def __format__(self, form: str) -> str:
+        return self._speech.group(self._text, form)
+
+
+def written_rules(speech: Speech, place: str) -> Iterator[tuple[Kind, str, Say]]:
+    """Rules of the file of words that begin at a place."""
+    for kind, pattern, spoken in speech.words.rules[place]:
+        yield kind, pattern, _formatted(speech, spoken)
+
+
+def _formatted(speech: Speech, spoken: str) -> Say:
+    return lambda m: spoken.format(*(_Group(speech, m[group]) for group in range(m.re.groups + 1)))

@@ -1,0 +1,94 @@
+"""Signs between numbers and words: scores, fractions, comparisons."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.quantity import is_rating, units_pattern
+from appliance.text.languages.readers.reader import Reader, always
+from appliance.text.spans import Kind, Say, Table
+
+SIGNS = {
+    "&": r"&+",
+    "+": r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
+    "=": r"(?<![=!<>])={1,2}(?![=>])",
+    "%": r"(?<=\w)\s?[%％](?!\w)",
+    "×": r"×(?=\s?\d)|(?<=\d)\*(?=\d)",
+    "÷": r"÷",
+    "-": r"(?:(?<=[\d)])|(?<=[\d)] ))[-−](?=\s?\d+(?:[.,]\d+)?\s?=)",
+    "±": r"±",
+    "≤": r"<=|≤",
+    "≥": r">=|≥",
+    "<": r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])|(?<!<)<(?=[.,]?\d)",
+    ">": r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])|(?<!>)>(?=[.,]?\d)",
+    "≠": r"!=|≠",
+    "≈": r"≈|~(?=\s?\w)",
+    "√": r"√",
+    "→": r"[-=]>|→",
+    "²": r"(?<=\w)\^2(?!\d)",
+    "^": r"(?<=[\d)])\^(?=[-−(]?\d)",
+}
+
+
+class SignReader(Reader):
+    def digit_rules(self) -> Table:
+        s, end, number = self.speech, self.end, self.number
+        units = units_pattern(sign.lower() for sign in s.units.nouns)
+        return (
+            (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self.pair(s.signs.score)),
+            (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
+            (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
+            (Kind.FRACTION, rf"(\d{{1,3}}) 1/2(?:\s?((?i:{units})))?{end}", self._half),
+            (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
+            (Kind.SIGN, rf"({number})\s?[x×*]\s?({number}){end}", self.pair(s.signs.words["×"])),
+        )
+
+    def letter_rules(self) -> Table:
+        s, times = self.speech, f"{self.speech.signs.words['×']}{self.speech.joint}"
+        return (
+            (Kind.SIGN, rf"(?i)vs\.?{self.word_end}", lambda m: s.signs.versus or None),
+            (Kind.SIGN, rf"[xX](\d+){self.end}", lambda m: times + s.spoken(s.plain(m[1]))),
+        )
+
+    def sign_rules(self) -> Table:
+        s, letter = self.speech, self.letter
+        number = f"{s.signs.number}{s.joint}"
+        limit = rf"(?<!{letter})(?<![\d_)<>])"
+        return (
+            (Kind.NUMBER, rf"#(\d+){self.end}", lambda m: number + s.spoken(s.plain(m[1]))),
+            (Kind.SIGN, r"#+|={3,}", lambda m: " "),
+            (Kind.SIGN, r"(?<!\w)['’](?=\d\d(?!\d))", lambda m: ""),  # anni '90
+            *(
+                (Kind.SIGN, rf"{limit}{sign}(?=[.,]?\d)", self._always(words))
+                for sign, words in s.signs.limits.items()
+            ),
+            *((Kind.SIGN, pattern, self._always(s.signs.words[sign])) for sign, pattern in SIGNS.items()),
+        )
+
+    def _always(self, words: str) -> Say:
+        said = always(self.speech, words)
+        return lambda match: said
+
+    def _versus(self, match: re.Match[str]) -> str:
+        """1v1"""
+        s = self.speech
+        return s.between(s.spoken(s.plain(match[1])), s.signs.versus or match[2], s.spoken(s.plain(match[3])))
+
+    def _score(self, match: re.Match[str]) -> str:
+        """7-2-11, 4-2-3-1"""
+        s = self.speech
+        return (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in re.findall(r"\d+", match[0]))
+
+    def _half(self, match: re.Match[str]) -> str | None:
+        """2 1/2, 2½ h"""
+        s, unit = self.speech, re.sub(r"[\s^]", "", (match[2] or "").lower())
+        return s.counted(f"{match[1]}.5", s.units.nouns[unit]) if unit else s.half(int(match[1]))
+
+    def _slash(self, match: re.Match[str]) -> str | tuple[Kind, str]:
+        s, a, b = self.speech, self.speech.plain(match[1]), self.speech.plain(match[2])
+        if found := s.signs.fractions.get(f"{a}/{b}"):
+            return found
+        if is_rating(a, b):
+            return s.joint.join((s.spoken(a), s.signs.out_of, s.spoken(b)))
+        said = (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in (a, *b.split("/")))
+        return (Kind.SCORE, said) if "/" in b else said

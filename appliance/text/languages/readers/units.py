@@ -1,0 +1,160 @@
+"""Amounts with their units, their ranges, and rates."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.languages.facets import Noun
+from appliance.text.languages.plain import SMALL
+from appliance.text.languages.quantity import CURRENCY, DASH, RATED, one_of, units_pattern
+from appliance.text.languages.readers.money import MoneyReader
+from appliance.text.languages.readers.reader import always
+from appliance.text.languages.speech import Amount, Speech
+from appliance.text.scripts import HAN
+from appliance.text.spans import Kind, Table, before
+
+
+class UnitReader(MoneyReader):
+    def __init__(self, speech: Speech) -> None:
+        super().__init__(speech)
+        self._units = speech.units
+        self._names = {sign.lower(): noun for sign, noun in speech.units.nouns.items()}
+        self._rates = units_pattern(speech.units.per)
+
+    def _quantity(self, suffix: str = "") -> str:
+        units, money, letter = self._units, self._money, self.letter
+        codes = units_pattern(sign for sign in money.currencies if not re.fullmatch(CURRENCY, sign))
+        names = units_pattern(self._names, units.cased, units.unspaced)
+        scales, whole = self.scales, money.unstopped.split()
+        stopped = one_of(
+            rf"(?<={re.escape(sign)})\." for sign in money.scales if 3 <= len(sign) <= 4 and sign not in whole
+        )
+        number = self.number
+        if self.speech.numbers.mixed:
+            number = rf"\d+,\d{{1,2}}(?=\s?(?:{CURRENCY}|{scales}|(?i:{codes}|{names}))(?!{letter}))|{number}"
+        return (
+            rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{number})"
+            rf"(?:\s?(?P<scale{suffix}>{scales})(?:{stopped})?(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
+            rf"(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{codes})|(?(before{suffix})(?<!\s))(?i:{names}))"
+            r"(?:(?<![A-Za-z])|(?![A-Za-z])))?"
+        )
+
+    def digit_rules(self) -> Table:
+        s, end, times = self.speech, self.end, self.speech.times
+        stops = "|".join(rf"(?<={unit})" for unit in times.stopped.split())
+        time_end = rf"(?:(?i:{stops})\.(?=\s[\d{SMALL}]))?"  # 1 Std. 30 Min. ends no sentence
+        return (
+            (
+                Kind.RANGE,
+                rf"(?=.[^-–—~～]{{0,40}}[-–—~～]){self.sign}{self._quantity('_a')}{DASH}(?P<minus>[-−])?"
+                rf"{self._quantity('_b')}{end}(?!\s?=|-\d)",
+                self._range,
+            ),
+            (
+                Kind.UNIT,
+                rf"{self.sign}{self._quantity()}(?:{end}|(?={s.units.glued})){time_end}",
+                self._amount,
+            ),
+            (
+                Kind.UNIT,
+                rf"(?<![{s.numbers.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
+                lambda m: s.signed(m, s.joint.join((s.spoken(m[2]), s.letters(m[3])))),
+            ),
+        )
+
+    def letter_rules(self) -> Table:
+        measured = "|".join(unit for unit in self._units.measured.split() if unit in self._names) or "(?!)"
+        return ((Kind.UNIT, rf"(?i)({measured})/({self._rates}){self.word_end}", self._bare_rate),)
+
+    def sign_rules(self) -> Table:
+        s = self.speech
+        per = always(s, s.units.per_word.format("").strip())
+        return (
+            (Kind.UNIT, rf"\s?/\s?((?i:{self._rates}){self.word_end}|{self.letter}+(?![\w/]))", self._rate),
+            (Kind.UNIT, rf"\s?/\s?(?=100\s?(?:{self._rates})(?!\w))", lambda m: per),
+            (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: s.signs.slash or " "),
+        )
+
+    def _rate(self, match: re.Match[str]) -> str | None:
+        """The part of a rate after its number: /s, and any word after money."""
+        s, earlier, word = self.speech, before(match), match[1]
+        if re.search(RATED, earlier) and (words := self._per(word)):
+            return s.joint + words
+        is_price = re.search(rf"{CURRENCY}\s?[\d.,]+\w{{0,2}}$|\d\s?{CURRENCY}$", earlier)
+        return s.joint + s.units.per_word.format(word) if is_price and len(word) > 2 else None
+
+    def _per(self, sign: str) -> str:
+        return self._units.per.get(re.sub(r"[\s^]", "", sign.lower()), "")
+
+    def _bare_rate(self, match: re.Match[str]) -> str:
+        """km/h without a number."""
+        noun = self._names[self._bits(match[1], match.end(1), match.string).lower()]
+        return f"{noun.forms[-1]}{self.speech.joint}{self._per(match[2])}"
+
+    def _bits(self, unit: str, end: int, text: str) -> str:
+        """Mb/s is of bits, MB/s of bytes."""
+        is_rate = re.match(r"\s?/\s?(?:s|sec|min|h|hr)(?![A-Za-z])", text[end:])
+        is_bits = unit in ("Kb", "Mb", "Gb", "Tb") and is_rate and f"{unit.lower()}it" in self._names
+        return f"{unit}it" if is_bits else unit
+
+    def _amount(self, match: re.Match[str]) -> tuple[Kind, str] | None:
+        read = self._read(match)
+        if read is None or not (read.scale or read.sign):
+            return None
+        said = self.speech.signed(match, self._said(read, self.speech.followed(match)))
+        if read.sign in ("%", "％", "٪"):
+            return Kind.PERCENT, said
+        if not read.sign:
+            return Kind.NUMBER, said
+        return Kind.UNIT if self._noun(read.sign) and not self.noun_of(read.sign) else Kind.MONEY, said
+
+    def _range(self, match: re.Match[str]) -> str | None:
+        """Descending bare numbers are a score."""
+        s, a, b = self.speech, self._read(match, "_a"), self._read(match, "_b")
+        if a is None or b is None or (a.sign and b.sign not in ("", a.sign)):
+            return None
+        is_rising = float(a.number) < float(b.number)
+        is_close = not re.search(r"\s[-–—~～]\s", match[0])
+        is_common = is_close and is_rising and float(b.number) < 1_000  # 5k-10, but not 1万-2 and 1k-2米
+        scale = b.scale or (a.scale if is_common and not re.search(f"[{HAN}]", a.scale + b.sign) else "")
+        both, is_score = Amount(b.number, scale, b.sign or a.sign), False
+        if not (a.scale or both.scale or both.sign) and (a.number + b.number).isdigit():
+            if all(re.fullmatch(s.dates.years, n) for n in (a.number, b.number)):
+                return s.joint.join((s.year(int(a.number)), s.signs.to, s.year(int(b.number))))
+            is_score = not is_rising or a.number == "0"
+        noun = self._noun(both.sign)
+        gender = noun.gender if noun else "" if is_score else s.followed(match)
+        first = self._said(Amount(a.number, a.scale, a.sign if a.sign in s.units.repeated else ""), gender)
+        second = self._said(both, gender)
+        if match["minus"]:
+            second = f"{s.negative(match)}{s.joint}{second}"
+        return s.between(s.signed(match, first), s.signs.score if is_score else s.signs.to, second)
+
+    def _read(self, match: re.Match[str], suffix: str = "") -> Amount | None:
+        """Amount of a match; None if its letter is no unit: 5G, 4K."""
+        groups, cased = match.groupdict(), self._units.cased
+        unit = groups[f"unit{suffix}"] or ""
+        number, scale = self.speech.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
+        sign = (unit if unit.upper() in self.codes else groups[f"before{suffix}"] or unit).strip()
+        if (len(unit) == 1 and unit.isupper() and unit not in cased) or (
+            scale == "K" and number in ("2", "4", "8") and not sign
+        ):
+            return None
+        if unit and re.match(r"\.[^\W\d_](?![^\W\d_])", match.string[match.end() :]):
+            return None  # 500 d.C.
+        seats = rf"(?<!\w)(?:{self.speech.numbers.labels}|{self._units.seats})\s$"
+        if unit in cased and re.search(seats, before(match), re.I):
+            return None
+        return self.speech.measured(Amount(number, scale, self._bits(sign, match.end(), match.string)), match)
+
+    def _noun(self, sign: str) -> Noun | None:
+        """Noun of a currency or unit."""
+        money = self.noun_of(sign)
+        return (
+            money[0]
+            if money
+            else self._units.cased.get(sign) or self._names.get(re.sub(r"[\s^]", "", sign.lower()))
+        )
+
+    def _said(self, amount: Amount, gender: str = "") -> str:
+        return self.amount(amount, self._noun(amount.sign), gender)

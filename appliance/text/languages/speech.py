@@ -1,0 +1,239 @@
+"""A language's grammar: the words of its numbers, made of the rows of its file of words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from appliance.text.languages import quantity
+from appliance.text.languages.facets import Noun
+from appliance.text.languages.plain import unshouted
+from appliance.text.languages.words import Words
+from appliance.text.spans import Kind, Table, before
+
+_HIGHEST_FLOOR = 20
+"""Largest ordinal that is written with a degree sign; above are angles and temperatures."""
+
+
+class Amount(NamedTuple):
+    number: str
+    """Digits with a decimal point."""
+    scale: str = ""
+    sign: str = ""
+    """Currency or unit."""
+
+
+class Speech:
+    """Grammar of one language. Each is a subclass, which has at least `cardinal`, `ordinal` and `clock`."""
+
+    phone = (
+        rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
+        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|(?:\+\d{7,}|0\d{6,})"
+    )
+    phone_digits = 7
+    """Fewest digits of a telephone number."""
+
+    def __init__(self, code: str, words: Words) -> None:
+        self.code, self.words = code, words
+        self.numbers, self.money, self.units, self.dates = (
+            words.numbers,
+            words.money,
+            words.units,
+            words.dates,
+        )
+        self.times, self.signs, self.chat, self.lists = words.times, words.signs, words.chat, words.lists
+        self.joint = " " if self.numbers.spaced else ""
+        self.comma = self.numbers.comma + self.joint
+        self._genders = {
+            form: gender for forms, gender in self.numbers.nouns.items() for form in forms.split("/")
+        }
+        self.months = [self.dates.months[str(month)] for month in range(1, 13)]
+
+    # Each language has its own.
+
+    def cardinal(self, number: int, gender: str = "") -> str:
+        """Words of a number below 10¹²; before a noun with its gender "m" or "f", "" in counting."""
+        raise NotImplementedError
+
+    def ordinal(self, number: int, ending: str = "") -> str:
+        """Words of an ordinal with a gender, or with an ending of the language's own."""
+        raise NotImplementedError
+
+    def clock(self, hour: int, minute: int, marked: bool) -> str:
+        """Hour and minutes; `marked` if the word for hour was written."""
+        raise NotImplementedError
+
+    def digit_rules(self) -> Table:
+        """Readings at a digit, a currency, or a sign before a digit. The common readings follow."""
+        return ()
+
+    def letter_rules(self) -> Table:
+        return ()
+
+    def sign_rules(self) -> Table:
+        return ()
+
+    def in_case(self, table: Table) -> Table:
+        """Readings of all languages, put into the case that the words around a number ask for."""
+        return table
+
+    # Most languages share these.
+
+    def form(self, number: str) -> int:
+        """Index of a noun's form for a number."""
+        return int(number != "1")
+
+    def day(self, number: int, match: re.Match[str]) -> str:
+        """A day of a month in a date."""
+        return self.dates.first if number == 1 and self.dates.first else self.cardinal(number)
+
+    def year(self, number: int) -> str:
+        return self.cardinal(number)
+
+    def half(self, whole: int) -> str | None:
+        """Words of a number and a half."""
+        return None
+
+    def regnal(self, number: int, gender: str) -> str | None:
+        """Words of a king's or queen's number, if they are not its cardinal."""
+        return None
+
+    def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
+        return unshouted(match, shouted)
+
+    def plain(self, written: str) -> str:
+        """ "1.200,50" → "1200.50", in this language's marks."""
+        number = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in written)
+        number = re.sub(r"[ '’٬]", "", number).replace("٫", ".").replace("،", ",")
+        marks = [c for c in number if c in ".,"]
+        if not marks:
+            return number
+        decimal = marks[-1]
+        first = r"\d{1,3}" if self.numbers.mixed else r"[1-9]\d{0,2}"
+        grouped = re.fullmatch(rf"{first}(?:[.,]\d{{2,3}})*[.,]\d{{3}}", number)
+        is_whole = grouped and (
+            len(set(marks)) == 1
+            and (decimal != self.numbers.decimal or len(marks) > 1 or number.endswith(",000"))
+        )
+        whole, _, part = number.rpartition(decimal)
+        whole = re.sub(r"\D", "", whole) or "0"
+        return whole + part if is_whole else f"{whole}.{part}"
+
+    def spoken(self, number: str, gender: str = "") -> str:
+        """Words of a plain number; digit by digit if it is a code."""
+        whole, _, part = number.partition(".")
+        if part:
+            return self.decimals(whole, part)
+        return self.digits(whole) if quantity.is_code(whole) else self.cardinal(int(whole), gender)
+
+    def decimals(self, whole: str, part: str) -> str:
+        zeros = part[: len(part) - len(part.lstrip("0"))]
+        if self.numbers.pairs and len(part) <= 2 and part.strip("0"):
+            said = " ".join(filter(None, (self.digits(zeros), self.cardinal(int(part)))))
+        else:
+            said = self.digits(part)
+        return self.joint.join((self.spoken(whole), self.numbers.point, said))
+
+    def digits(self, digits: str) -> str:
+        """Words of each digit, without other characters."""
+        words = (self.cardinal(unicodedata.digit(c)) for c in digits if c.isdigit())
+        return self.joint.join(words)
+
+    def grouped(self, text: str) -> str:
+        """Digits of groups, as of a telephone number."""
+        return self.comma.join(self.digits(group) for group in re.findall(r"\d+", text))
+
+    def counted(self, number: str, noun: Noun) -> str:
+        form = noun.forms[min(self.form(number), len(noun.forms) - 1)]
+        return f"{self.spoken(number, noun.gender)}{self.joint}{form}"
+
+    def in_unit(self, number: str, sign: str) -> str:
+        return self.counted(number, self.units.nouns.get(sign) or self.units.cased[sign])
+
+    def points(self, version: str) -> str:
+        parts = (self.spoken(part) if len(part) < 4 else self.digits(part) for part in version.split("."))
+        return f"{self.joint}{self.signs.dot}{self.joint}".join(parts)
+
+    def gender_of(self, noun: str) -> str:
+        """Gender by the list of nouns, else by the pattern of feminine ones."""
+        known = self._genders.get(noun) or self._genders.get(noun.lower())
+        return known or ("f" if re.fullmatch(self.numbers.feminine, noun) else "m")
+
+    def followed(self, match: re.Match[str]) -> str:
+        """Gender of a number before its noun; "" without a noun."""
+        if self.numbers.feminine == "(?!)":
+            return ""
+        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        if not after or re.fullmatch(self.numbers.no_noun, after[1]):
+            return ""
+        if re.search(rf"(?i)(?<!\w)(?:{self.numbers.labels})\s?$", before(match)):
+            return ""
+        return self.gender_of(after[1])
+
+    def numbered(self, match: re.Match[str]) -> str | None:
+        """2° piano: an ordinal before a noun, degrees of anything else."""
+        noun = self._counted_noun(match)
+        if not noun or int(match[1]) > _HIGHEST_FLOOR or self.is_weather(match):
+            return None
+        return self.ordinal(int(match[1]), self.gender_of(noun))
+
+    def _counted_noun(self, match: re.Match[str]) -> str:
+        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        patterns = (self.units.degrees, self.numbers.no_noun)
+        is_noun = after and not any(re.fullmatch(p, after[1], re.I) for p in patterns)
+        return after[1] if after and is_noun else ""
+
+    def is_weather(self, match: re.Match[str]) -> bool:
+        """True for 25º, if no noun follows, after a word of the weather."""
+        if match[0][-1] == "º" and self._counted_noun(match):
+            return False
+        return re.search(rf"(?i)(?<!\w)(?:{self.units.weather})\s$", before(match)) is not None
+
+    def between(self, first: str, word: str, second: str) -> str:
+        return self.joint.join((first, word, second))
+
+    def negative(self, match: re.Match[str]) -> str:
+        """Word of a number below zero."""
+        return self.signs.minus
+
+    def signed(self, match: re.Match[str], words: str) -> str:
+        if not match["sign"]:
+            return words
+        sign = self.signs.words["+"] if match["sign"] == "+" else self.negative(match)
+        return f"{sign}{self.joint}{words}" if sign else words
+
+    def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
+        """Amount as the line means it in this language; None if it is no quantity."""
+        return amount
+
+    def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
+        """A number without a unit."""
+        return self.signed(match, self.spoken(self.plain(match["number"]), self.followed(match)))
+
+    def in_code(self, digits: str, code: str) -> str:
+        """Digits within a code."""
+        return self.spoken(digits) if len(digits) < 5 else self.digits(digits)
+
+    def group(self, text: str, form: str) -> str:
+        """Words of a group of a rule in the file of words.
+
+        {1} is a number, {1:f} before a feminine noun, {1:in kg} with its unit, {1:ordinal} and {1:ordinal f}
+        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version, and
+        {1:word} as written.
+        """
+        if form == "word":
+            return text
+        if form == "each":
+            return self.joint.join(self.digits(character) or character for character in text)
+        if form in ("digits", "groups", "points"):
+            return {"digits": self.digits, "groups": self.grouped, "points": self.points}[form](text)
+        if form.startswith("in "):
+            return self.in_unit(self.plain(text), form.removeprefix("in "))
+        if form.startswith("ordinal"):
+            return self.ordinal(int(self.plain(text)), form.removeprefix("ordinal").strip())
+        return self.spoken(self.plain(text), form)
+
+    def letters(self, letters: str) -> str:
+        """Letters within a code."""
+        return letters

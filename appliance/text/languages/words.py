@@ -1,0 +1,232 @@
+"""A language's file of words, read strictly: a tab-separated table that a native speaker can correct."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any, NamedTuple
+
+from appliance.text.languages.facets import (
+    Chat,
+    Dates,
+    Money,
+    Noun,
+    Numbers,
+    Scale,
+    Signs,
+    Times,
+    Units,
+    Writing,
+)
+from appliance.text.spans import Kind
+
+COLUMNS = ("table", "written", "spoken", "also")
+
+
+class WordsError(ValueError):
+    """A file of words that cannot be read; the message names the file, row and column."""
+
+
+class Rule(NamedTuple):
+    kind: Kind
+    pattern: str
+    spoken: str
+
+
+class Row(NamedTuple):
+    place: str
+    """File and row."""
+    table: str
+    written: str
+    spoken: str = ""
+    also: str = ""
+
+    def error(self, column: str, message: str) -> WordsError:
+        return WordsError(f"{self.place}, column {column}: {message}")
+
+
+class Words(NamedTuple):
+    numbers: Numbers
+    money: Money
+    units: Units
+    dates: Dates
+    times: Times
+    signs: Signs
+    chat: Chat
+    writing: Writing
+    lists: Mapping[str, list[str]]
+    """Words in order, by name."""
+    rules: Mapping[str, list[Rule]]
+    """Rules by the place that they begin at: "at digit", "at letter", "at sign"."""
+
+
+def _noun(text: str) -> Noun:
+    """ "hora/horas", "f:hora/horas": "f:" before a feminine noun."""
+    gender, colon, forms = text.rpartition(":")
+    return Noun(tuple(forms.split("/")), gender if colon else "m")
+
+
+def _scale(row: Row) -> Scale:
+    if not re.fullmatch(r"\d*", row.also):
+        raise row.error("also", f"{row.also!r} is no number")
+    return Scale(int(row.also or 0), _noun(row.spoken) if row.spoken else None)
+
+
+def _gender(row: Row) -> str:
+    if row.spoken not in ("m", "f", "n"):
+        raise row.error("spoken", f"{row.spoken!r} is no gender; m, f and n are")
+    return row.spoken
+
+
+def _month(row: Row) -> str:
+    if not row.written.isdecimal() or not 1 <= int(row.written) <= 12:
+        raise row.error("written", f"{row.written!r} is no month; 1 to 12 are")
+    return row.spoken
+
+
+def _said(row: Row) -> str:
+    return row.spoken
+
+
+def _as_noun(row: Row) -> Noun:
+    return _noun(row.spoken)
+
+
+_FACETS: Mapping[str, type[Any]] = {
+    **{"numbers": Numbers, "money": Money, "units": Units, "dates": Dates, "times": Times, "signs": Signs},
+    **{"chat": Chat, "writing": Writing},
+}
+"""Tables whose rows are a setting each."""
+_TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
+    "unit": ("units", "nouns", _as_noun),
+    "cased": ("units", "cased", _as_noun),
+    "per": ("units", "per", _said),
+    "currency": (
+        "money",
+        "currencies",
+        lambda row: (_noun(row.spoken), _noun(row.also) if row.also else None),
+    ),
+    "scale": ("money", "scales", _scale),
+    "month": ("dates", "months", _month),
+    "weekday": ("dates", "weekdays", lambda row: (row.spoken, row.also or row.spoken)),
+    "sign": ("signs", "words", _said),
+    "limit": ("signs", "limits", _said),
+    "symbol": ("signs", "symbols", _said),
+    "fraction": ("signs", "fractions", _said),
+    "short": ("chat", "short", _said),
+    "abbreviation": ("chat", "abbreviations", _said),
+    "label": ("chat", "labels", _said),
+    "noun": ("numbers", "nouns", _gender),
+}
+"""Tables of many rows: their facet, its field, and the value of a row."""
+_FORMATS: Mapping[str, Sequence[str]] = {
+    **{"date": ("day", "month"), "dated": ("day", "month", "year"), "with_seconds": ("clock", "seconds")},
+    **{"cents": ("whole", "part", "noun"), "of": ("",), "of_vowel": ("",), "per_word": ("",)},
+    "weekday_range": ("",),
+}
+"""Names in the braces of settings that are formats."""
+_RULES = ("at digit", "at letter", "at sign")
+_KNOWN = (*_FACETS, *_TABLES, "list", *_RULES)
+_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
+
+
+def read(*paths: Path) -> Words:
+    """Words of files; a later file's rows replace equal rows. Raises WordsError."""
+    rows: dict[tuple[str, str], Row] = {}
+    for path in paths:
+        rows |= _rows(path)
+    settings: dict[str, dict[str, Any]] = {name: {} for name in _FACETS}
+    lists: dict[str, list[str]] = {}
+    rules: dict[str, list[Rule]] = {name: [] for name in _RULES}
+    for row in rows.values():
+        if row.table in _FACETS:
+            settings[row.table][row.written] = _setting(row)
+        elif row.table in _TABLES:
+            facet, name, value = _TABLES[row.table]
+            settings[facet].setdefault(name, {})[row.written] = value(row)
+        elif row.table == "list":
+            lists[row.written] = row.spoken.split()
+        else:
+            rules[row.table].append(_rule(row))
+    return Words(
+        **{name: facet(**settings[name]) for name, facet in _FACETS.items()}, lists=lists, rules=rules
+    )
+
+
+def _rows(path: Path) -> dict[tuple[str, str], Row]:
+    found: dict[tuple[str, str], Row] = {}
+    name = f"{path.parent.name}/{path.name}"
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WordsError(f"{name}: {error}") from None
+    if lines[:1] != ["\t".join(COLUMNS)]:
+        raise WordsError(f"{name}, row 1: must be the columns {', '.join(COLUMNS)}, with tabs between")
+    for number, line in enumerate(lines[1:], 2):
+        cells, place = line.split("\t"), f"{name}, row {number}"
+        if not 2 <= len(cells) <= len(COLUMNS):
+            raise WordsError(f"{place}: has {len(cells)} columns; {', '.join(COLUMNS)} are allowed")
+        row = Row(place, *cells)
+        _check(row)
+        if same := found.get((row.table, row.written)):
+            raise row.error("written", f"{row.written!r} is in {same.place} too")
+        found[row.table, row.written] = row
+    return found
+
+
+def _check(row: Row) -> None:
+    for column in COLUMNS:
+        if (cell := getattr(row, column)) != cell.strip():
+            raise row.error(column, f"{cell!r} has a space at an end")
+    if row.table not in _KNOWN:
+        raise row.error("table", f"{row.table!r} is not known; {', '.join(_KNOWN)} are")
+    if not row.written or not (row.spoken or row.table in _MAY_BE_SILENT):
+        raise row.error("spoken" if row.written else "written", "is empty")
+
+
+def _setting(row: Row) -> str | bool | int:
+    defaults = _FACETS[row.table]._field_defaults
+    plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
+    if row.written not in plain:
+        raise row.error("written", f"{row.written!r} is not known; {', '.join(plain)} are")
+    default = plain[row.written]
+    if isinstance(default, bool):
+        if row.spoken not in ("yes", "no"):
+            raise row.error("spoken", "must be yes or no")
+        return row.spoken == "yes"
+    if isinstance(default, int):
+        if not row.spoken.isdecimal():
+            raise row.error("spoken", f"{row.spoken!r} is no number")
+        return int(row.spoken)
+    if default == "(?!)":
+        _compiled(row, "spoken", row.spoken)
+    if names := _FORMATS.get(row.written):
+        _check_format(row, names)
+    return row.spoken
+
+
+def _rule(row: Row) -> Rule:
+    kinds = {kind.value: kind for kind in Kind}
+    if row.also not in kinds:
+        raise row.error("also", f"{row.also!r} is no kind of change; {', '.join(kinds)} are")
+    groups = _compiled(row, "written", row.written).groups
+    _check_format(row, [str(group) for group in range(groups + 1)])
+    return Rule(kinds[row.also], row.written, row.spoken)
+
+
+def _check_format(row: Row, names: Sequence[str]) -> None:
+    try:
+        used = [name for _, name, _, _ in Formatter().parse(row.spoken) if name is not None]
+    except ValueError as error:
+        raise row.error("spoken", str(error)) from None
+    if unknown := [name for name in used if name not in names]:
+        raise row.error("spoken", f"{{{unknown[0]}}} is not known; {{{'}, {'.join(names)}}} are")
+
+
+def _compiled(row: Row, column: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise row.error(column, f"is no pattern: {error}") from None

@@ -1,0 +1,65 @@
+"""What was heard of a reply that was ended in its midst, by the clock of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from threading import Event
+
+import pytest
+
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.replies import utterance_message
+from tests.harness.patience import PATIENCE_S
+from tests.rpc.conftest import Box, refusal, request
+from tests.rpc.test_session import cancel, session
+
+FIRST = "Hello, my good friends."
+WRITTEN = f"{FIRST} Come in and stay for a while. And listen."
+
+
+@pytest.fixture(autouse=True)
+def stays_at_second_segment(box: Box) -> Iterator[Event]:
+    go, steps = Event(), count()
+    box.engine.on_step = lambda: next(steps) >= 3 and go.wait(PATIENCE_S) and None
+    yield go
+    go.set()
+
+
+async def until_heard(box: Box, characters: int) -> None:
+    def heard() -> list[int]:
+        present = box.scheduler.queue.utterances()[0]
+        return [utterance_message(one, 0.0).heard_characters for one in present]
+
+    await box.soon(lambda: heard()[:1] == [characters])
+
+
+async def test_a_skipped_stream_ends_with_what_was_heard_of_it(box: Box) -> None:
+    moderator, stage = appliance_pb2_grpc.QueueStub(box.channel), pb.ChannelRequest(channel="stage")
+    watch = moderator.WatchQueue(pb.WatchQueueRequest(channel="stage"))
+    call = box.synthesizer.StreamSynthesize(request(WRITTEN, channel="stage"))
+    await until_heard(box, len(FIRST) - 1)  # the planner here leaves its point out
+    [skipped] = (await moderator.Skip(stage)).utterances
+    messages = [await call.read()]
+    while not messages[-1].HasField("end"):
+        messages.append(await call.read())
+    assert messages[-1].end.heard_characters == skipped.heard_characters == len(FIRST) - 1
+    assert messages[-1].end.samples == sum(len(m.audio.data) for m in messages) // 2 > 0
+    assert (await refusal(call.read()))[1]["ErrorInfo"].reason == "SKIPPED"
+    while not (ended := [u for u in (await watch.read()).utterances if u.state == pb.ENDED]):
+        pass
+    assert [(u.reason, u.heard_characters) for u in ended] == [("SKIPPED", len(FIRST) - 1)]
+
+
+async def test_a_cancelled_utterance_says_what_was_heard_of_it(
+    box: Box, stays_at_second_segment: Event
+) -> None:
+    heard = await session(box, nfe_steps=3, channel="stage")
+    await heard.write(WRITTEN)
+    await until_heard(box, len(FIRST))
+    await heard.write(cancel(1))
+    await heard.until(box, 1, "CANCELLED")
+    assert heard.heard == {1: len(FIRST)}
+    stays_at_second_segment.set()
+    await heard.end()
