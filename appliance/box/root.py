@@ -180,7 +180,7 @@ class Root:
 def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: str) -> None:
     info = os.lstat(place)
     if not is_kind(info.st_mode):
-        raise PermissionError(f"{path} is no {kind} of its own: remove it")
+        raise PermissionError(f"{path} is a link, or no {kind}: remove it")
     if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
         whose = f"belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}"
         raise PermissionError(f"{path} {whose}, so others than root may have written it: remove it")

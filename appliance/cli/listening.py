@@ -59,7 +59,8 @@ def _tried(name: str, address: str, certificate: str, config: Config, now: float
     except ssl.SSLCertVerificationError:
         return Level.FAIL, f"{address}: another certificate than {certificate} is in use", restart
     except OSError as error:
-        return Level.FAIL, f"{address}: {error_text(error)}", restart
+        why = "it answers without TLS" if isinstance(error, ssl.SSLError) else error_text(error)
+        return Level.FAIL, f"{address}: {why}", restart
     last_day = time.strftime("%Y-%m-%d", time.gmtime(ends_s))
     if ends_s < now:
         return Level.FAIL, f"{address}: the certificate expired on {last_day}", RENEW

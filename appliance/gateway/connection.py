@@ -6,12 +6,23 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from appliance.client import CallFailed, Event, Session, UtteranceError
+from appliance.client.connection import CALLER
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 
+MAX_SESSIONS = 8
+"""Sessions of a caller at a time, as many as the daemon gives it."""
+_places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
 T = TypeVar("T")
+
+
+def session_places() -> asyncio.Semaphore:
+    """Places of the sessions of the current caller: one more waits for its turn."""
+    return _places.setdefault(CALLER.get(), asyncio.Semaphore(MAX_SESSIONS))
 
 
 @asynccontextmanager

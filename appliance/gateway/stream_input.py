@@ -27,14 +27,14 @@ from appliance.encodings import Encoding
 from appliance.gateway.alignment import Untold, spoken, written
 from appliance.gateway.authorisation import KEY_FOLLOWS, bare
 from appliance.gateway.body import Fields, invalid, json_object, within
-from appliance.gateway.connection import SessionWriter, cancel, heard, running
+from appliance.gateway.connection import MAX_SESSIONS, SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
 from appliance.options import AUTO
 
-MAX_CONTEXTS = 8
-"""Contexts that a connection speaks at a time; the daemon gives one caller as many sessions."""
+MAX_CONTEXTS = MAX_SESSIONS
+"""Contexts that a connection speaks at a time."""
 MAX_CLOSING = 32
 """Contexts of a connection that are closed and still spoken, or wait for that."""
 MAX_WAITING = 32_768
@@ -145,7 +145,7 @@ class Connection:
         self._contexts: dict[str, Context] = {}
         """Latest by id."""
         self._tasks: dict[asyncio.Task[None], Context] = {}
-        self._places = asyncio.Semaphore(MAX_CONTEXTS)
+        self._places = session_places()
 
     async def serve(self, inactivity_s: float) -> None:
         """Take messages until the client leaves, or every closed context is spoken."""

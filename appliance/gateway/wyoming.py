@@ -36,7 +36,7 @@ from appliance.config import Config
 from appliance.errors import Exit
 from appliance.gateway.app import address_of, credentials_of
 from appliance.gateway.body import Fields, invalid, json_object
-from appliance.gateway.connection import SessionWriter, cancel, heard, running
+from appliance.gateway.connection import SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
@@ -204,9 +204,10 @@ class WyomingConnection:
         """Speak the text of the chunks that follow, while they come."""
         voice, options = await self._voice(fields)
         options["playout"] = None
-        session = self._client.session(voice, **options)
-        async with running(self._write(session), self._send_audio(heard(session))) as tasks:
-            await asyncio.gather(*tasks)
+        async with session_places():
+            session = self._client.session(voice, **options)
+            async with running(self._write(session), self._send_audio(heard(session))) as tasks:
+                await asyncio.gather(*tasks)
         await self._send(SynthesizeStopped().event())
 
     async def _write(self, session: Session) -> None:

@@ -256,4 +256,5 @@ def _log_failure(request_id: str, client: str, voice: str, error: ApplianceError
     reason: object = error or "the call was cancelled"
     if isinstance(error, InvalidRequest):
         reason = f"{error.field} is refused"  # the whole message may quote the text
-    logger.info("request %s of %s, voice %.64r: %s", request_id, client, voice, reason)
+    shown = repr(request_id)[1:-1]  # an id that is refused may have any length, and lines
+    logger.info("request %.64s of %s, voice %.64r: %s", shown, client, voice, reason)

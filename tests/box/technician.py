@@ -79,6 +79,8 @@ COMMANDS: Mapping[str, Typed] = {
     r"(?:sudo |then )reboot\b": _boot,
     r"sudo dpkg --configure -a": _configure,
     r"sudo udevadm control --reload && sudo udevadm trigger": _trigger,
+    r"sudo cp -a /lib/firmware/nvidia (/[\w/.-]+)/": lambda jetson, typed: (
+        jetson.write(f"{typed[1]}/nvidia/ga10b/fecs.bin", ""), jetson.write(paths.GPU_NODE, "")),
     r"sudo mount -t debugfs debugfs (/[\w/]+)": _mount,
     r"echo (\S+) \| sudo tee (/[\w/]+)": lambda jetson, typed: jetson.write(typed[2], f"{typed[1]}\n"),
     r"`  power_mode: (\S+)`": lambda jetson, typed: jetson.write(
@@ -88,7 +90,7 @@ COMMANDS: Mapping[str, Typed] = {
 OTHERS = re.compile(
     r"sudo (?:apt install (?:--reinstall )?\./FILE\.deb|apt remove f5-appliance|f5-upgrade --back|f5-quiet"
     r"|f5-backup box.tar.gz|usermod -aG \S+|timedatectl set-ntp (?:true|false)|date -s '[A-Z: -]+'"
-    r"|hwclock -w -f /dev/rtcN|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
+    r"|hwclock -w -f /dev/rtcN|mkdir -p /[\w/.-]+|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
     r"|systemd-tmpfiles --create|apt --fix-broken install)"
 )
 """Commands that only other checks name, by their form alone."""

@@ -103,6 +103,13 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
 ]  # fmt: skip
 
 
+def test_a_clock_in_1970_never_demands_a_second_reboot(jetson: Jetson) -> None:
+    """Each boot begins at the same time; the kernel was unpacked 20 min into the one before."""
+    unpacked(1211.0)(jetson)
+    [found] = run_checks(quick(jetson, **Clock(2400.0, 2411.0).arguments), only={"l4t"})
+    assert found.level is PASS
+
+
 @pytest.mark.parametrize(("arrange", "level", "reason", "value"), L4T)
 def test_what_apt_left(
     arrange: Callable[[Jetson], object], level: Level, reason: Reason, value: str, jetson: Jetson

@@ -207,13 +207,38 @@ def test_whatever_is_damaged_there_is_an_answer(
             tool: ("replaced", "", what[2]) if what[0] == "gone" else what for tool, what in known.items()
         }
         box = dataclasses.replace(inner, tools=Damaged(inner=inner.tools, damage=known))
+        before = outside(jetson)
         code, printed = call(box, script, words)
+        assert outside(jetson) == before, "it wrote where it has nothing to write"
+        if user == 0 and printed.startswith(("state      pinned", "nvpmodel -m", "jetson_clocks")):
+            assert "state      pinned" not in printed or holds_all(jetson), printed
     assert code in statuses, printed
     assert not PYTHON.search(printed), printed
     assert "a fault in this program" not in printed, printed
     assert "\x1b" not in printed, repr(printed)
     if command == "status --json":
         assert json.loads(printed)["schema"] == 1
+
+
+OURS = ("run/f5-appliance", "var/lib/f5-appliance", "sys/", "var/lib/nvpmodel")
+
+
+def outside(jetson: Jetson) -> dict[str, Any]:
+    """Everything that a command has nothing to write to; and what else lies beside the tree."""
+    found = {path: what for path, what in jetson.snapshot().items() if not path.startswith(OURS)}
+    return {**found, "beside": sorted(os.listdir(jetson.root.parent))}
+
+
+def holds_all(jetson: Jetson) -> bool:
+    """True if each clock that a file shows is at the profile's maximum, and no switch lets it rest."""
+    profile, tops = jetson.profile, list[tuple[str, int]]()
+    for core in range(profile.cpus):
+        folder = f"/sys/devices/system/cpu/cpu{core}"
+        tops += [(f"{folder}/cpufreq/scaling_{limit}_freq", profile.cpu_max_khz) for limit in ("min", "max")]
+        tops += [(f"{folder}/cpuidle/state{state}/disable", 1) for state in (0, 1)]
+    tops += [(f"{profile.devfreq}/{limit}_freq", profile.gpu_hz[-1]) for limit in ("min", "max")]
+    tops += [(profile.emc_files[name], profile.emc_max_hz) for name in ("max", "cur")]
+    return all(jetson.box().root.number(path) == top for path, top in tops)
 
 
 def call(box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:

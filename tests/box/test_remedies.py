@@ -50,6 +50,8 @@ SEEN = {
     "fan": "NVIDIA's page on nvfancontrol: a default that names a missing profile; its status file",
     "r39.2": "docs.nvidia.com, r39.2, nv-load-display-modules Service; lists of Orins' packages and services",
     "cuInit": "801 without render nodes (WendyOS 1699, OpenShell 3348), 999 without nvmap; reports of ACR",
+    "firmware": "NVIDIA-AI-IOT/jetson-ai-lab 427: JetPack 7.2's ISO",
+    "slots": "NVIDIA forum 340715, an AGX Orin with R36.3, and public scripts that read nvbootctrl",
     "overlayroot": "Ubuntu's package overlayroot",
 }
 """Sources of what a row takes for real; no row may rest on a guess."""
@@ -213,6 +215,11 @@ def node_gone(path: str, driver: bool = True) -> Callable[[Jetson], None]:
     return arrange
 
 
+def without_firmware(jetson: Jetson) -> None:
+    jetson.write("/proc/cmdline", "root=PARTUUID=1 rw firmware_class.path=/etc/firmware console=ttyTCU0\n")
+    node_gone(paths.GPU_NODE)(jetson)
+
+
 def damaged_record(jetson: Jetson) -> None:
     jetson.write(paths.BOOTS, '{"boots": [{"seen_at": "x"}]}')
     lock(quick(jetson))
@@ -325,6 +332,11 @@ TABLE = [
         "cuInit"),
     Case("no nvgpu", node_gone(paths.GPU_NODE, driver=False), "gpu_node", FAIL, "igpu0/ctrl",
         "journalctl -k -b", "cuInit"),
+    Case("a folder without firmware", without_firmware, "gpu_node", FAIL, "firmware in /etc/firmware",
+        "cp -a /lib/firmware/nvidia /etc/firmware/", "firmware"),
+    Case("another slot", lambda j: lay(j, "nvbootctrl", "$real | sed '4s/normal/unbootable/; 1s/A/B/'"),
+        "slots", WARN, "slot A is unbootable, and slot B runs", "compare its configuration", "slots",
+        lambda j: lay(j, "nvbootctrl", "$real")),
     Case("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",
         "cuInit", lambda j: j.write(paths.GPU_NODE, "")),
     Case("record damaged", damaged_record, "boots", WARN, "damaged, and a new one", "boots.json.damaged",

@@ -39,6 +39,8 @@ exec unshare --pid --fork --kill-child --mount --cgroup --net --uts sh -ec '
     for place in run tmp dev/shm; do mount -t tmpfs tmpfs $place; done
     mkdir -p srv/checkout
     mount --bind {repository} srv/checkout
+    mkdir -p jetson/root/etc/f5-appliance
+    mount --bind etc/f5-appliance jetson/root/etc/f5-appliance
     ip link add lan type bridge
     ip address add 192.168.1.10/24 dev lan
     ip link set lan up

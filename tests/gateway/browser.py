@@ -114,7 +114,6 @@ class Page:
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser, self._session, self._target = browser, session, target
-        self._pointer = (0.0, 0.0)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Do a command in it."""

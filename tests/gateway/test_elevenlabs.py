@@ -231,6 +231,11 @@ def test_turns_beyond_the_places_are_spoken(gateway: Gateway) -> None:
         messages = list(socket)
     assert not any("error" in message for message in messages)
     assert {message["contextId"] for message in messages if message.get("audio")} == set(names)
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(writing(gateway)) for _ in names]
+        for socket in sockets:
+            socket.send({"text": "This is a turn. "}, {"text": ""})
+        assert all(len(audio_of(list(socket))) > 1_000 for socket in sockets)
 
 
 @pytest.mark.parametrize("text", ["...", "…!", "\U0001f3fb"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import wave
 from typing import Any
 
 import grpc
@@ -53,10 +51,8 @@ async def test_a_line_is_heard_once_it_is_approved_and_as_it_is_otherwise(
         listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage"))
         [line] = listed.utterances
         assert (line.state, line.starts_in_ms, list(listed.moderated)) == (pb.HELD, 0.0, ["stage"])
-        asks = [pb.PreviewRequest(channel=name, request_id="r") for name in ("stage", "other")]
-        with wave.open(io.BytesIO((await moderator.Preview(asks[0])).audio)) as file:
-            assert file.readframes(len(expected)) == expected
-        await refused(moderator.Preview(asks[1]), "'r' is not held on 'other'", code="NOT_FOUND")
+        preview = await moderator.Preview(pb.PreviewRequest(channel="stage", request_id="r"))
+        assert preview.audio[44:].startswith(expected + b"LIST")
         # Another channel's line comes after all that could have been sent of this one.
         await box.say(channel="other")
         assert player.utterances == {} and not call.done()

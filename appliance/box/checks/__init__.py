@@ -1,7 +1,7 @@
 """Health checks of the box. Standard library only: they run when the daemon's own environment is broken.
 
 finding      the result of a check: level, value, threshold, remedy
-clocks boots l4t heat power storage wear reset quietness fitness readiness speed
+clocks boots l4t heat power storage wear reset slots quietness fitness readiness speed
              the checks: pure functions from readings to findings, each with its readings and remedies
 snapshot     readings of the box, each made once; @check, with which a check registers itself
 counters     counts that only rise, and their rates

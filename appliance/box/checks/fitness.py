@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import fnmatch
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -34,6 +35,8 @@ POWER_CYCLE = (
     "see why: sudo journalctl -k -b -g nvgpu. If it names ACR, switch the box off, unplug it for ten seconds "
     "and switch it on. A restart is not enough"
 )
+FIRMWARE = re.compile(r"(?:^|\s)firmware_class\.path=(/[\w./-]{1,200})(?=\s|$)")
+LAY_FIRMWARE = "run: sudo mkdir -p {0} && sudo cp -a /lib/firmware/nvidia {0}/ && sudo reboot"
 OPEN_IT = (
     "let udev set its groups again: sudo udevadm control --reload && sudo udevadm trigger. Then: sudo "
     "systemctl restart f5-appliance. If `ls -l {}` shows the same, its rule is lacking in "
@@ -107,7 +110,12 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     if missing := [pattern for pattern, found in nodes.items() if not found]:
         services = gpu_services(l4t)
         remedy = f"see why it did not load: {services}. {MODULES}" if services else MODULES
-        remedy = POWER_CYCLE if paths.GPU_NODE in missing and root.exists(paths.NVGPU) else remedy
+        if paths.GPU_NODE in missing and root.exists(paths.NVGPU):
+            remedy = POWER_CYCLE
+            path = FIRMWARE.search(root.text(paths.KERNEL_LINE) or "")
+            if path and not root.exists(f"{path[1]}/nvidia"):
+                value = f"no GPU: the kernel is to look for firmware in {path[1]}, where none is"
+                return Finding("gpu_node", Level.FAIL, value, limit, LAY_FIRMWARE.format(path[1]))
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
     if closed := [name for name, found in nodes.items() if not any(_may_read(n, numbers) for n in found)]:
         value = f"{' and '.join(GROUPS)} may not open {', '.join(closed)}"

@@ -20,6 +20,8 @@ APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
 TEGRA = "-tegra-"
 """Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
+CLOCK_IS_SET = 1_704_067_200.0
+"""2024, in Unix time."""
 NAMED = 12
 FINISH = (
     "when no apt is at work, run: sudo dpkg --configure -a. Do not reboot before, since the boot files may "
@@ -78,8 +80,8 @@ def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
     for file, package in ((f"{p.name}{arch}.list", p) for p in kernels for arch in ("", ":arm64")):
         with contextlib.suppress(OSError):
             unpacked = root.at(f"{paths.PACKAGE_INFO}/{file}").stat().st_mtime
-            # A time to come says that the clock is wrong, as on a box without network and battery.
-            if now - box.uptime() < unpacked <= now:
+            # Without network and battery each boot begins in 1970: that proves nothing, nor a time to come.
+            if max(now - box.uptime(), CLOCK_IS_SET) < unpacked <= now:
                 yield package.name
     running, modules = root.text(paths.KERNEL_RELEASE) or "", root.names(paths.KERNEL_MODULES)
     installed = {p.version.partition(TEGRA)[0] + TEGRA[:-1] for p in kernels if TEGRA in p.version}

@@ -129,6 +129,6 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
     known = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
-    problem = f"{known}: the check waits {wait_s / 60:.0f} min. When that is mended: {LOCK_COMMAND}"
+    problem = f"{known}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
     last = (f"the last time: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import dpkg, paths
-from appliance.box.checks import application
+from appliance.box.checks import application, slots
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, document
 from appliance.box.checks.readiness import merge_application
@@ -76,6 +76,7 @@ def collect(box: Box, app: Application) -> list[Part]:
         "clocks.json": lambda: _json(_clocks(box.root.record(paths.CLOCKS))),
         "clock-status.json": lambda: _json(_clocks(clocks_json.document(take_reading(box).clocks))),
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
+        "nvbootctrl.txt": lambda: _tool(box, *slots.ASK),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
         "nv_tegra_release.txt": lambda: _release(box),
         "units.json": lambda: _units(box),
@@ -128,7 +129,7 @@ def write(out: Path, parts: Collection[Part], wall_s: float) -> None:
 
 
 def default_name(wall_s: float) -> str:
-    """Without the name of the box."""
+    """Return a name that does not identify the box."""
     return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
 
 

@@ -3,7 +3,7 @@
 import { toast } from "./toast.js";
 
 const JITTER = 6; // pixels by which a hand moves while it presses
-const GRACE_MS = 400; // what has moved so lately was not aimed at
+const GRACE_MS = 300; // what has moved so lately was not aimed at
 const ANCHORED_MS = 150; // a scroll that comes so soon after a change is the browser's own
 
 const actions = new WeakMap(); // button → what it does, called with its verb

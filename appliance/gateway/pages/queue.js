@@ -5,16 +5,15 @@ import { at, element, write } from "./dom.js";
 import { moving, onClick } from "./pointer.js";
 import { preview, stopPreview } from "./preview.js";
 import { toast } from "./toast.js";
+import { factsOf, quoted, reasonOf, writtenOf } from "./words.js";
 
 const STAYS_MS = 1000; // what has ended stays in its place, and what was decided keeps its buttons
 const TELL_MS = 5000; // between two words to a screen reader about the number of held lines
-const NAMED = 60; // characters of a line in a message
 const STATES = { WAITING: "waits", HELD: "waits for approval", SOUNDING: "on air" };
 const KEYS = { a: "approve", r: "reject" };
 const PLACES = { stop: "listen", undo: "approve", cancel: "reject", resume: "pause", unmoderate: "moderate" }; // of verbs that take another's
 const BACK = { pause: "resume", resume: "pause", moderate: "unmoderate", unmoderate: "moderate" };
 const DONE = { pause: "Paused", resume: "Resumed", moderate: "Now moderated:", unmoderate: "No longer moderated:" };
-const ENDS = { SPOKEN: "spoken", REJECTED: "rejected", SKIPPED: "skipped", CLEARED: "cleared" };
 
 const blocks = new Map(); // channel → { element, title, mode, verbs, list, emptyAt }
 const lines = new Map(); // request id → { utterance, element, …, ended, calmAt, isOurs: decided on here, isApproved: here, noUndo }
@@ -30,27 +29,6 @@ export function startQueue(whenFailed) {
   const kept = localStorage.getItem("keys");
   at("keys").checked = kept !== "off";
   at("keys").addEventListener("change", () => localStorage.setItem("keys", at("keys").checked ? "on" : "off"));
-}
-
-export function reasonOf({ reason }) {
-  return ENDS[reason] ?? reason.toLowerCase().replaceAll("_", " ");
-}
-
-export function factsOf({ user_key: user, channel, voice, voices, length_ms: length, merged }, state) {
-  const spoken = voices.length ? voices.join(", ") : voice;
-  const count = merged > 1 ? `${merged} in one` : "";
-  return [user, channel && `on ${channel}`, spoken, `${(length / 1000).toFixed(1)} s`, count, state].filter(Boolean).join(" · ");
-}
-
-// What the text was before it was made speakable; empty where nothing but spaces differs.
-export function writtenOf({ text, written }) {
-  const bare = (words) => words.replace(/\s+/g, " ").trim();
-  return written && bare(written) !== bare(text) ? `Written: ${written}` : "";
-}
-
-function quoted({ utterance: { text, user_key: user } }) {
-  const short = text.length > NAMED ? `${text.slice(0, NAMED)}…` : text;
-  return `“${short}”${user ? ` from ${user}` : ""}`;
 }
 
 // Events.
@@ -270,9 +248,9 @@ async function moderate(channel, verb) {
     const undo = () => moderate(channel, BACK[verb]);
     return toast(`${DONE[verb]} ${channel}`, { undo, undone: `${verb} ${channel}` });
   }
-  const ended = answer.ended.length;
-  const none = verb === "skip" ? "sounds" : "waits";
-  toast(ended ? `${verb === "skip" ? "Skipped" : "Cleared"} ${ended === 1 ? "1 line" : `${ended} lines`} on ${channel}.` : `Nothing ${none} on ${channel}.`);
+  const [done, none] = verb === "skip" ? ["Skipped", "sounds"] : ["Cleared", "waits"];
+  const ended = answer.ended.length === 1 ? quoted(answer.ended[0]) : `${answer.ended.length} lines on ${channel}`;
+  toast(answer.ended.length ? `${done} ${ended}` : `Nothing ${none} on ${channel}`);
 }
 
 async function decide(line, verb) {
@@ -280,29 +258,30 @@ async function decide(line, verb) {
   const body = { request_id };
   const isLate = line.ended || performance.now() < line.calmAt || (verb in { listen: 1, approve: 1, reject: 1 } && state !== "HELD");
   if (isLate && line.isOurs) return; // a second click
-  if (isLate) return toast(`${quoted(line)} is ${line.ended || "decided on"} already: nothing was done.`, { isBad: true });
+  if (isLate) return toast(`${quoted(line.utterance)} is ${line.ended || "decided on"} already: nothing was done.`, { isBad: true });
   if (verb === "listen") return listen(line);
-  if (verb === "stop") return stopPreview();
+  if (line.isPlaying) stopPreview();
+  if (verb === "stop") return;
   calm(line);
   line.isOurs = true;
   for (const button of line.verbs.children) button.setAttribute("aria-disabled", true);
   if (verb === "cancel") {
-    if (await post(`/api/requests/${encodeURIComponent(request_id)}/cancel`)) toast(`Cancelled ${quoted(line)}`);
+    if (await post(`/api/requests/${encodeURIComponent(request_id)}/cancel`)) toast(`Cancelled ${quoted(line.utterance)}`);
     return;
   }
   const answer = await ofChannel(channel, verb === "undo" ? "reject" : verb, body);
   if (!answer) return;
   const [done] = answer.approved ?? answer.ended;
-  if (!done) return toast(`${quoted(line)} was decided on by somebody else: nothing was done.`, { isBad: true });
-  if (verb === "undo") return toast(`Taken back: ${quoted(line)} is rejected.`);
-  if (verb === "reject") return toast(`Rejected ${quoted(line)}`);
-  if (done.state === "ENDED") return toast(`${quoted(line)} came too late: ${reasonOf(done)}.`, { isBad: true });
+  if (!done) return toast(`${quoted(line.utterance)} was decided on by somebody else: nothing was done.`, { isBad: true });
+  if (verb === "undo") return toast(`Taken back: ${quoted(line.utterance)} is rejected.`);
+  if (verb === "reject") return toast(`Rejected ${quoted(line.utterance)}`);
+  if (done.state === "ENDED") return toast(`${quoted(line.utterance)} came too late: ${reasonOf(done)}.`, { isBad: true });
   line.isApproved = true;
   const undo = () => {
     line.calmAt = 0;
     decide(line, "undo");
   };
-  line.noUndo = toast(`Approved ${quoted(line)}`, { undo, undone: `approve ${line.utterance.text}` });
+  line.noUndo = toast(`Approved ${quoted(line.utterance)}`, { undo, undone: `approve ${line.utterance.text}` });
   if (done.state === "SOUNDING" || line.utterance.state === "SOUNDING" || line.ended) line.noUndo();
 }
 
@@ -315,10 +294,10 @@ async function listen(line) {
   try {
     await preview(line.utterance, (made) => {
       const whole = line.utterance.length_ms / 1000;
-      if (made < 0.9 * whole) toast(`${quoted(line)}: ${made.toFixed(1)} of about ${whole.toFixed(1)} s are made so far.`);
+      if (made < 0.9 * whole) toast(`${quoted(line.utterance)}: ${made.toFixed(1)} of about ${whole.toFixed(1)} s are made so far.`);
     });
   } catch (error) {
-    toast(error.status === 404 ? `${quoted(line)} is not made yet: listen again in a moment.` : error.message, { isBad: true });
+    toast(error.status === 404 ? `${quoted(line.utterance)} is not made yet: listen again in a moment.` : error.message, { isBad: true });
     failed(error);
   }
   show(false);

@@ -2,12 +2,14 @@
 
 import { call, follow, keepToken } from "./api.js";
 import { at, element, write } from "./dom.js";
-import { changed, connected, factsOf, reasonOf, startQueue, writtenOf } from "./queue.js";
+import { changed, connected, startQueue } from "./queue.js";
 import { endOwn, limit, player } from "./speak.js";
 import { showStored, startVoices } from "./voices.js";
+import { factsOf, reasonOf, writtenOf } from "./words.js";
 
 const LOOK_MS = 5000;
 const MOST_RECENT = 50;
+const REMEMBERED = 500;
 const seen = new Set();
 let isConnected = true;
 
@@ -24,6 +26,7 @@ function queueChanged(event) {
 function addRecent(utterance, last = false) {
   if (seen.has(utterance.request_id)) return;
   seen.add(utterance.request_id);
+  if (seen.size > REMEMBERED) seen.delete(seen.values().next().value);
   at("none-yet").hidden = true;
   const item = element("li");
   const words = item.appendChild(element("p"));

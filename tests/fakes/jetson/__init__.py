@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Jetson":
+    if name[0].islower() or name[0] == "_":  # a module
         raise AttributeError(name)
-    from tests.fakes.jetson.board import Jetson
-
-    return Jetson
+    return getattr(import_module(f"{__name__}.board"), name)

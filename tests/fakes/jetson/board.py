@@ -35,7 +35,7 @@ __all__ = ["PROFILES", "SUPPORTED", "Clock", "Entry", "Jetson"]
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TOOLS = (
-    *("jetson_clocks", "nvpmodel", "tegrastats"),
+    *("jetson_clocks", "nvpmodel", "nvbootctrl", "tegrastats"),
     *("systemctl", "journalctl", "timedatectl", "apt-mark", "apt"),
 )
 REFUSED = (

@@ -1,0 +1,33 @@
+"""A/B slots of the root file system: after boots that nobody confirmed UEFI starts the other one."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.checks.snapshot import Harm, Snapshot, check
+from appliance.box.tools import Completed
+
+ASK = ("nvbootctrl", "-t", "rootfs", "dump-slots-info")
+CURRENT = re.compile(r"^Current rootfs slot: ([AB])\s*$", re.MULTILINE)
+SLOT = re.compile(r"^slot: ([01]),.*\bstatus: (\w{1,20})\s*$", re.MULTILINE)
+OTHER = (
+    "another system may run than yesterday: compare its configuration and voices with your backup. To have "
+    "both slots again, flash the box or run its maker's update"
+)
+
+
+def _of_slots(now: Snapshot) -> tuple[Completed]:
+    return (now.box.tools.execute(*ASK, timeout_s=10.0),)
+
+
+@check("slots", Harm.LATER, 14, _of_slots)
+def check_slots(asked: Completed) -> Finding:
+    """WARN if a slot cannot be started."""
+    limit = "each can be started"
+    current, slots = CURRENT.search(asked.output), SLOT.findall(asked.output)
+    if current is None:
+        return skipped("slots", "nvbootctrl does not say which there are")
+    if bad := [f"slot {'AB'[int(number)]} is {status}" for number, status in slots if status != "normal"]:
+        return Finding("slots", Level.WARN, f"{', '.join(bad)}, and slot {current[1]} runs", limit, OTHER)
+    return passed("slots", f"slot {current[1]} runs", limit)
