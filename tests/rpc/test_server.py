@@ -207,7 +207,7 @@ async def test_a_compressed_message_is_refused_before_it_is_inflated(box: Box) -
     assert peak_mib() - before < 20
 
 
-DATA, RESET, PING, GOAWAY, ACK, END = 0, 3, 6, 7, 1, 1
+DATA, HEADERS, RESET, PING, GOAWAY, ACK, END = 0, 1, 3, 6, 7, 1, 1
 PINGS = 20
 
 
@@ -259,6 +259,15 @@ async def test_a_client_may_ping_a_quiet_connection_as_often_as_it_likes(box: Bo
         for number in range(PINGS):
             client.writer.write(frame(PING, 0, 0, number.to_bytes(8, "big")))
             assert await client.until(PING) == number.to_bytes(8, "big")
+
+
+async def test_a_path_that_is_not_utf_8_ends_its_own_call_alone(
+    box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with by_hand(box.address) as client:
+        client.writer.write(begun_call(1, "/\udcff"))
+        await client.until(HEADERS)
+    assert (await box.say("Hi.")).audio and not caplog.records
 
 
 async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
