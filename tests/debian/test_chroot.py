@@ -1,4 +1,4 @@
-"""The package's life in a Debian 12 of its own: install, speech, upgrades, a broken one, power cuts, purge.
+"""The package's life in a Debian 12 of its own: install, speech, upgrades, power cuts, purge.
 
 What of it is on the technician's page is run as it stands there.
 """
@@ -129,26 +129,17 @@ def later(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A still later version whose daemon ends when it starts."""
-    out = tmp_path_factory.mktemp("broken") / "broken.deb"
-    with repacked(package, "99", out) as root:
-        (root / "usr/lib/f5-appliance/appliance/serve/daemon.py").write_text("raise SystemExit(70)\n")
-    return out
-
-
-@pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.debian(tmp_path_factory.mktemp("fresh") / "debian")
 
 
 @pytest.fixture
-def chroot(tmp_path: Path, debian: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
+def chroot(tmp_path: Path, debian: Path, package: Path, later: Path) -> Iterator[Chroot]:
     folder = tmp_path / "debian"
     run("cp", "-a", debian, folder)
     # Not in /usr/local: apt runs a package's scripts without it.
     shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/bin/systemctl")
-    for deb, place in ((package, GOOD), (later, LATER_DEB), (broken, "/root/broken.deb")):
+    for deb, place in ((package, GOOD), (later, LATER_DEB)):
         shutil.copy(deb, folder / place[1:])
     run("mount", "-t", "proc", "proc", folder / "proc")
     run("mount", "--bind", "/dev", folder / "dev")
@@ -174,12 +165,6 @@ def test_a_life(chroot: Chroot) -> None:
     config = chroot.folder / CONFIG
     mine = config.read_text() + "# The operator was here.\n"
     config.write_text(mine)
-    complaint = chroot.fails("f5-upgrade", "/root/broken.deb")
-    assert "does not work" in complaint and "is installed again and speaks" in complaint
-    assert chroot.state == good
-    assert config.read_text() == mine
-    chroot.speaks()
-
     chroot.page(UPGRADE)
     assert chroot.state.startswith("installed 9+")
     assert config.read_text() == mine

@@ -132,6 +132,7 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
         assert rolled_back.returncode == 1 and "is installed again and speaks" in rolled_back.stderr, (
             rolled_back
         )
+        assert opening()[1] in box.run("cat /etc/f5-appliance/appliance.yaml").stdout
         assert box.run(SETUP).stdout.splitlines()[-1].startswith("ready: ")
         box.switch_off()
 

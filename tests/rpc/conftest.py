@@ -19,14 +19,7 @@ import pytest_asyncio
 from google.rpc import error_details_pb2, status_pb2
 
 from appliance.audio.phrases import Phrases
-from appliance.config import (
-    USUAL_NFE,
-    AudioConfig,
-    SchedulerConfig,
-    ServerConfig,
-    SynthesisConfig,
-    TextConfig,
-)
+from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.sampler import Sampler
@@ -304,7 +297,7 @@ class FakeFront:
     languages: tuple[str, ...] = ()
     language_of: Callable[[str], str] = lambda text: ""
     speakable: Callable[..., Spoken] = lambda text, *_, **__: Spoken(normalise(text))
-    choices: TextConfig = field(default_factory=TextConfig)
+    choices: Any = field(default_factory=lambda: SimpleNamespace(channels={}))
 
 
 @dataclass

@@ -91,8 +91,8 @@ function show({ state, minutes }) {
   note.textContent = !state
     ? "The daemon reports nothing at server.metrics."
     : rows.length ? "" : "The first figures come a minute after the daemon's start.";
-  const named = Object.entries({ Engine: rows.map((row) => row.engine), Clocks: rows.map((row) => row.clocks) })
-    .filter(([, values]) => values.some((value) => value && value !== "unsupported"));
+  const named = Object.entries({ Engine: rows.map((row) => row.engine || "starting"), Clocks: rows.map((row) => row.clocks) })
+    .filter(([, values]) => values.some((value) => value !== "unsupported"));
   facts.replaceChildren(...named.flatMap(([name, values]) => [element("dt", "", name), element("dd", "", shares(values))]));
   const drawn = PLOTS.map((plot) => [plot, linesOf(plot, rows)]).filter(([, lines]) => lines.length);
   plots.replaceChildren(...drawn.map(([plot, lines]) => figure(plot, lines)));

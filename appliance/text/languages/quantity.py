@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+NOTHING = "(?!)"
+"""Pattern that matches nothing."""
 LONGEST = 12
 """Digits of the longest number that is read as one."""
 NUMBER = (
@@ -60,7 +62,7 @@ def roman(numeral: str) -> int:
 
 def one_of(patterns: Iterable[str]) -> str:
     """Pattern of alternatives, the longest first. Without any it matches nothing."""
-    return "|".join(sorted(patterns, key=len, reverse=True)) or "(?!)"
+    return "|".join(sorted(patterns, key=len, reverse=True)) or NOTHING
 
 
 def units_pattern(units: Iterable[str], cased: Iterable[str] = (), unspaced: str = "") -> str:
@@ -68,4 +70,4 @@ def units_pattern(units: Iterable[str], cased: Iterable[str] = (), unspaced: str
     signs = [(sign, re.sub(r"(?<=[^\W\d_])(?=[23]$)", r"\\^?", re.escape(sign))) for sign in units]
     signs = [(sign, re.sub(r"^(°|sq)(?=[^\W\d_])", r"\1\\s?", pattern)) for sign, pattern in signs]
     signs += [(sign, f"{_NO_SPACE if sign in unspaced.split() else ''}(?-i:{sign})") for sign in cased]
-    return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True)) or "(?!)"
+    return "|".join(sign for _, sign in sorted(signs, key=lambda each: len(each[0]), reverse=True)) or NOTHING

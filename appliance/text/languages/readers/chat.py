@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.quantity import NUMERAL, ROMAN, is_address, one_of, roman
+from appliance.text.languages.quantity import NOTHING, NUMERAL, ROMAN, is_address, one_of, roman
 from appliance.text.languages.readers.reader import Reader, unstopped
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Table, before
@@ -41,23 +41,24 @@ class ChatReader(Reader):
 
     def letter_rules(self) -> Table:
         chat, no_letter = self._chat, rf"(?!{self.letter}|[\d_'’])"
-        spoken = one_of(re.escape(short) for short, words in self._abbreviations.items() if words)
-        labels = one_of(
-            re.escape(each) if each.endswith(".") else rf"{re.escape(each)}\.?" for each in chat.labels
-        )
-        return (
-            (Kind.ACRONYM, rf"(?i)(?:{one_of(map(re.escape, self._short))})(?![^\W\d]|')", self._short_word),
-            (Kind.WORD, rf"(?i)(?<!\w\.)({labels})\s?(?=\d|(?-i:{ROMAN})(?!\w))", self._label),
-            (Kind.WORD, rf"(?i)({spoken})\.(?!\w*\.\w)(?P<last>\s*$)?", self._abbreviation),
-            (Kind.ROMAN, rf"([IVX]{{1,6}})({chat.regnal_stop}){no_letter}", self._king),
-            (Kind.ROMAN, rf"({_TITLES})\s?((?i:{ROMAN}|[VX])){no_letter}", self._title),
-            (Kind.ROMAN, rf"({ROMAN})({chat.roman_ending})?{no_letter}", self._roman),
+        short, labels = one_of(map(re.escape, self._short)), map(_stopped, chat.labels)
+        spoken = one_of(re.escape(each) for each, words in self._abbreviations.items() if words)
+        king = rf"([IVX]{{1,6}})({chat.regnal_stop}){no_letter}"
+        version = rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?:(?<=\.\d)|(?<=\.\d\d))([a-z]))?{self.end}"
+        label = rf"(?i)(?<!\w\.)({one_of(labels)})\s?(?=\d|(?-i:{ROMAN})(?!\w))"
+        rules: list[tuple[object, Table]] = [
+            (self._short, [(Kind.ACRONYM, rf"(?i)(?:{short})(?![^\W\d]|')", self._short_word)]),
+            (chat.labels, [(Kind.WORD, label, self._label)]),
             (
-                Kind.VERSION,
-                rf"[vV]\.?\s?(\d+(?:\.\d+)*)(?:(?:(?<=\.\d)|(?<=\.\d\d))([a-z]))?{self.end}",
-                self._version,
+                spoken != NOTHING,
+                [(Kind.WORD, rf"(?i)({spoken})\.(?!\w*\.\w)(?P<last>\s*$)?", self._abbreviation)],
             ),
-        )
+            (chat.kings != NOTHING, [(Kind.ROMAN, king, self._king)]),
+            (True, [(Kind.ROMAN, rf"({_TITLES})\s?((?i:{ROMAN}|[VX])){no_letter}", self._title)]),
+            (chat.roman, [(Kind.ROMAN, rf"({ROMAN})({chat.roman_ending})?{no_letter}", self._roman)]),
+            (True, [(Kind.VERSION, version, self._version)]),
+        ]
+        return [rule for is_wanted, table in rules if is_wanted for rule in table]
 
     def _short_word(self, match: re.Match[str]) -> str:
         return self._short[match[0].lower()]
@@ -119,8 +120,6 @@ class ChatReader(Reader):
     def _roman(self, match: re.Match[str]) -> str | None:
         """Louis XIV, XVe siècle; not the word that it may be: IO VI AMO."""
         s, numeral = self.speech, match[1]
-        if not self._chat.roman:
-            return None
         if match[2]:
             is_feminine = re.fullmatch(self._chat.roman_feminine, match[2])
             return s.ordinal(roman(numeral), "f" if is_feminine else "")
@@ -138,3 +137,8 @@ class ChatReader(Reader):
         return is_name or bool(
             re.fullmatch(rf"(?i){self.speech.dates.century}|{self.speech.numbers.labels}", word)
         )
+
+
+def _stopped(label: str) -> str:
+    """Pattern of a short noun; its full stop is optional unless the row has it."""
+    return re.escape(label) if label.endswith(".") else rf"{re.escape(label)}\.?"
