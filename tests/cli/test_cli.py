@@ -411,12 +411,7 @@ class Rounding(OrtBackend):
     [("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP")],
 )
 def test_check_of_arithmetic_that_is_not_the_cpus(
-    checked: Checked,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: str,
-    allowed: float,
-    level: str,
+    checked: Checked, tmp_path: Path, monkeypatch: Any, backend: str, allowed: float, level: str
 ) -> None:
     monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
@@ -544,15 +539,8 @@ def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
 
 
-HEAVY = (
-    "numpy",
-    "yaml",
-    "onnxruntime",
-    "soundfile",
-    "appliance.config",
-    "appliance.box.checks",
-    "appliance.client.aio",
-)
+HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", "appliance.config", "appliance.box.checks",
+         "appliance.client.aio")  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "also"), [
