@@ -28,7 +28,7 @@ TRADE = re.compile(
     r"|(?:appliance\.[a-z_.]+)"
     r"|(?:f5-(?:appliance|gateway|wyoming|clocks|clocks-check|health|guard)\.(?:service|timer))"
     r"|(?:(?:nvpmodel|nvpower|nvfancontrol|jtop)(?:\.service)?|jetson_clocks)"
-    r"|(?:SIG[A-Z]{3,6})"
+    r"|(?:SIG[A-Z]{3,6}|[AB])"  # A and B are slots
 )
 UNITS = r"(?:%|s|ms|kB|MB|MiB|GiB|kHz|Hz|MHz|°C|C|W|mW|x\d{1,4}MB)?"
 NUMBER = re.compile(rf"-?\d{{1,6}}(?:\.\d{{1,6}})?{UNITS}")
