@@ -1,7 +1,5 @@
 """Word timings: their order and bounds, against pauses that were put into a sound; their places in a text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

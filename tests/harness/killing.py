@@ -1,7 +1,5 @@
 """SIGKILL between two changes that a program makes on the disk: at the first, the second, and so on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Pieces of a text that is being written."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Chat lines as they are to be spoken, and what holds for any text."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Languages in force: which one a clause is in, and that nothing is put into a text where none is known."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -4,8 +4,6 @@ The lines are chat and donations as viewers write them, written before any detec
 two words follow.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of pronunciations and SSML: what is said, where it is silent, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import time
 import unicodedata

@@ -1,7 +1,5 @@
 """Upstream's chunks by golden file and directly; the properties of the low-latency split."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

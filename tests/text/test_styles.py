@@ -1,7 +1,5 @@
 """Tags that switch a voice or its style: where they count, what is spoken, and that no word is lost."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

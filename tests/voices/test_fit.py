@@ -3,8 +3,6 @@
 Recordings are the demo's, and sounds of as many syllables as a speaker of the language counts, at its pace.
 """
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

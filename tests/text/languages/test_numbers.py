@@ -1,7 +1,5 @@
 """Numbers that must differ, and numbers in words, written by hand."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

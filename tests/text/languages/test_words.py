@@ -1,7 +1,5 @@
 """Files of words: what is refused and how, rows that a bundle brings, and no language in the shared code."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
