@@ -1,6 +1,6 @@
 """Errors of the domain, and the exit statuses of what ends by one.
 
-`rpc/status.py` holds the one table to gRPC codes, `serve/daemon.py` that to exit statuses.
+`rpc/status.py` holds the one table to gRPC codes, STATUSES that to exit statuses.
 """
 
 from __future__ import annotations
@@ -208,6 +208,25 @@ class AddressInUse(Exception):
 
 class AddressNotOurs(Exception):
     """No interface of this machine has the address."""
+
+
+STATUSES: dict[type[Exception], Exit] = {
+    ConfigError: Exit.CONFIG,
+    BundleError: Exit.BUNDLE,
+    StorageError: Exit.STORAGE,
+    AddressInUse: Exit.ADDRESS_IN_USE,
+    AddressNotOurs: Exit.ADDRESS_NOT_OURS,
+    OutOfDeviceMemory: Exit.MEMORY,
+    DeviceLost: Exit.DEVICE,
+}
+"""Any other ApplianceError exits with Exit.ENGINE."""
+
+
+def status_of(error: Exception) -> Exit:
+    """Exit status of a program that an error ends."""
+    if isinstance(error, MemoryError) or lacks_memory(str(error)):
+        return Exit.MEMORY
+    return next((code for kind, code in STATUSES.items() if isinstance(error, kind)), Exit.ENGINE)
 
 
 def cannot_listen(key: str, address: str, error: OSError) -> AddressInUse | AddressNotOurs:

@@ -46,9 +46,7 @@ PARTS = {
     "journal": os.path.dirname(paths.JOURNAL),
 }
 DAMAGED = (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile)
-NAMED = re.compile(
-    r"(?m)^\s+(tls_certificate|tls_key|tls_clients|authority|tokens|folder):\s*[\"']?(/[^\"'#\s]*)"
-)
+NAMED = re.compile(r"(?m)^\s+(tls_\w+|authority|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
 """A key of the configuration that may name files elsewhere."""
 
 Say = Callable[[str], None]

@@ -78,8 +78,8 @@ def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
     if dry_run or not (files or packages):
         return
     earlier = _read_record(box)
-    changes = {path: _Change(_state(box.root, path), new) for path, new in files.items()}
-    record = _QuietRecord({**changes, **earlier.files}, tuple(sorted({*earlier.held, *packages})))
+    changes = earlier.files | {path: _Change(_state(box.root, path), new) for path, new in files.items()}
+    record = _QuietRecord(changes | earlier.files, tuple(sorted({*earlier.held, *packages})))
     with apt.locked(box, say) as tools:
         box.root.replace(paths.QUIET, json.dumps(asdict(record), indent=1) + "\n", mode=0o600)
         _change(box, files, tools, "hold", packages)

@@ -115,7 +115,7 @@ class Inspection:
         except ApplianceError as error:
             if _is_forbidden(error):
                 return Finding("config", Level.SKIP, NEEDS_ROOT)
-            remedy = "correct the line that it names; configs/appliance.yaml has every key with its default"
+            remedy = "correct the line that it names. configs/appliance.yaml has every key with its default"
             if path is not None and not path.exists():
                 remedy = "name one that is there: --config /etc/f5-appliance/appliance.yaml is the package's"
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
@@ -234,8 +234,8 @@ def _voices(inspection: Inspection) -> Finding:
     misread = voices.misread()
     if wrong := [*misread, *resident.missing_voices(inspection.config, voices)]:
         remedy = (
-            "give each a transcript in the bundle's letters, and a bundle of its language; "
-            "let text.languages name stored voices"
+            "give each a transcript in the bundle's letters, and a bundle of its language. Let "
+            "text.languages name stored voices"
         )
         figures["misread"] = len(misread)
         return Finding("voices", Level.WARN, "; ".join(wrong), LIMITS["voices"], remedy, figures)
@@ -387,10 +387,10 @@ LIMITS = {
     "precision": "changes a sample by at most 25 % of what 32 in place of 7 steps do",
 }
 REMEDIES = {
-    "bundle": "copy the bundle again, whole, and point bundle.path to it",
+    "bundle": "copy the bundle again, whole, then: sudo appliance bundle install FOLDER",
     "voices": "remove the voice that it names and add it again: appliance voices remove NAME",
-    "daemon": "start it with `appliance serve`; where it is installed: sudo systemctl restart f5-appliance",
-    "synthesis": "restart it: sudo systemctl restart f5-appliance; if this stays: sudo f5-support-bundle",
+    "daemon": "start it: sudo systemctl restart f5-appliance. In a checkout: start it with `appliance serve`",
+    "synthesis": "restart it: sudo systemctl restart f5-appliance. If this stays: sudo f5-support-bundle",
     "engines": "build them now, for many minutes: "
     "sudo -u f5-appliance appliance prepare --config /etc/f5-appliance/appliance.yaml",
     "precision": "set engine.backend to ort-cpu",

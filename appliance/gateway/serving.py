@@ -20,7 +20,7 @@ from appliance import heap
 from appliance.access.certificates import tls_context
 from appliance.box.show.streams import plain
 from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
-from appliance.errors import AddressInUse, AddressNotOurs, ConfigError, Exit, StorageError, cannot_listen
+from appliance.errors import STATUSES, ConfigError, Exit, cannot_listen, status_of
 from appliance.gateway.app import address_of, make_app
 from appliance.gateway.limits import limited
 from appliance.serve.network import await_addresses
@@ -45,16 +45,9 @@ def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
     heap.keep_one()
     try:
         return run(Notifier.from_environment(os.environ))
-    except ConfigError as error:
-        status, why = Exit.CONFIG, str(error)
-    except StorageError as error:
-        status, why = Exit.STORAGE, str(error)
-    except AddressInUse as error:
-        status, why = Exit.ADDRESS_IN_USE, str(error)
-    except AddressNotOurs as error:
-        status, why = Exit.ADDRESS_NOT_OURS, str(error)
-    print(plain(f"appliance {command}: {why}"), file=sys.stderr)
-    return status
+    except tuple(STATUSES) as error:
+        print(plain(f"appliance {command}: {error}"), file=sys.stderr)
+        return status_of(error)
 
 
 def configured(path: Path | None, overrides: Iterable[str]) -> Config:

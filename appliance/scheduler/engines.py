@@ -106,8 +106,9 @@ class Engines:
 
     # The engine's thread, under the lock.
 
-    def failed(self, segment: Segment) -> None:
-        self.faults += 1
+    def failed(self, segment: Segment, fault: EngineFault) -> None:
+        """Count a fault. Too little memory is none: a restart might not even get what the engine holds."""
+        self.faults += not isinstance(fault, OutOfDeviceMemory)
         self._failed = segment
 
     def finished(self, engine: Engine, segment: Segment) -> None:

@@ -173,7 +173,7 @@ class Scheduler:
                 workload.give_up_lane(job)
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
-        self.engines.failed(call.jobs[0].segment)
+        self.engines.failed(call.jobs[0].segment, fault)
         for job in call.jobs:
             logger.error("request %s: %s: %s", job.terms.request_id, call.kind, fault)
             if not job.ended:

@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -48,16 +48,13 @@ from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
     ApplianceError,
-    BundleError,
-    ConfigError,
-    DeviceLost,
     EngineFault,
     Exit,
     Interrupted,
     OutOfDeviceMemory,
     StorageError,
     cannot_listen,
-    lacks_memory,
+    status_of,
 )
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -102,18 +99,6 @@ STALLED_S = 1.0
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
 
 
-STATUSES: Mapping[type[Exception], Exit] = {
-    ConfigError: Exit.CONFIG,
-    BundleError: Exit.BUNDLE,
-    StorageError: Exit.STORAGE,
-    AddressInUse: Exit.ADDRESS_IN_USE,
-    AddressNotOurs: Exit.ADDRESS_NOT_OURS,
-    OutOfDeviceMemory: Exit.MEMORY,
-    DeviceLost: Exit.DEVICE,
-}
-"""Any other ApplianceError exits with Exit.ENGINE."""
-
-
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status. A fatal error is one line on stderr."""
     heap.keep_one()
@@ -143,9 +128,7 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
         print(plain(f"appliance serve: {error}"), file=sys.stderr)
         if error.__cause__ is not None:
             logger.debug("because of", exc_info=error)
-        if isinstance(error, MemoryError) or lacks_memory(str(error)):
-            return Exit.MEMORY
-        return next((code for kind, code in STATUSES.items() if isinstance(error, kind)), Exit.ENGINE)
+        return status_of(error)
     return Exit.OK
 
 
@@ -185,7 +168,7 @@ class Daemon:
         self._changes = Changes(config, read, index, self._prompts, self._scheduler, phrases)
 
     async def live(self) -> None:
-        """Raises the errors of STATUSES."""
+        """Raises the errors of `errors.STATUSES`."""
         server = self._config.server
         callers = Callers(server, _call_access(server), time.monotonic)
         speaking = Speaking(self._changes, server, self._metrics, self._clocks)

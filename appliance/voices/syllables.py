@@ -17,7 +17,7 @@ from appliance.config import TextConfig
 from appliance.request import FloatArray
 from appliance.text.chat.chat import rewrite
 from appliance.text.chat.line import LINK, MAIL, Languages
-from appliance.text.chat.marks import Marks
+from appliance.text.chat.marks import PRIVATE, Marks
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.languages import known
 from appliance.text.pieces import pace
@@ -101,7 +101,7 @@ def spoken(transcript: str, languages: Sequence[str] = ()) -> str:
     """Transcript with the words of its numbers, and of the signs in its links."""
     transcript = _ADDRESS.sub(lambda link: _SIGNS.sub(" dot ", link[0]), transcript)
     listed = Languages([known(code) for code in languages or _OTHERWISE], ())
-    changed, marks = Rewriting(transcript), Marks()
+    changed, marks = Rewriting(PRIVATE.sub(" ", transcript)), Marks()
     rewrite(changed, TextConfig(), marks, listed, lambda character: True)
     return " ".join(marks.restored(part) for part, _ in marks.parts(changed.text))
 

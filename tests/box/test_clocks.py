@@ -133,6 +133,8 @@ def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:
     assert [take_reading(box).clocks.state for box in boxes] == ["pinned"] * 2, "it is shown to everybody"
     jetson.write(f"{BWMGR}/max_freq", "2133000000\n")
     assert "capped at 2133 MHz, below 3199 MHz" in take_reading(quick(jetson)).clocks.domains["emc"]["why"]
+    jetson.path(f"{BWMGR}/max_freq").unlink()
+    assert take_reading(quick(jetson)).clocks.domains["emc"]["why"] == "its limits cannot be read"
     jetson.write(f"{BWMGR}/max_freq", "3199000000\n")
     jetson.write(f"{BWMGR}/min_freq", "204000000\n")
     for box in boxes:

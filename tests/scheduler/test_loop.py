@@ -242,6 +242,7 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
         (FAIL, FAIL, errors.EngineFault, "the engine fails every call: EngineFault: odd", 3),
         (FAIL, LOSE, errors.DeviceLost, "gone", 3),
         (LOSE, FAIL, errors.DeviceLost, "gone", 1),
+        (raising(MemoryError()), FAIL, None, "", 4),
     ],
 )
 def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself_and_a_lost_device_ends_at_once(
@@ -259,7 +260,8 @@ def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself_and_a_los
     with pytest.raises(error, match=message) if error else contextlib.nullcontext():
         bench.serve()
     assert sum(issubclass(end, errors.EngineFault) for end in bench.ends().values()) == failed
-    assert [call for call in bench.engine.calls if "self_test" in call] == ["self_test c0"] * (failed > 1)
+    tests = ["self_test c0"] * (on_step is FAIL)
+    assert [call for call in bench.engine.calls if "self_test" in call] == tests
     assert ("open d0" in bench.engine.calls) is (failed == 4)
 
 

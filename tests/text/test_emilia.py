@@ -224,7 +224,7 @@ def test_what_is_missing_is_told_by_a_process_that_has_ended_before_it_is_asked(
     start = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", ended)
     told = Espeak((sys.executable, "-c", """print('{"missing": "it is not there"}')"""))
-    with pytest.raises(PhonesMissing, match="it is not there; sudo apt"):
+    with pytest.raises(PhonesMissing, match="it is not there; with the internet: sudo apt"):
         told.phones("Hello.")
 
 

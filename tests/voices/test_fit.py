@@ -38,6 +38,7 @@ READ = {
     "he": ("שלום לכולם, ברוכים השבים אל השידור.", 14, 2.7),
     "numbers": ("In 2026 we had 350,000 followers.", 18, 4.0),
     "a link": ("Visit twitch.tv/anna for more.", 11, 2.6),
+    "a private character": ("Hello everyone,\U00100000 welcome back to the stream.", 11, 2.4),
     "slow": ("Hello everyone, welcome back to the stream.", 11, 3.8),
     "fast": ("Hello everyone, welcome back to the stream.", 11, 1.8),
 }

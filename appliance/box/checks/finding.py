@@ -40,10 +40,11 @@ class Finding:
     check: str
     level: Level
     value: str
+    """The first sentence names the fault; `f5-health --verbose` shows the others too."""
     threshold: str = ""
     """Allowed values; empty if nothing is compared."""
     remedy: str = ""
-    """Commands in it can be typed as printed."""
+    """The first sentence has one command. Commands can be typed as printed; `--verbose` shows all."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Numbers behind the value; names end in the unit."""
     reason: Reason = Reason.NONE

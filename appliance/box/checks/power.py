@@ -30,7 +30,7 @@ MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0
 def check_under_voltage(events: Rise | None) -> Finding:
     """OC1: the supply voltage dropped."""
     remedy = "check the power supply and its cable, and replace the weak one: the voltage sags under load"
-    return _counted("oc1", "the supply voltage dropped", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
+    return _counted("oc1", "drops of the supply voltage", events, UNDER_VOLTAGES_PER_HOUR, "an hour", remedy)
 
 
 @check("oc2", Harm.LATER, 8, lambda now: (now.rise("oc2", AVERAGE_S), now.lower_mode))
@@ -38,7 +38,7 @@ def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
     """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
     remedy = f"use a stronger power supply. Or {less_power(lower_mode)}"
     return _counted(
-        "oc2", "the average current was too high", events, AVERAGES_PER_MINUTE, "a minute", remedy
+        "oc2", "averages of current above the limit", events, AVERAGES_PER_MINUTE, "a minute", remedy
     )
 
 

@@ -320,6 +320,8 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
     above = cap is not None and emc.cap is not None and ceiling is not None and emc.cap > cap
     if ceiling is None:
         why = "the hardware's maximum cannot be read"
+    elif clock.max is None:
+        why = "its limits cannot be read"
     elif above and not conf_fault:
         why = f"allowed up to {megahertz(emc.cap)}, above the {megahertz(ceiling)} of {limits.target_name}"
     elif reach != ceiling:

@@ -12,9 +12,9 @@ MORE = " · all of it: f5-health --verbose"
 
 
 def table(findings: Sequence[Finding], *, verbose: bool = False) -> str:
-    """A line a finding, one for each reason of skipped ones, and the totals that are not 0.
+    """List findings, skipped checks by their reasons, and the totals that are not 0.
 
-    Unless `verbose`, of value and remedy the first sentences alone, cut at WIDTH: the fault, and a command.
+    Unless `verbose`, show the first sentences of value and remedy, cut at WIDTH: the fault, and a command.
     """
     checked = [finding for finding in findings if finding.level is not Level.SKIP]
     width = max((len(finding.check) for finding in checked), default=0)

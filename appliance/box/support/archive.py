@@ -129,7 +129,7 @@ def write(out: Path, parts: Collection[Part], wall_s: float) -> None:
 
 
 def default_name(wall_s: float) -> str:
-    """Without the name of the box."""
+    """Return a name that does not identify the box."""
     return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
 
 

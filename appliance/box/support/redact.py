@@ -28,7 +28,7 @@ TRADE = re.compile(
     r"|(?:appliance\.[a-z_.]+)"
     r"|(?:f5-(?:appliance|gateway|wyoming|clocks|clocks-check|health|guard)\.(?:service|timer))"
     r"|(?:(?:nvpmodel|nvpower|nvfancontrol|jtop)(?:\.service)?|jetson_clocks)"
-    r"|(?:SIG[A-Z]{3,6})"
+    r"|(?:SIG[A-Z]{3,6}|[AB])"  # A and B are slots
 )
 UNITS = r"(?:%|s|ms|kB|MB|MiB|GiB|kHz|Hz|MHz|°C|C|W|mW|x\d{1,4}MB)?"
 NUMBER = re.compile(rf"-?\d{{1,6}}(?:\.\d{{1,6}})?{UNITS}")
@@ -52,7 +52,7 @@ KERNEL_NAMES = (
     re.compile(r"(\bcomm:? ).{1,15}(?!\w)()"),
     re.compile(r"(\b(?:cpuset|\w*memcg|task)=).*?()(?=,(?:mems_allowed=|global_oom|\w*memcg=|task=|pid=)|$)"),
 )
-"""Identifiers of disks, processes and users in kernel lines; the two groups of a match are kept."""
+"""Identifiers of disks, processes and users in kernel lines; the two groups of a match stay."""
 
 SHIPPED = Path(__file__).resolve().parents[3] / "configs" / "appliance.yaml"
 """Has every key of the configuration: only those are shown, and of them only values of a known kind."""
@@ -61,7 +61,7 @@ SHOWN_VALUE = re.compile(
     r"|openvino|ort-cpu|ort-cuda|tensorrt|upstream|adaptive|low_latency|drop|name|speak|debug|info|warning|error"
     r"|/run/f5-appliance/(?:grpc|admin)\.sock|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
 )
-"""Beside the values as shipped."""
+"""Values that are shown, as are those of SHIPPED."""
 MAC = re.compile(r"\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}\b")
 IPV4 = re.compile(r"\b(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}\b")
 IPV6 = re.compile(r"\b(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|\bfe80:[0-9A-Fa-f:]+")
@@ -111,7 +111,7 @@ def kernel(text: str) -> str:
 
 
 def configuration(text: str) -> str:
-    """Of unknown keys and values only that they are there. Raises OSError."""
+    """Show known keys and values, and `…` for others. Raises OSError."""
     known = {(section, key): value for section, key, value in _lines(SHIPPED.read_text("utf-8"))}
     lines = []
     for section, key, value in _lines(text):

@@ -7,4 +7,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
+    if name[0].islower() or name[0] == "_":  # a module
+        raise AttributeError(name)
     return getattr(import_module(f"{__name__}.board"), name)

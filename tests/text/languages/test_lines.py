@@ -14,12 +14,21 @@ from appliance.text.scripts import LETTERS
 pytestmark = pytest.mark.once
 
 HERE = Path(__file__).parent
-LINES = {path.stem.removeprefix("lines_"): path for path in sorted(HERE.glob("lines_*.jsonl"))}
-ROWS = [
-    (code, row["text"], row["spoken"])
-    for code, path in LINES.items()
-    for row in map(json.loads, path.read_text("utf-8").splitlines())
-]
+
+
+def read(kind: str) -> list[tuple[str, str, str]]:
+    """(language, text, spoken) of all files of a kind."""
+    return [
+        (path.stem.removeprefix(kind), row["text"], row["spoken"])
+        for path in sorted(HERE.glob(f"{kind}*.jsonl"))
+        for row in map(json.loads, path.read_text("utf-8").splitlines())
+    ]
+
+
+ROWS = read("lines_")
+LINES = dict.fromkeys(code for code, *_ in ROWS)
+TABLES = read("rows_")
+"""Lines that reach the rows of the tables that no line of chat reaches."""
 
 
 def characters(ranges: str) -> list[str]:
@@ -50,7 +59,7 @@ def test_every_language_that_is_registered_has_its_lines() -> None:
     assert min(counts.values()) >= 40, counts
 
 
-@pytest.mark.parametrize(("code", "text", "spoken"), ROWS, ids=[f"{code}-{text}" for code, text, _ in ROWS])
+@pytest.mark.parametrize(("code", "text", "spoken"), [*ROWS, *TABLES], ids=lambda value: value[:40])
 def test_a_line_is_spoken_in_its_language(code: str, text: str, spoken: str) -> None:
     assert front(code).speakable(text).text == spoken
 

@@ -19,7 +19,7 @@ _PARTS = ((4, "रात"), (12, "सुबह"), (16, "दोपहर"), (20, 
 """Parts of the day, and the hour that each ends with."""
 _END = r"(?![\w%°]|[.,:/]\d)"
 _WORD_END = r"(?![\w\u0900-\u0903\u093a-\u094f])"
-_LIMIT = r"(?<![\w)<>])([<>])(\d[\d,]*(?:\.\d+)?)(\s?%|\s[\u0900-\u097f]+)?(?!\w)"
+_LIMIT = r"(?<![\w)<>])([<>])(\d+(?:,\d+)*(?:\.\d+)?)(\s?%|\s[\u0900-\u097f]+)?(?!\w)"
 
 
 class Grammar(Speech):

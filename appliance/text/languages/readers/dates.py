@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from appliance.text.languages.plain import SMALL
-from appliance.text.languages.quantity import one_of
+from appliance.text.languages.quantity import NOTHING, one_of
 from appliance.text.languages.readers.reader import Reader
 from appliance.text.languages.speech import Speech
-from appliance.text.spans import Kind, Table, before
+from appliance.text.spans import Kind, Say, Table, before
 
 
 class DateReader(Reader):
@@ -24,17 +24,16 @@ class DateReader(Reader):
         dates, end = self._dates, self.end
         short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
         months = "|".join([*self.speech.months, *self._short])
-        return (
-            (Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
-            (
-                Kind.DATE,
-                rf"(?P<d>\d{{1,2}})({dates.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}",
-                self._date,
-            ),
-            (Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
-            (Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
-            (Kind.DATE, rf"(?i)(?P<d>\d{{1,2}})(?={dates.of_month}(?:{months})(?!\w))", self._day),
-        )
+        whole = rf"(?P<d>\d{{1,2}})({dates.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}"
+        day = rf"(?i)(?P<d>\d{{1,2}})(?={dates.of_month}(?:{months})(?!\w))"
+        rules: list[tuple[bool, Kind, str, Say]] = [
+            (True, Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
+            (dates.day_first != NOTHING, Kind.DATE, whole, self._date),
+            (dates.seasons, Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
+            (True, Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
+            (dates.of_month != NOTHING, Kind.DATE, day, self._day),
+        ]
+        return [(kind, pattern, say) for is_wanted, kind, pattern, say in rules if is_wanted]
 
     def letter_rules(self) -> Table:
         days, short = one_of(map(re.escape, self._weekdays)), one_of(self._short)
@@ -73,7 +72,7 @@ class DateReader(Reader):
     def _season(self, match: re.Match[str]) -> str | None:
         """2025/26"""
         s, first, last = self.speech, int(match[1]), int(match[2])
-        if not self._dates.seasons or last != (first + 1) % 100 or not last:
+        if last != (first + 1) % 100 or not last:
             return None
         return f"{s.year(first)} {s.cardinal(last)}"
 

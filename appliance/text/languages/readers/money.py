@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import one_of
+from appliance.text.languages.quantity import NOTHING, one_of
 from appliance.text.languages.readers.reader import Reader
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.spans import Kind, Table
@@ -30,6 +30,8 @@ class MoneyReader(Reader):
 
     def letter_rules(self) -> Table:
         scale = rf"(?:\s?(?P<scale>{self.scales}))?"
+        if self._before == NOTHING:
+            return ()
         return (
             (
                 Kind.MONEY,

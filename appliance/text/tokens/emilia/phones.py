@@ -24,7 +24,7 @@ from appliance.text.tokens.emilia.marks import joined, single
 logger = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).with_name("espeak.py")
-REMEDY = "sudo apt install libespeak-ng1"
+REMEDY = "with the internet: sudo apt install libespeak-ng1"
 PATIENCE_S = 5.0
 """Time for an answer: 10,000 characters take 0.05 s."""
 START_S = 20.0
