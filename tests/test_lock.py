@@ -3,8 +3,6 @@
 openssl makes the certificates, the server's with the README's own command, and tries protocol versions.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The record of the last boots: what it keeps, and what is believed of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """JetPack 7 on the tree whose files have sources: what is sourced decides, guesses decide nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

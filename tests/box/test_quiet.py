@@ -1,7 +1,5 @@
 """f5-quiet, and the checks that ask for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

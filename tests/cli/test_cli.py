@@ -1,7 +1,5 @@
 """The command line as a person uses it, against a running daemon and without one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The manifest's strict reader, the hashes, and the committed tiny bundle."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Samplers: what a manifest may name, what a request may ask of it, and the arithmetic of a step."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

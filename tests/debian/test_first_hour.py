@@ -4,8 +4,6 @@ The package is the real one. The Jetson's files, tools, GPU and TensorRT are tho
 engine takes F5_BUILD_S seconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The spine: official files → `python -m export bundle` → `appliance replay` equals upstream's packages."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

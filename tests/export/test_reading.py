@@ -1,7 +1,5 @@
 """What the manifest says of text: languages stated, known, guessed or none; letters' case and form."""
 
-from __future__ import annotations
-
 import unicodedata
 from importlib.resources import files
 

@@ -3,8 +3,6 @@
 Its own side is RVC-Boss/GPT-SoVITS, api_v2.py, 48b1a0169a28.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import wave

@@ -1,7 +1,5 @@
 """SIGKILL, or another signal, between two changes that a program makes on the disk: the first, and so on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Names before lines, and users whose lines are not read: in each way that a line can go."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

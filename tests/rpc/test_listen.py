@@ -1,7 +1,5 @@
 """The Listen call over real gRPC with a fake engine: what a channel speaks, for who did not ask for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The server around the services: health, reflection, both listeners, addresses that are taken."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

@@ -1,7 +1,5 @@
 """What is admitted is in time: the scheduler on a virtual clock, with workloads that hypothesis makes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

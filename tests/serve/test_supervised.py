@@ -1,7 +1,5 @@
 """The daemon under a supervisor that speaks systemd's notify protocol over a real socket."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
