@@ -160,9 +160,7 @@ def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(jetson: Jetson) 
 
 
 @pytest.mark.parametrize("action", [quiet.quiet, quiet.undo])
-def test_another_apt_is_waited_for_and_while_it_works_nothing_is_changed(
-    jetson: Jetson, action: Callable[..., None]
-) -> None:
+def test_another_apt_is_awaited_and_nothing_is_changed(jetson: Jetson, action: Callable[..., None]) -> None:
     run(jetson) if action is quiet.undo else None
     jetson.write(paths.DPKG_LOCK, "")
     before, waited, said = jetson.snapshot(), list[float](), list[str]()

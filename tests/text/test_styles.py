@@ -121,9 +121,7 @@ def speakers(
     ),
     ("[voice:berta](https://a.example) a", [("ann", "happy", "voice berta a")]),
 ])  # fmt: skip
-def test_a_tag_goes_on_in_another_voice_with_its_styles_and_words(
-    text: str, expected: list[tuple[str, str, str]]
-) -> None:
+def test_a_tag_goes_on_in_another_voice(text: str, expected: list[tuple[str, str, str]]) -> None:
     found = speakers(text)
     assert [run[:2] for run in found] == [run[:2] for run in expected]
     assert [re.sub(r"\W+", " ", run[2]).strip() for run in found] == [
