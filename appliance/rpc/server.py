@@ -148,7 +148,7 @@ async def listen(
 
 
 def _is_a_fault(record: logging.LogRecord) -> bool:
-    """False for a path that is not UTF-8."""
+    """False for a request that grpcio cannot decode: a caller's fault, without a traceback."""
     return not (record.exc_info and record.exc_info[0] is UnicodeDecodeError)
 
 

@@ -441,7 +441,7 @@ def begun_call(stream: int, path: str, **fields: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    return bytes((len(text),)) + text.encode(errors="surrogateescape")
+    return bytes((len(text),)) + text.encode()
 
 
 @contextlib.contextmanager

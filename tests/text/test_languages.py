@@ -157,9 +157,7 @@ SCRIPTS = st.text(
 
 
 @given(SCRIPTS, st.sampled_from((Handling.CHAT, Handling.VERBATIM)), st.sampled_from(("", "de", "en", "zh")))
-def test_any_text_of_any_script_becomes_one_that_can_be_said(
-    text: str, handling: Handling, code: str
-) -> None:
+def test_text_of_any_script_becomes_one_that_can_be_said(text: str, handling: Handling, code: str) -> None:
     for vocabulary in (
         Vocabulary(tuple(dict.fromkeys(" " + LATIN + SIGNS))),
         Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz\u0301\u0308\u0327"), "char"),
