@@ -1,7 +1,5 @@
 """The support bundle: what is in it, and above all what is not, whatever lies about on the box."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

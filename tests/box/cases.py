@@ -1,7 +1,5 @@
 """The table of faults: what can happen to a box → the check that finds it, how badly, in what words."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

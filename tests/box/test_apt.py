@@ -1,7 +1,5 @@
 """Packages: dpkg's record, the check of it, and every remedy that names apt, typed into the real one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

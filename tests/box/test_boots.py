@@ -1,7 +1,5 @@
 """The record of the last boots: what it keeps, and what is believed of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -140,9 +138,7 @@ def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float = 2) -> Findi
     return told
 
 
-def test_three_boots_that_lost_power_are_a_warning_and_change_nothing(
-    jetson: Jetson, box: Box, clock: Clock
-) -> None:
+def test_three_power_losses_are_a_warning_and_change_nothing(jetson: Jetson, box: Box, clock: Clock) -> None:
     jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "SYS_RESET_N")
     assert [evening(jetson, box, clock).level for _ in range(6)] == [Level.PASS] * 3 + [Level.WARN] * 3
     assert jetson.mode == "MAXN"

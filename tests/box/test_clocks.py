@@ -1,7 +1,5 @@
 """The judgement of the clocks, on trees whose every file is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

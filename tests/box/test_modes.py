@@ -1,7 +1,5 @@
 """nvpmodel.conf, the status file, and what nvpmodel prints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

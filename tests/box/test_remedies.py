@@ -1,7 +1,5 @@
 """Remedies that mend: each fault, what health says of it, and the box after its remedy was typed."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import shutil

@@ -1,7 +1,5 @@
 """Tokens and vocabularies against upstream's, directly and by golden file."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 import numpy as np

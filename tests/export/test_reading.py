@@ -1,7 +1,5 @@
 """What the manifest says of text: languages stated, known, guessed or none; letters' case and form."""
 
-from __future__ import annotations
-
 import unicodedata
 from importlib.resources import files
 
@@ -44,9 +42,7 @@ def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
     (KANA + "가나다", ()),
     ("", ()),
 ])  # fmt: skip
-def test_a_language_is_guessed_where_only_one_has_these_letters(
-    letters: str, languages: tuple[str, ...]
-) -> None:
+def test_a_language_is_guessed_if_only_it_has_these_letters(letters: str, languages: tuple[str, ...]) -> None:
     assert guess(vocabulary(letters)) == languages
     assert guess(vocabulary(letters, pinyin=True)) == ()  # begun from upstream's, which has most scripts
 

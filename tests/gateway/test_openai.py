@@ -1,7 +1,5 @@
 """OpenAI's interface: against gRPC's own samples, in the requests that clients' sources send."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

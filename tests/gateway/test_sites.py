@@ -1,7 +1,5 @@
 """Whose requests are answered: by Host, Origin, Sec-Fetch-Site, Referer, and of whose pages in Chromium."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import itertools

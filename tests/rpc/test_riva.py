@@ -1,7 +1,5 @@
 """Riva's service by the stubs of nvidia-riva-client, with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import struct

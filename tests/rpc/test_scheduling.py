@@ -1,7 +1,5 @@
 """What requests may ask of the scheduler, and what it refuses them, over real gRPC with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """The table from errors to statuses, and the interceptor that applies it to every call."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from typing import Any

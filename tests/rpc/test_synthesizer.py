@@ -1,7 +1,5 @@
 """The Synthesizer service over real gRPC, with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import threading

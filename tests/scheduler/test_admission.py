@@ -1,7 +1,5 @@
 """What is let in, when it is promised, what is refused and why; on the fake engine and clock."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The order of calls, readers, ends, faults and changes of the engine; test_promises.py proves the whole."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import queue

@@ -1,7 +1,5 @@
 """The rule of when finished audio goes out, row by row; and that it goes out once."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Answers to haproxy's agent check."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Clocks that are not pinned: the daemon speaks on, and says so in health, metrics, trailers and log."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Callable, Iterator

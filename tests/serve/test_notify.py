@@ -1,7 +1,5 @@
 """Notifier: datagrams at a real socket, and nothing without one."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

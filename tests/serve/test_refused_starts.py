@@ -1,7 +1,5 @@
 """Starts that end with a status of their own and one line that names the cause."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Plans against those of upstream's `infer_process`, which the golden file holds, and their own rules."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

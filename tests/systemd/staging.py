@@ -1,7 +1,5 @@
 """A staged root for systemd's programs: our units, enabled among NVIDIA's and systemd's own."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 import subprocess

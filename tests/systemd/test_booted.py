@@ -1,7 +1,5 @@
 """Our units under systemd itself, booted in namespaces; their programs are stand-ins that leave a line."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

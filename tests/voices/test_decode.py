@@ -1,7 +1,5 @@
 """Files in, integers out; and everything that is refused, with its reason."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

@@ -1,7 +1,5 @@
 """References against upstream's `preprocess_ref_audio_text` and `infer_batch_process`."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

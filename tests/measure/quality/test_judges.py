@@ -1,7 +1,5 @@
 """The judge of words: on recordings of people whose words are known, and against another counter."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

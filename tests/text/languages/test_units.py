@@ -1,7 +1,5 @@
 """Units, decimals, groups of digits: no sign stays letters, no number holds a full stop or loses a part."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
