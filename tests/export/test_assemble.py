@@ -127,10 +127,9 @@ def written(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemble.BundleWriter, "write", copy)
 
 
-@pytest.mark.parametrize(
-    ("beyond", "told"),
-    [("vocoder", ["vocoder at 77 frames", "--precision fp16"]), ("short", ["short at ", "allowed 1.0e-03"])],
-)
+@pytest.mark.parametrize(("beyond", "told"), [
+    ("vocoder", ["vocoder at 77 frames", "--precision fp16"]), ("short", ["short at ", "allowed 1.0e-03"]),
+])  # fmt: skip
 def test_a_bundle_beyond_its_bounds_or_those_of_a_named_sampling_is_written_only_with_a_reason(
     beyond: str,
     told: list[str],
