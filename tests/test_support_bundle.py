@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 NOBODY = Application("/nowhere/python", "/nowhere")
 
-PLANTED = Path(__file__).with_name("planted")
+PLANTED = Path(__file__).with_name("support")
 CONFIGURATION = (PLANTED / "appliance.yaml").read_text("utf-8")
 SAID = "Please read out the xyzzy sentence of the viewer Wilhelmina, who paid 471147."
 TRANSCRIPT = "Grandmother tells of the xyzzytranscript winter."
 GLAD = "Grandfather was glad of the warm summer."
-JOURNAL = [tuple(row) for row in rows(__file__, "planted/journal.jsonl")]
+JOURNAL = [tuple(row) for row in rows(__file__, "support/journal.jsonl")]
 CRASH = [
     ("f5-appliance", "python",
      "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801"),
@@ -163,26 +163,7 @@ def test_nothing_that_was_planted_is_in_it(jetson: Jetson, files: dict[str, str]
     assert config["level"] == "FAIL"
 
 
-IN_IT = {
-    "journal-f5-appliance.txt": (
-        "INFO appliance.serve.daemon: … engine failed: RuntimeError: CUDA error 801",
-        "Main process exited, code=exited, status=70/SOFTWARE",
-    ),
-    "journal-nvpmodel.txt": ("tpc_pg_mask: 16",),
-    "kernel.txt": (
-        "soctherm: OC ALARM",
-        "Out of memory: Killed process",
-        "mounted filesystem … r/w with ordered data mode",
-        "Killed process 813 (…) total-vm:1kB, UID:1000",
-        "comm …: deleted inode",
-        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=…,mems_allowed=0,global_oom,"
-        "task_memcg=…,task=…,pid=814,uid=1000",
-    ),
-    "nvpmodel.txt": ("NVPM VERB: PARAM",),
-    "jetson_clocks.txt": ("NV Power Mode: MAXN",),
-    "versions.txt": ("\nnumpy==",),
-    "configuration.yaml": ("  drain_s: 20.0\n", "  metrics: 127.0.0.1:9464\n", "  listen: …\n"),
-}
+IN_IT = dict(rows(__file__, "support/kept.jsonl"))
 
 
 def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
@@ -274,15 +255,7 @@ def test_its_name_says_nothing_of_the_box() -> None:
     assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
-@pytest.mark.parametrize(("message", "shown"), [
-    ("the engine failed: RuntimeError: CUDA error 801", "… engine failed: RuntimeError: CUDA error 801"),
-    ("Hello Anna, your code is 4711", "… code …"),
-    ("4711", "…"),
-    ("appliance.serve.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.serve.daemon: ready …"),
-    ("voice ann left out of the list", "voice … out …"),
-    ("draining for up to 20 s", "draining …"),
-    ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("message", "shown"), rows(__file__, "support/shown.jsonl"))
 def test_an_outline_keeps_the_words_of_the_trade(message: str, shown: str) -> None:
     assert redact.outline(message) == shown
 
