@@ -150,9 +150,7 @@ def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
     assert os.listdir(later) == ["ann"], "one is kept"
 
 
-def test_keys_that_this_version_does_not_know_are_named_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_of_another_version_are_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backup.application, "refused", CHECK)
     here, file, lines = box(tmp_path / "old"), tmp_path / "f", list[str]()
     with pytest.raises(BackupFailure, match="there is nothing to back up"):
@@ -338,9 +336,7 @@ def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, file: Path)
     assert store_of(tmp_path / "new").index.names() == ["ann", "bob"]
 
 
-def test_a_restore_that_cannot_finish_changes_nothing(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_restores_change_nothing(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = furnished(tmp_path / "new")
     before, copied = tree(tmp_path / "new"), itertools.count()
     usage = backup.shutil.disk_usage(tmp_path)

@@ -47,9 +47,7 @@ def test_the_daemon_takes_the_configured_number(box: Running) -> None:
     assert silent.audio == explicit.audio != other.audio
 
 
-def test_say_leaves_the_number_to_the_daemon(
-    box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_say_names_no_number(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = []
     for name, more in (("silent", []), ("explicit", ["--nfe", str(configured(box))])):
         out = tmp_path / f"{name}.wav"

@@ -81,9 +81,7 @@ def test_a_wav_file_has_its_samples_after_44_bytes_and_a_stream_to_its_end() -> 
             assert read.readframes(2 * len(SAMPLES)) == pcm
 
 
-def test_the_command_tells_marked_from_not_and_unreadable(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_marked_and_unreadable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "given"
 
     def asked(data: bytes) -> tuple[int, str]:

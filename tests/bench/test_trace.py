@@ -260,9 +260,7 @@ def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
 TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today, so get some water first. "
 
 
-def test_a_daemons_trace_is_what_its_clients_received(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, replies = tmp_path / "trace.json", dict[str, Reply]()
     config = write_config(tmp_path)
     program = start("-m", "appliance", "serve", "--config", config, "--trace", out)

@@ -138,9 +138,7 @@ def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float = 2) -> Findi
     return told
 
 
-def test_three_boots_that_lost_power_are_a_warning_and_change_nothing(
-    jetson: Jetson, box: Box, clock: Clock
-) -> None:
+def test_three_power_losses_are_a_warning_and_change_nothing(jetson: Jetson, box: Box, clock: Clock) -> None:
     jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "SYS_RESET_N")
     assert [evening(jetson, box, clock).level for _ in range(6)] == [Level.PASS] * 3 + [Level.WARN] * 3
     assert jetson.mode == "MAXN"

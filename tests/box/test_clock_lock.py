@@ -249,9 +249,7 @@ def test_without_root_what_root_published_is_known(
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "ascii"])
-def test_a_serial_console_gets_a_stand_in(
-    maxn: Jetson, monkeypatch: pytest.MonkeyPatch, encoding: str
-) -> None:
+def test_serial_consoles_get_stand_ins(maxn: Jetson, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     lock(quick(maxn))
     console = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", console)

@@ -83,9 +83,7 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, jetson: Jetso
     assert [f for f in findings if "could not be checked" in f.value] == []
 
 
-def test_a_check_that_breaks_is_a_finding_and_the_others_run(
-    jetson: Jetson, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_check_is_a_finding_and_others_run(jetson: Jetson, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(look: object) -> Finding:
         raise RuntimeError("nobody thought of this")
 

@@ -33,9 +33,7 @@ def files(orin: Jetson) -> dict[str, str]:
     return {path: orin.read(path) for path in paths}
 
 
-def test_every_file_that_is_judged_has_a_source_or_is_a_guess(
-    orin: Jetson, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_judged_file_has_a_source_or_is_a_guess(orin: Jetson, monkeypatch: pytest.MonkeyPatch) -> None:
     read, real = set[str](), FaultyRoot.read
     monkeypatch.setattr(FaultyRoot, "read", lambda self, path: read.add(path) or real(self, path))
     take_reading(quick(orin))

@@ -177,9 +177,7 @@ def test_a_lesser_mode_that_cannot_be_set_is_not_overrun(maxn: Jetson, box: Box,
 
 
 @pytest.mark.parametrize("profile", ["jp6-0005", "jp7-0005"])
-def test_a_mode_whose_caps_lie_between_two_steps_is_pinned_at_the_lower_ones(
-    tmp_path: Path, profile: str
-) -> None:
+def test_a_mode_whose_caps_lie_between_steps_is_pinned_at_the_lower(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
     text = jetson.read(NVPMODEL_CONF)
     start = text.index("NAME=MODE_50W")
@@ -288,9 +286,7 @@ def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_what_others_could_have_written_is_not_restored(
-    maxn: Jetson, box: Box, tmp_path: Path, what: str
-) -> None:
+def test_what_others_could_write_is_not_restored(maxn: Jetson, box: Box, tmp_path: Path, what: str) -> None:
     """Root restoring it would write whatever it says, wherever it says."""
     before = limits(maxn)
     lock(box)
@@ -409,9 +405,7 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
     assert (check(box).state, check(box).repins) == ("pinned", 8)
 
 
-def test_the_seventh_failure_of_an_hour_is_the_last_and_keeps_its_cause(
-    maxn: Jetson, box: Box, clock: Clock
-) -> None:
+def test_the_seventh_failure_of_an_hour_is_last_with_its_cause(maxn: Jetson, box: Box, clock: Clock) -> None:
     """Attempts without effect are no re-pins, and giving up makes a failure no better: it stays FAIL."""
     lock(box)
     maxn.unpin()

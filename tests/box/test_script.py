@@ -136,9 +136,7 @@ def test_a_full_run_folder_is_told(jetson: Jetson, capsys: Printed) -> None:
     assert capsys.readouterr().err == "f5-health: /run/f5-appliance/health.json: No space left on device\n"
 
 
-def test_what_nobody_foresaw_is_broken_and_no_warning(
-    monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
+def test_the_unforeseen_is_broken_and_no_warning(monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("of two\nlines")
 
@@ -200,9 +198,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     assert last["value"].startswith(no_baseline["value"])
 
 
-def test_a_daemon_without_metrics_is_well_while_it_runs(
-    shared_box: Shared, jetson: Jetson, tmp_path: Path
-) -> None:
+def test_without_metrics_a_running_daemon_is_well(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
     """/readyz then answers nowhere; an answer that says otherwise counts more than gRPC's."""
     nobody = f"127.0.0.1:{free_port()}"
     server = {**shared_box.config["server"], "metrics": ""}

@@ -126,9 +126,7 @@ def test_say_writes_a_wav_and_prints_the_table(box: Running, run: Run, tmp_path:
 @pytest.mark.parametrize(("name", "kind", "stream"), [
     ("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False),
 ])  # fmt: skip
-def test_say_writes_the_files_kind(
-    box: Running, run: Run, tmp_path: Path, name: str, kind: str, stream: bool
-) -> None:
+def test_say_writes_files(box: Running, run: Run, tmp_path: Path, name: str, kind: str, stream: bool) -> None:
     out = tmp_path / name
     options = ["--voice", "ann", "-o", out, "--address", box.address]
     assert run("say", TEXT, *options, *(["--stream"] if stream else []))[0] == 0
@@ -188,9 +186,7 @@ def test_a_pause_is_silent_and_words_are_timed_around_it(box: Running, run: Run,
     assert ann.end_s <= begin_s + 0.01 and good.start_s >= begin_s + 1.49
 
 
-def test_say_sends_its_options_cancel_its_id(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_say_sends_options_cancel_its_id(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = MagicMock()
     client.return_value.__enter__.return_value = client
     client.speak.return_value = Reply(b"", Header(sample_rate_hertz=24_000), Timings(), 0.1, 0.1)
@@ -407,12 +403,7 @@ class Rounding(OrtBackend):
     ("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP"),
 ])  # fmt: skip
 def test_check_of_arithmetic_that_is_not_the_cpus(
-    checked: Checked,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: str,
-    allowed: float,
-    level: str,
+    checked: Checked, tmp_path: Path, monkeypatch: Any, backend: str, allowed: float, level: str
 ) -> None:
     monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
@@ -425,9 +416,7 @@ def test_check_of_arithmetic_that_is_not_the_cpus(
         assert finding["value"].endswith("on tensorrt")
 
 
-def test_check_of_what_is_unreadable(
-    checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_of_the_unreadable(checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skipped, not failed: a person without root learns what the box can tell them."""
     config = write_config(tmp_path)
 
@@ -540,15 +529,8 @@ def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
 
 
-HEAVY = (
-    "numpy",
-    "yaml",
-    "onnxruntime",
-    "soundfile",
-    "appliance.config",
-    "appliance.box.checks",
-    "appliance.client.aio",
-)
+HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", "appliance.config", "appliance.box.checks",
+         "appliance.client.aio")  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "also"), [

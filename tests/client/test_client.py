@@ -210,9 +210,7 @@ async def test_a_request_that_is_wrong(
 
 
 @BOTH
-async def test_a_daemon_that_is_frozen_is_an_error(
-    box: Running, kind: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_frozen_daemon_is_an_error(box: Running, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, wait_ms in (("PING_MS", 20), ("PONG_MS", 200)):
         monkeypatch.setattr(connection, name, wait_ms)
     async with connected(kind, box.address) as client:
@@ -674,9 +672,7 @@ async def test_a_stream_is_tried_again_until_it_sounds(kind: type) -> None:
     ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
     ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
 ])  # fmt: skip
-async def test_a_stream_is_not_tried_again(
-    kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]
-) -> None:
+async def test_one_try_of_a_stream(kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]) -> None:
     with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
         events = await events_of(address, kind, tries, timeout=30.0)
     assert [Piece if isinstance(event, Piece) else event for event in events] == kinds
@@ -747,7 +743,7 @@ def test_a_daemon_that_is_away_is_awaited_as_long_as_it_says(
                 attempts.wait_s(AWAY)
 
 
-def test_a_daemon_that_held_a_line_for_long_is_awaited_from_when_it_goes_away(
+def test_a_daemon_that_held_a_line_for_long_is_awaited_from_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]

@@ -207,9 +207,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("edit", "message"), REFUSED)
-def test_a_manifest_that_is_wrong_says_where_and_what_is_allowed(
-    edit: Edit, message: str, folder: Path
-) -> None:
+def test_a_wrong_manifest_says_where_and_what_is_allowed(edit: Edit, message: str, folder: Path) -> None:
     with pytest.raises(BundleError, match=message):
         contract.read(edited(folder, edit), verify=False)
 
@@ -297,7 +295,7 @@ def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, fol
         contract.read(path if content else folder / "absent")  # a file, or nothing
 
 
-def test_a_variant_falls_back_to_the_defaults_file_and_a_backend_runs_the_variant_of_its_name(
+def test_a_variant_falls_back_to_the_defaults_file_and_a_backend_runs_its_own(
     folder: Path,
 ) -> None:
     bundle = contract.read(folder)

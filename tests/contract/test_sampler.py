@@ -47,9 +47,7 @@ def test_samplers_that_contradict_themselves(values: dict[str, Any], message: st
     (Sampler(guidance="none"), 2.0, "defaults: guidance: must be 0 or absent with this bundle"),
     (Sampler(guidance="embedded", strengths=(1, 3)), 0.5, "defaults: guidance: must be between 1 and 3"),
 ])  # fmt: skip
-def test_a_usual_strength_that_the_weights_cannot_take(
-    sampler: Sampler, guidance: float, message: str
-) -> None:
+def test_a_usual_strength_that_weights_cannot_take(sampler: Sampler, guidance: float, message: str) -> None:
     manifest = contract.read(BUNDLE, verify=False).manifest
     defaults = dataclasses.replace(manifest.defaults, guidance=guidance)
     with pytest.raises(ValueError, match=message):

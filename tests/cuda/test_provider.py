@@ -84,9 +84,7 @@ def test_each_graph_opens_and_a_step_is_captured(
             assert {what: cuda.counted(what) for what in counted} == counted
 
 
-def test_no_more_than_so_many_steps_are_captured(
-    cuda: Runtime, demo: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captured_steps_are_bounded(cuda: Runtime, demo: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime keeps each CUDA graph; what comes later launches its kernels one by one."""
     monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
     backend = OrtCudaBackend()

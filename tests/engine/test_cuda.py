@@ -32,9 +32,7 @@ def config(backend: str, **others: Any) -> EngineConfig:
     return EngineConfig(backend=backend, threads=1, **{"lanes": 1} | others)
 
 
-def test_after_the_warm_up_nothing_is_allocated_and_a_call_waits_once(
-    short: Bundle, device: Device, gpu: Any
-) -> None:
+def test_once_warm_nothing_is_allocated_and_calls_wait_once(short: Bundle, device: Device, gpu: Any) -> None:
     """Nothing is built either, and only samples come back."""
     engine, nfe = Synthesizer(short, gpu, host=OrtBackend(1), lanes=2), 2
     engine.warm_up(nfe)

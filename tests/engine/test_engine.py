@@ -165,9 +165,7 @@ def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
 
 
 @pytest.mark.parametrize(("frames", "released"), [(RELEASE_FRAMES - 1, False), (RELEASE_FRAMES, True)])
-def test_the_last_calls_of_a_long_segment_give_memory_back(
-    make_engine: Make, frames: int, released: bool
-) -> None:
+def test_last_calls_of_a_long_segment_free_memory(make_engine: Make, frames: int, released: bool) -> None:
     backend = Watched()
     engine = make_engine(backend, lanes=1)
     lane = engine.open(segment(frames, reference=2, nfe=2, sampling="short"))
@@ -253,9 +251,7 @@ def test_noise_that_is_not_given_is_drawn_from_the_seed_when_a_lane_opens(engine
     assert drawn.noise is None
 
 
-def test_an_engine_proves_itself_and_says_what_is_wrong(
-    make_engine: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_proves_itself_or_says_why_not(make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(lanes=1)
     engine.self_test()
 

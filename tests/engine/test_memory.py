@@ -98,9 +98,7 @@ def test_a_full_device_says_what_was_asked(device: Device) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "lanes"), [("exact", 3), ("short", 1), ("short-kv", 2)])
-def test_the_plan_is_what_an_engine_has(
-    short: Bundle, device: Device, sampling: Sampling, lanes: int
-) -> None:
+def test_an_engine_is_as_planned(short: Bundle, device: Device, sampling: Sampling, lanes: int) -> None:
     bundle, backend = changed(short, sampling), open_on(device)
     before = device.allocated("device")
     Synthesizer(bundle, backend, host=OrtBackend(1), lanes=lanes).warm_up(2)
@@ -108,9 +106,7 @@ def test_the_plan_is_what_an_engine_has(
 
 
 @pytest.mark.parametrize(("precision", "limit"), [("fp16", 4.0 * GB), ("int8-qdq", 3.0 * GB)])
-def test_v1_base_fits_beside_the_system(
-    tiny: Bundle, device: Device, tmp_path: Path, precision: str, limit: float
-) -> None:
+def test_v1_base_has_room(tiny: Bundle, device: Device, tmp_path: Path, precision: str, limit: float) -> None:
     """4 lanes of up to 43 s and a voice of 12 s, with three engines that each carry the weights."""
     bundle = changed(tiny, "short-kv", arch=V1_BASE, precision=precision, max_frames=4096)
     tensors = tensor_bytes(bundle, open_trt_on(device, tmp_path), 4)

@@ -166,9 +166,7 @@ def test_rows_are_kept_while_they_are_held(bench: Bench, life: str) -> None:
 
 
 @pytest.mark.parametrize("error", [EngineFault("out of memory"), BundleError("modulation.onnx: damaged")])
-def test_a_graph_that_fails_costs_no_place(
-    bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_graphs_cost_no_place(bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(graph: str = "") -> Any:
         raise error
 

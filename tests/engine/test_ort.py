@@ -106,9 +106,7 @@ def test_a_binding_keeps_its_memory_alive(backend: OrtBackend, tiny: Bundle) -> 
 
 
 @pytest.mark.parametrize("spinning", [False, True])
-def test_threads_and_spinning_reach_the_session(
-    tiny: Bundle, spinning: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_and_spinning_are_set(tiny: Bundle, spinning: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     onnxruntime, made = importlib.import_module("onnxruntime"), list[Any]()
     real = onnxruntime.InferenceSession
 
@@ -179,9 +177,7 @@ def saturates(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.once
 @pytest.mark.parametrize("precision", ["int8", "int8-qdq"])
-def test_int8_is_refused_by_name_where_products_are_wrong(
-    precision: str, short: Bundle, saturates: Any
-) -> None:
+def test_int8_is_refused_by_name_if_products_are_wrong(precision: str, short: Bundle, saturates: Any) -> None:
     bundle = changed(short, precision=precision)
     ort.check_integers(bundle)
     assert saturates() == 4_194_176, "as was seen on an EPYC with AVX2 alone"

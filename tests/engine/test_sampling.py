@@ -146,9 +146,7 @@ def test_samplings_differ(engine: Synthesizer) -> None:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_samples_are_the_vocoders_of_true_frames(
-    either: Synthesizer, plain: Plain, sampling: Sampling
-) -> None:
+def test_samples_are_a_vocoders_of_true_frames(either: Synthesizer, plain: Plain, sampling: Sampling) -> None:
     given = segment(80, reference=31, nfe=5, gain=0.25, sampling=sampling)
     mel, samples = spoken(either, given)
     assert samples.shape == ((80 - 30 - 1) * 256,) and samples.dtype == np.float32

@@ -120,9 +120,7 @@ def test_folders_that_cannot_be_used_are_named(folder: Path, tiny: Bundle) -> No
     refused("embed.onnx.data: missing; copy the watermark again")
 
 
-def test_the_command_says_which_mark_it_found(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_names_the_mark(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def asked(*more: str, file: Path = SPEECH) -> tuple[int, str]:
         return main(["marked", str(file), *more]), capsys.readouterr().out
 

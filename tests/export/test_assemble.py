@@ -211,9 +211,7 @@ def test_what_appears_meanwhile_in_its_place_is_kept_and_nothing_is_left_of_what
         assert not list(out.iterdir())
 
 
-def test_everything_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, place = tmp_path / "scratch" / "made", tmp_path / "place"
     (made / "deep").mkdir(parents=True)
     (made / "deep" / "weights.data").write_bytes(b"0" * 100)
@@ -233,9 +231,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
         publish(tmp_path / "scratch", place)
 
 
-def test_weights_that_do_not_fit_the_graph_break_the_bounds(
-    workshop: Workshop, tmp_path: Path, brief_gate: None
-) -> None:
+def test_weights_of_another_graph_break_bounds(workshop: Workshop, tmp_path: Path, brief_gate: None) -> None:
     """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
@@ -252,9 +248,7 @@ def test_a_folder_that_exists_is_left_alone(workshop: Workshop, capsys: pytest.C
     assert before == {path: path.stat().st_mtime_ns for path in made.bundle.folder.iterdir()}
 
 
-def test_language_and_tokenizer_reach_the_manifest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_manifest_has_language_and_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = small.write_files(tmp_path, small.V1)
     stated = dataclasses.replace(small.sources(files), languages=("de", "en"), tokenizer="char")
     loaded = assemble.load(stated)
@@ -266,9 +260,7 @@ def test_language_and_tokenizer_reach_the_manifest(
     assert "languages: not known" in capsys.readouterr().err
 
 
-def test_lines_of_a_vocabulary_that_are_the_same_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_lines_of_a_vocabulary_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = small.write_files(tmp_path, small.V1)
     twice = [*small.VOCABULARY[:5], "b", *small.VOCABULARY[5:]]
     files.vocab.write_text("".join(f"{token}\n" for token in twice), "utf-8")

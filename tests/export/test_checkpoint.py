@@ -137,9 +137,7 @@ def test_halves_become_float32(dtype: torch.dtype, state: dict[str, Tensor], tmp
 
 @pytest.mark.parametrize("dim_head", [16, 64, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_rotary_table_is_exact_however_it_was_stored(
-    dim_head: int, dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_a_rotary_table_is_exact_however_stored(dim_head: int, dtype: torch.dtype, tmp_path: Path) -> None:
     arch = dataclasses.replace(TINY, dim_head=dim_head)
     path, _ = write_random(tmp_path, arch, VOCAB, mels=MELS, dtype=dtype)
     weights = load(path, arch)
@@ -185,9 +183,7 @@ def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, 
             load(path, kind=kind)
 
 
-def test_a_vocoder_is_read_from_its_folder_and_from_the_models_file(
-    state: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_a_vocoder_is_read_from_a_folder_or_the_models_file(state: dict[str, Tensor], tmp_path: Path) -> None:
     """Without its feature extractor, whose library may have stored it too."""
     folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)

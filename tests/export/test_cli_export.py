@@ -104,9 +104,7 @@ def test_parity_measures_a_bundle_again(made: BuiltBundle, told: Told, brief_gat
     assert sum(line.startswith("step ") for line in printed.splitlines()) == 8
 
 
-def test_parity_against_other_weights_fails(
-    made: BuiltBundle, tmp_path: Path, told: Told, brief_gate: None
-) -> None:
+def test_other_weights_fail_parity(made: BuiltBundle, tmp_path: Path, told: Told, brief_gate: None) -> None:
     other = small.write_files(tmp_path, small.V1, seed=12)
     code, printed, error = told("parity", str(made.bundle.folder), *other.arguments())
     assert code == 1 and printed.startswith("what ")
@@ -172,9 +170,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_familys_sampler_and_the_steps_of_the_command_reach_the_bundle(
-    made: BuiltBundle, tmp_path: Path
-) -> None:
+def test_a_familys_sampler_and_a_commands_steps_reach_the_bundle(made: BuiltBundle, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     sampler = {"guidance": "none", "steps": [4], "grid": "sway"}
     other.write_text(yaml.safe_dump({**yaml.safe_load(made.files.family.read_text()), "sampler": sampler}))
@@ -190,9 +186,7 @@ def test_the_familys_sampler_and_the_steps_of_the_command_reach_the_bundle(
         assert (sources.defaults.grid, sources.defaults.guidance) == (grid, guidance)
 
 
-def test_a_fault_of_the_engine_is_one_line(
-    made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, told: Told
-) -> None:
+def test_an_engine_fault_is_one_line(made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
     def measure(*_: object) -> comparison.Report:
         raise EngineFault("the flow produced numbers that are not finite")
 

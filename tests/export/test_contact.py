@@ -146,9 +146,7 @@ def test_a_stage_that_fails_leaves_what_is_known(stage: str, published: Path, ou
     assert not re.search("friend|every Monday", json.dumps(found))
 
 
-def test_words_are_counted_where_the_judge_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_counted_if_the_judge_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         {"language": language, "spoken": "We have 2 apples.", "audio_s": 1.0, "file": f"{number}.wav"}
         for number, language in enumerate(("en", "zh", "en"), 1)
@@ -200,9 +198,7 @@ def test_each_row_has_twenty_lines_or_is_asked_for_them(name: str, tmp_path: Pat
     assert (name != "F5TTS_v1_Base") or {code for code, _ in lines} == {"en", "zh"}
 
 
-def test_paths_names_and_addresses_leave_the_texts_of_a_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_names_and_addresses_leave_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ada")
     monkeypatch.setenv("HOME", str(tmp_path / "houses" / "lovelace"))
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror.example:8080")

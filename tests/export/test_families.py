@@ -179,9 +179,7 @@ def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], me
     ("FOLDER/own.yaml", "family: F5TTS_v9", r"own\.yaml: family: F5TTS_v9: no such family"),
     ("FOLDER/own.yaml", "- a list", r"own\.yaml: must be a mapping, not list"),
 ])  # fmt: skip
-def test_a_name_or_file_that_is_no_family_says_what_is(
-    name: str, content: str, message: str, tmp_path: Path
-) -> None:
+def test_what_is_no_family_says_what_is(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(content)
     with pytest.raises(FamilyError, match=message):
         family(name.replace("FOLDER", str(tmp_path)))
@@ -259,8 +257,6 @@ def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
     ({"steps": [0]}, "sampler: steps: must be 1 to 64, not 0"),
     ({"grid": "log"}, "sampler: grid: must be one of epss, sway, uniform, not 'log'"),
 ])  # fmt: skip
-def test_a_section_sampler_that_is_wrong_names_key_value_and_what_is_allowed(
-    section: Any, message: str
-) -> None:
+def test_a_wrong_section_sampler_names_key_value_and_what_is_allowed(section: Any, message: str) -> None:
     with pytest.raises(FamilyError, match=f"^--family: {message}"):
         family(json.dumps({"family": "F5TTS_Base", "sampler": section}))

@@ -79,9 +79,7 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
     ({"breaks": [300_000], "ranges": False}, ["bytes=0-", "bytes=300000-"]),
     ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
 ])  # fmt: skip
-def test_a_download_is_continued_where_it_broke(
-    server: dict[str, Any], gets: list[str], hub: Hub, tmp_path: Path
-) -> None:
+def test_a_broken_download_goes_on(server: dict[str, Any], gets: list[str], hub: Hub, tmp_path: Path) -> None:
     """Or begun anew by a server without ranges, and asked for again of a busy one."""
     vars(hub).update(server)
     assert get(hub, tmp_path).checkpoint.read_bytes() == BYTES
@@ -146,9 +144,7 @@ def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch
         get(hub, tmp_path / "full")
 
 
-def test_a_disk_that_fills_up_is_named_and_keeps_the_part(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_part(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     urlopen = urllib.request.urlopen
 
     def filling(*arguments: Any, **options: Any) -> Any:
@@ -184,9 +180,7 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
     assert (path.parent / "vocab.txt").read_bytes() == b" \na\nb\n"
 
 
-def test_gated_weights_say_where_their_terms_are_accepted(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gated_weights_say_where_to_accept(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.files |= {
         "ai4bharat/IndicF5/model.safetensors": BYTES,
         "ai4bharat/IndicF5/checkpoints/vocab.txt": b" \na\n",

@@ -176,9 +176,7 @@ def test_a_students_folder_is_sampled_as_dmospeech_2(tmp_path: Path) -> None:
         assert (sources.defaults.grid, sources.defaults.guidance) == ("uniform", 0.0)
 
 
-def test_the_tokenizer_of_zipvoice_is_recorded_or_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_zipvoices_tokenizer_is_recorded_or_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = zipvoice(tmp_path / "a", "espeak", PHONES)
     assert "--tokenizer espeak:de --language de" in look.describe(place)
     # Neither an average, which records nothing, nor a log comes before the newest checkpoint.
@@ -222,9 +220,7 @@ def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: 
     assert wrong in look.describe(place)
 
 
-def test_mels_of_a_vocoder_that_is_not_exported_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mels_of_an_unknown_vocoder_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = f5(tmp_path)
     family = yaml.safe_load((place / "small.yaml").read_text("utf-8"))
     family["model"]["mel_spec"]["mel_spec_type"] = "sbhifigan16k"
@@ -242,9 +238,7 @@ VOCODERS = {
 
 
 @pytest.mark.parametrize("kind", VOCODERS)
-def test_a_vocoders_training_is_named_and_read(
-    kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_vocoders_training_is_read(kind: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make, called, weights = VOCODERS[kind]
     torch.manual_seed(0)
     place = make(tmp_path)

@@ -47,9 +47,7 @@ def references(made: BuiltBundle) -> list[oracles.Oracle]:
 
 
 @pytest.mark.parametrize("nfe", [5, 8])
-def test_both_oracles_sample_as_upstreams_own_sampler(
-    references: list[oracles.Oracle], made: BuiltBundle, nfe: int
-) -> None:
+def test_oracles_sample_as_upstream(references: list[oracles.Oracle], made: BuiltBundle, nfe: int) -> None:
     given = oracles.random_case(90, MelSpec("vocos"), SIZE)
     wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
     for oracle in references:
@@ -136,9 +134,7 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
     assert lines[0].split() == head
 
 
-def test_times_of_the_grid_are_stepped_each_by_itself(
-    made: BuiltBundle, answers: oracles.Expectations
-) -> None:
+def test_times_of_the_grid_are_stepped_singly(made: BuiltBundle, answers: oracles.Expectations) -> None:
     graphs = comparison.Graphs(made.bundle, "ort-cpu")
     rows = list(comparison.velocities(graphs, answers.trajectories[0]))
     times = [round(float(t), 4) for t in time_grid(7)[oracles.SOLVED_TIMES[:-1]]]
@@ -251,9 +247,7 @@ def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
     assert "allowed 5.0e-05" in " ".join(report.failed)
 
 
-def test_a_vocoder_that_is_off_fails_alone(
-    made: BuiltBundle, references: list[oracles.Oracle], vocos: nn.Module
-) -> None:
+def test_a_wrong_vocoder_fails(made: BuiltBundle, references: list[oracles.Oracle], vocos: nn.Module) -> None:
     louder = copy.deepcopy(vocos)
     with torch.no_grad():
         louder.head.out.bias[:513] += 1e-2

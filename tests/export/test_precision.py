@@ -236,9 +236,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
     assert load_for(made, config).backend == "ort-cpu"
 
 
-def test_int8_beyond_its_bound_is_left_out(
-    fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_int8_is_left_out(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     beyond = comparison.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
     with traces.reusing():
         made = beside(fp16.files, tmp_path / "out", beyond)

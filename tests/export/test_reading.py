@@ -42,9 +42,7 @@ def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
     (KANA + "가나다", ()),
     ("", ()),
 ])  # fmt: skip
-def test_a_language_is_guessed_where_only_one_has_these_letters(
-    letters: str, languages: tuple[str, ...]
-) -> None:
+def test_a_language_is_guessed_if_only_it_has_these_letters(letters: str, languages: tuple[str, ...]) -> None:
     assert guess(vocabulary(letters)) == languages
     assert guess(vocabulary(letters, pinyin=True)) == ()  # begun from upstream's, which has most scripts
 

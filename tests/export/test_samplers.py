@@ -135,9 +135,7 @@ def test_a_lane_is_what_the_formula_makes(made: BuiltBundle) -> None:
 
 
 @pytest.mark.parametrize(("sampling", "nfe"), [("short", 4), ("short-kv", 2)])
-def test_a_renoised_references_path_has_the_noise_of_its_step(
-    workshop: Workshop, sampling: Sampling, nfe: int
-) -> None:
+def test_a_renoised_path_has_the_noise_of_its_step(workshop: Workshop, sampling: Sampling, nfe: int) -> None:
     """It stays (1 − t)·noise + t·mel; both steps of two compute its keys."""
     made = with_sampler(workshop, "renoise")
     given = asked(90, nfe, sampling=sampling)
@@ -191,9 +189,7 @@ def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, back
         assert engine.max_batch == max(watch.max_batch // rows, 1)
 
 
-def test_replay_takes_the_noise_of_each_step_and_refuses_what_the_bundle_does(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_replay_has_each_steps_noise_and_refuses_as_the_bundle(workshop: Workshop, tmp_path: Path) -> None:
     made = with_sampler(workshop, "renoise embedded")
     few = dataclasses.replace(made.bundle.manifest.sampler, steps=NFES)
     manifest = dataclasses.replace(made.bundle.manifest, sampler=few)

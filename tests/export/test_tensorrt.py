@@ -109,9 +109,7 @@ def quantised(bundle: contract.Bundle, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("graph", STEPS)
-def test_int8_products_are_int8_kernels(
-    graph: str, quantised: Callable[[str], Plan], bundle: contract.Bundle
-) -> None:
+def test_int8_kernels_multiply(graph: str, quantised: Callable[[str], Plan], bundle: contract.Bundle) -> None:
     found = [launch for launch in quantised(graph).launches if launch.is_int8]
     names = {launch.name.removeprefix("node_") for launch in found}
     roles = ("attention.qkv", "attention.out", "up", "down")

@@ -267,9 +267,7 @@ def test_a_number_of_rows_is_no_constant(tmp_path: Path) -> None:
     pytest.param(lambda y: y + torch.arange(y.shape[0])[:, None, None], marks=pytest.mark.thorough),
     pytest.param(lambda y: y / float(y.shape[0]) * torch.tensor(y.shape[0]), marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_a_constant_that_depends_on_the_rows_is_refused(
-    wrong: Callable[[Tensor], Tensor], tmp_path: Path
-) -> None:
+def test_a_constant_of_the_rows_is_refused(wrong: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
     with pytest.raises(to_onnx.ExportError, match=r"rows: .* depends on the number of rows"):
         to_onnx.export(Rowed(wrong), ROWS, tmp_path / "wrong.onnx")
 
@@ -337,9 +335,7 @@ SMALL = 100
 
 @pytest.mark.parametrize("name", small.TRACED)
 @pytest.mark.parametrize("variant", ["default", FUSED])
-def test_no_number_of_the_host_meets_a_tensor_of_the_device(
-    name: str, variant: str, workshop: Workshop
-) -> None:
+def test_no_number_of_the_host_meets_a_device_tensor(name: str, variant: str, workshop: Workshop) -> None:
     """ONNX Runtime would copy it in the middle of a step, and refuses to capture such graphs."""
     bundle = workshop.make(name).bundle
     for graph in STEPS:

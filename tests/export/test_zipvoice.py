@@ -96,9 +96,7 @@ def test_the_model_computes_what_upstreams_does(
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
-def test_the_velocity_for_the_evidence_is_the_models_and_drops_the_text(
-    kind: str, models: dict[str, ZipVoice]
-) -> None:
+def test_the_evidences_velocity_is_the_models_without_text(kind: str, models: dict[str, ZipVoice]) -> None:
     model, given, w = models[kind], inputs(FRAMES[0]), torch.tensor([2.2]) if kind == "distill" else None
     text, ids = text_of(model, given.ids, FRAMES[0])[None], torch.from_numpy(given.ids) - 1
     for drops in (False, True):
@@ -306,9 +304,7 @@ def test_products_that_overflow_in_half_are_named() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.thorough), "int8"])
-def test_a_bundle_of_each_precision_passes_the_gate_and_speaks(
-    precision: Precision, workshop: Workshop
-) -> None:
+def test_each_precision_passes_the_gate_and_speaks(precision: Precision, workshop: Workshop) -> None:
     bundle = made(workshop, distilled=True, precision=precision, measured=True)
     m = bundle.manifest
     assert (m.batch_invariant, m.reference) == (precision == "fp16", "zipvoice")

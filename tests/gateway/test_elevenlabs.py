@@ -297,9 +297,7 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     (json.dumps({"text": "word " * 8_000}), "too_large", ""),
     (json.dumps({"text": "a" * 5_000 + " "}), "invalid_request", "4096 characters at most"),
 ])  # fmt: skip
-def test_what_is_wrong_is_told_and_ends_the_connection(
-    gateway: Gateway, sent: str, code: str, error: str
-) -> None:
+def test_what_is_wrong_is_told_and_ends_the_call(gateway: Gateway, sent: str, code: str, error: str) -> None:
     end = [{"text": ""}] if error else []  # of an utterance
     closed, messages = exchange(gateway, sent.encode(), *end)
     assert closed == 1008 and messages[0]["code"] == code
@@ -313,9 +311,7 @@ def test_who_says_nothing_is_told_and_closed(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_key_may_come_with_the_first_message_or_in_the_address(
-    gateway: Gateway, tmp_path: Path, many: bool
-) -> None:
+def test_a_key_is_in_the_first_message_or_the_address(gateway: Gateway, tmp_path: Path, many: bool) -> None:
     """ElevenLabs' guide for browsers sends it in the message."""
     token = token_file.add(tmp_path / "tokens", "agent", [Role.SPEAK])
     server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens")}
@@ -400,9 +396,7 @@ PIECES = {
 
 
 @given(st.lists(st.sampled_from([*PIECES]), max_size=40), st.booleans())
-def test_all_that_was_written_has_times_and_what_is_unchanged_those_of_its_own_word(
-    pieces: list[str], is_told: bool
-) -> None:
+def test_all_that_was_written_has_times_the_unchanged_its_own(pieces: list[str], is_told: bool) -> None:
     """Words that repeat are checked if the header tells the changes."""
     said = [word for piece in pieces for word in PIECES[piece].split()]
     header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))

@@ -40,9 +40,7 @@ def marked(request: pytest.FixtureRequest, gateway: Gateway) -> Iterator[tuple[G
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_reply_over_http_is_marked_in_its_head_and_a_refusal_is_not(
-    marked: tuple[Gateway, bool], door: str
-) -> None:
+def test_a_reply_is_marked_in_its_head_and_a_refusal_is_not(marked: tuple[Gateway, bool], door: str) -> None:
     path, sent = DOORS[door]
     answer = marked[0].ask(path, sent)
     assert answer.status == 200 and answer.headers[KEY] == (MARK if marked[1] else None)

@@ -246,7 +246,7 @@ def test_replies_under_way_are_finished_when_it_stops(gateway: Gateway) -> None:
         assert asked.result().status == 200 and len(asked.result().body) > 100_000
 
 
-def test_one_request_more_than_allowed_is_told_when_to_come_back_and_so_is_one_at_the_end(
+def test_one_request_too_many_is_told_when_to_come_back_and_so_is_one_at_the_end(
     gateway: Gateway,
 ) -> None:
     limits = {"max_requests": 1, "max_connections": 4, "drain_s": 1}

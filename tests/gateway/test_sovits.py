@@ -102,9 +102,7 @@ def test_ogg(gateway: Gateway) -> None:
     ({"streaming_mode": "perhaps"}, 400, "streaming_mode: must be true or false"),
     ({"text": "x" * 4_097}, 400, "text: has 4097 characters"),
 ])  # fmt: skip
-def test_what_is_wrong_is_said_in_its_shape(
-    gateway: Gateway, change: dict[str, object], status: int, message: str
-) -> None:
+def test_errors_in_its_shape(gateway: Gateway, change: dict[str, object], status: int, message: str) -> None:
     answer = gateway.ask("/tts", {**XIAOZHI, **change})
     assert answer.status == status and message in answer.json["message"], answer.body
     assert set(answer.json) == {"message", "Exception"}

@@ -43,8 +43,6 @@ def test_daemons_and_the_seconds_of_children_are_counted(tmp_path: Path) -> None
     ({}, {"a": 16.1, "b": 1.0}, ["a takes 16.1 CPU s, at most 16.0"]),
     ({}, {"what a builds on": 24.1}, ["what a builds on takes 24.1 CPU s, at most 24.0"]),
 ])  # fmt: skip
-def test_what_is_over_its_bound_is_named(
-    counts: dict[str, int], tests: dict[str, float], over: list[str]
-) -> None:
+def test_a_broken_bound_is_named(counts: dict[str, int], tests: dict[str, float], over: list[str]) -> None:
     halves = [{"counts": counts, "tests": {}}, {"counts": {}, "tests": tests}]
     assert budget.excesses(budget.summed(halves)) == over

@@ -104,7 +104,7 @@ async def test_health_too_is_told_what_is_no_protobuf(channel: grpc.aio.Channel,
     await refused(channel.unary_stream(method)(b"\xff\xff", timeout=PATIENCE_S).read())
 
 
-async def test_a_call_without_a_message_or_of_an_unknown_method_gets_its_status(
+async def test_a_call_without_message_or_of_an_unknown_method_has_a_status(
     channel: grpc.aio.Channel,
 ) -> None:
     call = channel.stream_unary(RAW)(timeout=PATIENCE_S)

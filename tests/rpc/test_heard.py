@@ -50,9 +50,7 @@ async def test_a_skipped_stream_ends_with_what_was_heard_of_it(box: Box) -> None
     assert [(u.reason, u.heard_characters) for u in ended] == [("SKIPPED", len(FIRST) - 1)]
 
 
-async def test_a_cancelled_utterance_says_what_was_heard_of_it(
-    box: Box, stays_at_second_segment: Event
-) -> None:
+async def test_a_cancelled_utterance_says_what_was_heard(box: Box, stays_at_second_segment: Event) -> None:
     heard = await session(box, nfe_steps=3, channel="stage")
     await heard.write(WRITTEN)
     await until_heard(box, len(FIRST))

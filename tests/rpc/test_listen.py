@@ -260,9 +260,7 @@ async def test_a_paused_channel_is_held_for_listeners(moderator: Moderator, box:
         assert player.paused == []
 
 
-async def test_the_first_message_says_whether_the_rest_is_made(
-    synthesizer: Stub, moderator: Moderator, box: Box
-) -> None:
+async def test_the_first_message_tells_of_the_rest(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     gate = threading.Event()
 
     def speak(segment: Segment) -> FloatArray:

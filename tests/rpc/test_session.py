@@ -111,9 +111,7 @@ def spoken(*clauses: str) -> bytes:
     )
 
 
-async def test_an_end_may_wait_until_what_was_sent_has_been_played(
-    box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_end_may_wait_until_all_sent_is_played(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[Any, float]] = []
     send = PlacedCall.send
 

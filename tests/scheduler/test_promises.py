@@ -61,18 +61,14 @@ def check_promises(world: Bench, messages: list[Message]) -> None:
 
 @settings(max_examples=30)
 @given(workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 3, 8)))
-def test_no_admitted_deadline_is_missed_where_costs_are_exact(
-    messages: list[Message], device: str, lanes: int
-) -> None:
+def test_at_exact_costs_no_deadline_is_missed(messages: list[Message], device: str, lanes: int) -> None:
     world = Bench(DEVICES[device], lanes=lanes, oracle=True)
     check_promises(world, messages)
 
 
 @settings(max_examples=30)
 @given(workloads(("", BESIDE)), *2 * [st.sampled_from(sorted(DEVICES))], st.sampled_from((1, 3, 8)))
-def test_no_admitted_deadline_of_two_bundles_is_missed(
-    messages: list[Message], device: str, beside: str, lanes: int
-) -> None:
+def test_two_bundles_miss_no_deadline(messages: list[Message], device: str, beside: str, lanes: int) -> None:
     world = Bench(DEVICES[device], lanes=lanes, oracle=True, beside=DEVICES[beside])
     check_promises(world, messages)
 
@@ -208,9 +204,7 @@ def test_a_storm_of_those_who_may_wait(load: float) -> None:
 @pytest.mark.parametrize(
     ("queue_timeout_s", "seconds"), [(0.0, 100.0), pytest.param(None, 50.0, marks=pytest.mark.thorough)]
 )
-def test_calls_that_take_a_tenth_more_or_less_stall_hardly_anybody(
-    queue_timeout_s: float | None, seconds: float
-) -> None:
+def test_calls_a_tenth_off_stall_hardly_anybody(queue_timeout_s: float | None, seconds: float) -> None:
     figures = storm(3.0, seconds, queue_timeout_s, noise=0.1)
     assert figures["C0"] >= 0.995 and figures["C100"] >= 0.995
 

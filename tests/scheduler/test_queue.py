@@ -225,9 +225,7 @@ def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) ->
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 99])
-def test_what_waits_to_sound_is_merged_with_whatever_the_engine_has_done_of_it(
-    bench: Bench, calls: int
-) -> None:
+def test_what_waits_to_sound_is_merged_whatever_the_engine_has_done_of_it(bench: Bench, calls: int) -> None:
     now = say(bench, "now", segments=9)
     while not now.ended:
         bench.scheduler.run_once()

@@ -171,9 +171,7 @@ def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Pat
 @pytest.mark.parametrize(
     ("drain_s", "signals"), [(0.0, [signal.SIGTERM]), (300.0, [signal.SIGINT, signal.SIGTERM])]
 )
-def test_a_drain_ends_in_time_or_at_the_second_signal(
-    tmp_path: Path, drain_s: float, signals: list[signal.Signals]
-) -> None:
+def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Signals]) -> None:
     with running(tmp_path, server={"drain_s": drain_s, "stream_buffer_s": 0.0}) as box:
         box.add_voice()
         with box.channel() as channel:

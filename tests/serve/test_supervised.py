@@ -165,9 +165,7 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", ["step", pytest.param("spoken", marks=pytest.mark.thorough)])
-def test_what_is_wedged_stops_the_feeding_and_is_seen_in_the_trace_of_an_abort(
-    tmp_path: Path, place: str
-) -> None:
+def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_path: Path, place: str) -> None:
     """The engine's thread in a step, or the event loop when speech has ended."""
     with supervised(tmp_path) as box:
         box.await_message("READY")

@@ -14,9 +14,7 @@ FOLDER = ROOT / "tests" / "tiny" / "watermark"
 AS_MADE = {"loudness_lufs": None}
 
 
-def test_a_reply_is_marked_whole_streamed_from_memory_and_after_a_reload(
-    shared_box: Shared, bundles_box: Shared
-) -> None:
+def test_a_reply_is_marked_whole_streamed_cached_or_reloaded(shared_box: Shared, bundles_box: Shared) -> None:
     made = {}
     for folder, kind in ((None, shared_box), (str(FOLDER), bundles_box)):
         with kind.lent(audio=AS_MADE) as box, Client(box.address) as client:

@@ -213,7 +213,7 @@ def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
         gone.phones("Hello.")
 
 
-def test_what_is_missing_is_told_by_a_process_that_has_ended_before_it_is_asked(
+def test_what_is_missing_is_told_by_a_process_that_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def ended(*args: Any, **options: Any) -> subprocess.Popen[bytes]:

@@ -60,15 +60,19 @@ def test_tags_of_regions_and_languages_that_are_not_registered() -> None:
 
 @pytest.mark.parametrize(("languages", "text", "spoken"), [
     # A clause is in the first language of its script.
-    (("en", "zh"), "I have 5", "I have five"), (("en", "zh"), "等级5", "等级五"),
-    (("en", "zh"), "等级5! I have 5", "等级五! I have five"),
+    (("en", "zh"), "you have 5", "you have five"), (("en", "zh"), "等级5", "等级五"),
+    (("en", "zh"), "等级5! you have 5", "等级五! you have five"),
     (("en", "zh"), "等级5, @anna_9 says no", "等级五, anna nine says no"),
     (("en", "zh"), "5", "five"), (("zh", "en"), "5", "五"), (("en",), "等级5", "等级5"),
-    (("zh",), "I have 5", "I have 5"),
-    (("en", "zh"), "Привет 5, I have 5", "Привет 5, I have five"),
+    (("zh",), "you have 5", "you have 5"),
+    (("en", "zh"), "Привет 5, you have 5", "Привет 5, you have five"),
     (("en", "de"), "Ich habe 5", "Ich habe five"), (("de", "en"), "Ich habe 5", "Ich habe fünf"),
-    (("ru", "en"), "I have 5", "I have five"), (("nl", "en"), "Xin 5", "Xin 5"),
-    (("ko", "en"), "I have 5", "I have five"), ((), "I have 5, 等级5", "I have 5, 等级5"),
+    (("ru", "en"), "you have 5", "you have five"), (("nl", "en"), "Xin 5", "Xin 5"),
+    (("ko", "en"), "you have 5", "you have five"), ((), "you have 5, 等级5", "you have 5, 等级5"),
+    # Names, acronyms, links and single Latin words choose no language, and a number has that of its word.
+    (("ru", "en"), "@Kot_B 5 часов GG WP", "Kot B пять часов GG WP"), (("ru", "en"), "lol 5", "lol пять"),
+    (("hi", "en"), "@rahul GG 10 मिनट", "rahul GG दस मिनट"), (("ja", "en"), "Nice 5回", "Nice ごかい"),
+    (("en", "ru"), "thanks for watching 5 минут", "thanks for watching пять минут"),
     # An emoji has its name in the line's language.
     (("de",), "ja 😂", "ja, gesicht mit freudentränen"), (("de",), "👨🏽‍🏫", "lehrer"),
     (("es",), "sí 🔥", "sí, fuego"), (("ko",), "👍🏽 I", "I"), (("nl",), "xin 😂", "xin"),
@@ -96,7 +100,7 @@ def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
     english = FrontEnd(letters, languages=("zh", "en"))
     assert english.speakable("等级5 5").text == "five five"
     # One that was chosen keeps its clauses: no other language's words are put into them.
-    assert english.speakable("よる9時, all 5", language="ja").text == "9 all five"
+    assert english.speakable("よる9時, all of 5", language="ja").text == "9 all of five"
     assert FrontEnd(letters, languages=("de", "en")).speakable("5 Abos").text == "funf abos"
     nothing = FrontEnd(Vocabulary((" ", *"xyz1")), languages=("zh", "en"))
     assert nothing.speakable("x 12").text == "x 1"
@@ -153,9 +157,7 @@ SCRIPTS = st.text(
 
 
 @given(SCRIPTS, st.sampled_from((Handling.CHAT, Handling.VERBATIM)), st.sampled_from(("", "de", "en", "zh")))
-def test_any_text_of_any_script_becomes_one_that_can_be_said(
-    text: str, handling: Handling, code: str
-) -> None:
+def test_text_of_any_script_becomes_one_that_can_be_said(text: str, handling: Handling, code: str) -> None:
     for vocabulary in (
         Vocabulary(tuple(dict.fromkeys(" " + LATIN + SIGNS))),
         Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz\u0301\u0308\u0327"), "char"),

@@ -474,9 +474,7 @@ def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Fold
     assert [path.name for path in (place.root / "voices" / "ann").iterdir() if path.name[0] == "."] == []
 
 
-def test_a_name_that_is_not_stored_is_looked_up_without_a_list(
-    place: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_name_is_looked_up_without_a_list(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     index = place.open().index
     monkeypatch.setattr(index, "names", lambda: pytest.fail("lists the folder"))
     assert not (index.is_usable("bob") or index.pronunciations("bob") or index.styles("bob"))

@@ -53,9 +53,7 @@ def test_half_of_the_letters_may_be_unknown(store: VoiceStore) -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "fate"), [("char", "reads them as spaces"), ("simple", "leaves them out")]
 )
-def test_what_becomes_of_unknown_letters_is_the_tokenizers(
-    store: VoiceStore, tokenizer: Tokenizer, fate: str
-) -> None:
+def test_a_tokenizer_decides_on_unknown_letters(store: VoiceStore, tokenizer: Tokenizer, fate: str) -> None:
     store.index.reader = Reader(Spelling(Vocabulary(ENGLISH.tokens, tokenizer)), ("en",))
     [warning] = warned(store, "half", "мама мыла раму and the window too")
     assert f"vocabulary, which {fate}: м а ы" in warning
@@ -75,9 +73,7 @@ def test_another_script_than_the_bundles_is_told_though_it_has_its_letters(tmp_p
     assert store.index.misread() == []
 
 
-def test_syllables_are_counted_in_the_bundles_languages(
-    store: VoiceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundles_languages_count_syllables(store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.voices.syllables.count_warnings", lambda *given: given[-1])
     assert store.create(Place("ann"), reference_wav(), "some call me nature.").warnings[-1] == "en"
 

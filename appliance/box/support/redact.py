@@ -140,7 +140,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def scrubber(box: Box) -> Callable[[str], str]:
-    """Return a function that replaces addresses and identifiers of this box by `…`. Does not raise."""
+    """`replacing` the identifiers of this box. Does not raise."""
     secrets = {secret.strip() for secret in _identities(box)}
     return replacing(secret for secret in secrets if len(secret) > 2 and secret.lower() not in WORDS)
 

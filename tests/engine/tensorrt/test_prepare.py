@@ -332,9 +332,7 @@ def test_what_changes_is_built_or_compared_again(
     assert counts["build"] == counts["run"] == 0
 
 
-def test_old_engines_stay_until_the_new_ones_have_passed(
-    bundle: Bundle, prepared: Path, engines: Path
-) -> None:
+def test_old_engines_stay_until_new_ones_have_passed(bundle: Bundle, prepared: Path, engines: Path) -> None:
     shutil.copytree(prepared, engines)
     old = {path.name for path in engines.glob("*.engine")}
     [record] = records(engines)
@@ -448,9 +446,7 @@ def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: 
     assert any(line.startswith("time      about 1 min, by earlier builds here") for line in planned(engines))
 
 
-def test_a_full_disk_is_said_before_the_build(
-    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_in_advance(made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "free_bytes", lambda folder: 1000)
     trt = TensorRT(Device())
     with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
@@ -478,9 +474,7 @@ def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     assert started(made, engines).counts["build"] == 3
 
 
-def test_attention_that_is_unfused_is_said(
-    bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_unfused_attention_is_said(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any) -> None:
     trt, lines = TensorRT(Device()), list[str]()
     trt.unfused = {"step_keys"}
     started(bundle, engines, trt, report=lines.append)
@@ -495,9 +489,7 @@ def test_attention_that_is_unfused_is_said(
     assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
 
 
-def test_a_daemon_that_is_stopped_while_building_ends_well(
-    made: Bundle, engines: Path, tmp_path: Path
-) -> None:
+def test_a_daemon_stopped_while_building_ends_well(made: Bundle, engines: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
     command = [sys.executable, "-m", "tests.fakes.nvidia", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:

@@ -131,9 +131,7 @@ def test_contexts_are_one_per_profile_and_share_their_working_memory(bench: Benc
 @pytest.mark.parametrize(("longest", "ends"), [
     (4096, (512, 1280, 4096)), (1280, (512, 1280)), (700, (512, 704)), (300, (320,)),
 ])  # fmt: skip
-def test_a_step_has_a_profile_for_each_range_of_lengths(
-    bench: Bench, longest: int, ends: tuple[int, ...]
-) -> None:
+def test_a_step_has_a_profile_for_each_range(bench: Bench, longest: int, ends: tuple[int, ...]) -> None:
     manifest, backend = replace(bench.tiny.manifest, max_frames=longest), bench.backend()
     for graph, rows in (("step", 2), ("step_keys", 1), ("step_reply", 1)):
         spec = signatures(manifest.dimensions)[graph]
@@ -242,9 +240,7 @@ def test_a_storm_after_the_warm_up_takes_no_memory(bench: Bench, short: Bundle, 
     bench.end(engine)
 
 
-def test_working_memory_that_moves_ends_what_was_captured_in_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_moves_ends_captures_in_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, given = bench.backend(), segment(90, nfe=12)
     engine = bench.engine(backend)
     lane = engine.open(given)
@@ -305,9 +301,7 @@ def test_sizes_that_no_profile_holds_are_refused(bench: Bench) -> None:
         bench.bound(frames=39)
 
 
-def test_a_run_that_tensorrt_refuses_is_a_fault_with_its_reason(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_tensorrt_refuses_is_a_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(context: tensorrt.Context, *_: Any) -> bool:
         context.engine.log.log(tensorrt.ILogger.ERROR, "out of\nmemory")
         return False
@@ -520,9 +514,7 @@ def test_a_profile_that_is_refused_is_a_fault(bench: Bench) -> None:
         bench.load()
 
 
-def test_layers_that_are_told_in_other_words_are_no_fault(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_layers_in_other_words_do_no_harm(bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr(tensorrt.EngineInspector, "get_engine_information", lambda *_: '{"Layers": ["a"]}')
     backend = bench.backend()
     assert bench.load(backend=backend)
@@ -559,9 +551,7 @@ def test_what_is_refused_strongly_typed_is_built_weakly_typed(bench: Bench, capl
         bench.load()
 
 
-def test_a_graph_that_cannot_be_built_or_loaded_is_named(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_that_is_not_built_or_loaded_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.trt.refused = {"update"}
     message = "update.onnx: TensorRT 10.16.0 cannot build it: no implementation for a node of update$"
     with pytest.raises(BundleError, match=message):

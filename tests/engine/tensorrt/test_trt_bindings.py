@@ -110,7 +110,7 @@ def tensorrt(request: pytest.FixtureRequest) -> tuple[str, dict[str, str | None]
 
 
 @pytest.mark.slow
-def test_each_version_has_what_is_used_and_takes_our_calls(
+def test_each_version_has_what_is_used_and_takes_calls(
     tensorrt: tuple[str, dict[str, str | None]],
 ) -> None:
     """pybind11 writes signatures into docstrings. A library that cannot start, as with a driver that is too

@@ -145,11 +145,6 @@ class Grammar(Speech):
         half_day = r"(?i)(\d{1,2})(?:[:.](\d{2}))?(?::(\d{2}))?\s?([ap])\.?\s?m\b\.?"
         return (
             (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d){END}", self._slash_date),
-            (
-                Kind.DATE,
-                rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}",
-                lambda m: self._date(*m.groups()),
-            ),
             (Kind.DATE, rf"(\d{{1,2}})\.(\d{{1,2}})\.((?:19|20)\d\d){END}", self._dotted_date),
             (Kind.DATE, stamp, self._timestamp),
             (Kind.DATE, day_month, self._day_month),
@@ -177,9 +172,6 @@ class Grammar(Speech):
             (Kind.ROMAN, r"[IVX]{2,6}(?='s(?![A-Za-z]))", self._possessive),
             (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", self._weekday),
         )
-
-    def sign_rules(self) -> Table:
-        return ((Kind.NUMBER, r"#(\d+)(?![A-Za-z\d_])", self._hash),)
 
     def _date(self, year: str, month: str, day: str) -> str | None:
         if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
@@ -262,11 +254,6 @@ class Grammar(Speech):
         """50c if that is a price: 20c each."""
         is_price = re.match(_EACH, match.string[match.end() :]) or _PRICE_BEFORE.search(before(match))
         return self.in_unit(match[1], "¢") if is_price else None
-
-    def _hash(self, match: re.Match[str]) -> str:
-        """#1, or the number of an order."""
-        is_code = len(match[1]) > 3 and _CODE_BEFORE.search(f"{before(match)}#")
-        return f"number {self.digits(match[1]) if is_code else self.spoken(match[1])}"
 
     def _decade(self, match: re.Match[str]) -> str | None:
         """80s → eighties; 2000s → two thousands; 1900s → nineteen hundreds."""

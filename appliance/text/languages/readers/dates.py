@@ -27,7 +27,7 @@ class DateReader(Reader):
         whole = rf"(?P<d>\d{{1,2}})({dates.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}"
         day = rf"(?i)(?P<d>\d{{1,2}})(?={dates.of_month}(?:{months})(?!\w))"
         rules: list[tuple[bool, Kind, str, Say]] = [
-            (True, Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
+            (True, Kind.DATE, rf"(?P<y>\d{{4}})[-/.](?P<m>\d{{1,2}})[-/.](?P<d>\d{{1,2}}){end}", self._date),
             (dates.day_first != NOTHING, Kind.DATE, whole, self._date),
             (dates.seasons, Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
             (True, Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import DASH, END, NUMBER, PHONE, roman
+from appliance.text.languages.quantity import DASH, NUMBER, PHONE, roman
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.languages.zh.numbers import chinese, chinese_digits
 from appliance.text.spans import Kind, Table, before
@@ -152,17 +152,11 @@ class Grammar(Speech):
             (Kind.PHONE, rf"(?:{emergency}){_NOT_COUNTED}", self._emergency),
             (Kind.CODE, rf"(?:{known}){_NOT_COUNTED}", self._known_number),
             (Kind.CODE, r"\d{3,}(?![\d-])", self._named_number),
-            (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", self._date),
             (Kind.YEAR, years, self._years),
             (Kind.YEAR, r"(\d{2})年", self._two_digit_year),
             (Kind.TIME, half, self._clock),
             (Kind.TIME, time, self._clock),
             (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?![\d.])", self._lap),
-            (
-                Kind.SCORE,
-                rf"(\d+)[:：比](\d+){_LETTER_END}",
-                lambda m: f"{self.spoken(m[1])}比{self.spoken(m[2])}",
-            ),
             (Kind.RANGE, percents, self._percents),
             (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", self._result),
             (Kind.FRACTION, slash, self._slash),
@@ -199,11 +193,6 @@ class Grammar(Speech):
         """2、3个"""
         is_next = int(match[2]) == int(match[1]) + 1
         return f"{self.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
-
-    def _date(self, match: re.Match[str]) -> str | None:
-        year, month, day = map(int, match.groups())
-        is_date = 1 <= month <= 12 and 1 <= day <= 31
-        return f"{self.year(year)}{self.months[month - 1]}{self.day(day, match)}" if is_date else None
 
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
         """86年: of 1986, or 86 years."""
