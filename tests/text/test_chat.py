@@ -24,9 +24,7 @@ from appliance.text.tokens.chinese import pinyin
 from appliance.text.tokens.tokenizers import says
 from tests.harness.daemons import ROOT
 
-LINES = [
-    json.loads(line) for line in Path(__file__).with_name("chat_lines.jsonl").read_text("utf-8").splitlines()
-]
+LINES = [*map(json.loads, Path(__file__).with_name("chat_lines.jsonl").read_text("utf-8").splitlines())]
 BOTH = ("en", "zh")
 ENGLISH = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…"), "char")
 DEMO = bundle.read(ROOT / "appliance/demo/bundle").vocabulary()
