@@ -135,9 +135,7 @@ def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:
     shown = "${Package} ${Version} ${Status}\n"
     listed = subprocess.run(["dpkg-query", "-W", "-f", shown], capture_output=True, text=True, check=True)
     read = {f"{p.name} {p.version} {p.want} {p.flag} {p.state}" for p in dpkg.packages(Root()).values()}
-    assert read == {
-        line for line in listed.stdout.splitlines() if not line.endswith((" config-files", "-installed"))
-    }
+    assert read == {p for p in listed.stdout.splitlines() if not p.endswith((" config-files", "-installed"))}
 
 
 class Apt:

@@ -73,9 +73,7 @@ def writes(path: str, *values: str) -> Callable[[Jetson], object]:
 
 
 def removes(path: str) -> Callable[[Jetson], object]:
-    return lambda jetson: jetson.path(path.format(devfreq=jetson.profile.devfreq)).rename(
-        jetson.root / "gone"
-    )
+    return lambda jetson: jetson.path(path.format(devfreq=jetson.profile.devfreq)).rename(jetson.root / "old")
 
 
 GPU_CAPPED = writes("{devfreq}/{}_freq", "918000000", "918000000")

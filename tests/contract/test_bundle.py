@@ -237,9 +237,7 @@ def test_a_flipped_byte_is_found_in_every_file(name: str, folder: Path) -> None:
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(
-        BundleError, match=rf"{re.escape(name)}: damaged: sha256 [0-9a-f]{{12}}…, the manifest"
-    ):
+    with pytest.raises(BundleError, match=rf"{re.escape(name)}: damaged: sha256 [0-9a-f]{{12}}…, the"):
         contract.read(folder)
     if name != "vocab.txt":  # which is read in any case
         contract.read(folder, verify=False)
