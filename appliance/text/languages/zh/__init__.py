@@ -182,7 +182,7 @@ class Grammar(Speech):
         return None if _is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
 
     def _emergency(self, match: re.Match[str]) -> str | None:
-        is_counted = _is_counted(match) or _NOUN.match(match.string, match.end())
+        is_counted = _is_counted(match) or bool(_NOUN.match(match.string, match.end()))
         is_counted = is_counted and not _DIALLED.search(before(match))
         return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
 
