@@ -55,6 +55,8 @@ _MONARCH = re.compile(
 _IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
 """Information technology, not the pronoun."""
 
+_SHOUTED_NAME = re.compile(r"\bTHE (?:US|EU|UN)$|\b(?:IN|FROM|TO|NEAR|LEAVING|VISIT) LA$")
+
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     word, earlier = match[0], before(match)
@@ -87,6 +89,8 @@ def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return None
     if stem in SPELT and not (shouted and stem in _SHORT_WORDS):
         return Kind.ACRONYM, " ".join(short.removesuffix("'S")) + ("'s" if stem != short else "")
+    if _SHOUTED_NAME.search(earlier + word):
+        return Kind.ACRONYM, " ".join(word)
     if "'" not in short and short not in _SHORT_WORDS and is_spelt(short):
         return Kind.ACRONYM, " ".join(short)
     if len(short) >= 4 or (short in _SHORT_WORDS and short != "A") or shouted:
