@@ -123,10 +123,9 @@ def test_say_writes_a_wav_and_prints_the_table(box: Running, run: Run, tmp_path:
         assert audio.getnframes() > 24_000
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "stream"),
-    [("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False)],
-)
+@pytest.mark.parametrize(("name", "kind", "stream"), [
+    ("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False),
+])  # fmt: skip
 def test_say_writes_files(box: Running, run: Run, tmp_path: Path, name: str, kind: str, stream: bool) -> None:
     out = tmp_path / name
     options = ["--voice", "ann", "-o", out, "--address", box.address]
@@ -400,10 +399,9 @@ class Rounding(OrtBackend):
         super().upload(array.astype(np.float16) if array.dtype == np.float32 else array, to)
 
 
-@pytest.mark.parametrize(
-    ("backend", "allowed", "level"),
-    [("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP")],
-)
+@pytest.mark.parametrize(("backend", "allowed", "level"), [
+    ("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP"),
+])  # fmt: skip
 def test_check_of_arithmetic_that_is_not_the_cpus(
     checked: Checked, tmp_path: Path, monkeypatch: Any, backend: str, allowed: float, level: str
 ) -> None:
@@ -531,8 +529,8 @@ def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
 
 
-HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", "appliance.config", "appliance.box.checks",
-         "appliance.client.aio")  # fmt: skip
+OURS = ("appliance.config", "appliance.box.checks", "appliance.client.aio")
+HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", *OURS)
 
 
 @pytest.mark.parametrize(("command", "also"), [

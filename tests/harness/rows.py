@@ -7,4 +7,4 @@ from typing import Any
 
 def rows(test: str, name: str) -> list[Any]:
     """Return the rows of the file `name` beside a test: each line is a JSON value."""
-    return [json.loads(line) for line in Path(test).with_name(name).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (Path(test).parent / name).read_text("utf-8").splitlines()]

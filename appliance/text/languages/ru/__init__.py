@@ -97,7 +97,7 @@ class Grammar(Speech):
 
     def followed(self, match: re.Match[str]) -> str:
         """Gender of one by the singular of the noun, of two by its genitive."""
-        after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() :].lower())
+        after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() : match.end() + 64].lower())
         if not after or re.fullmatch(self.numbers.no_noun, after[1]) or _LABEL.search(before(match)):
             return ""
         groups = match.groupdict()
