@@ -182,9 +182,8 @@ class Grammar(Speech):
         return None if _is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
 
     def _emergency(self, match: re.Match[str]) -> str | None:
-        is_counted = _is_counted(match) or _NOUN.match(match.string, match.end())
-        is_counted = is_counted and not _DIALLED.search(before(match))
-        return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
+        is_counted = _is_counted(match) or _NOUN.match(match.string, match.end()) is not None
+        return None if is_counted and not _DIALLED.search(before(match)) else chinese_digits(match[0]).replace("一", "幺")
 
     def _named_number(self, match: re.Match[str]) -> str | None:
         return chinese_digits(match[0]) if _NAMED.search(before(match)) else None
