@@ -183,7 +183,9 @@ class Grammar(Speech):
 
     def _emergency(self, match: re.Match[str]) -> str | None:
         is_counted = _is_counted(match) or _NOUN.match(match.string, match.end()) is not None
-        return None if is_counted and not _DIALLED.search(before(match)) else chinese_digits(match[0]).replace("一", "幺")
+        if is_counted and not _DIALLED.search(before(match)):
+            return None
+        return chinese_digits(match[0]).replace("一", "幺")
 
     def _named_number(self, match: re.Match[str]) -> str | None:
         return chinese_digits(match[0]) if _NAMED.search(before(match)) else None
