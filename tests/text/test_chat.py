@@ -42,11 +42,6 @@ def front(language: str) -> FrontEnd:
     return FrontEnd(ENGLISH, languages=BOTH)
 
 
-def test_no_line_is_there_twice_and_many_are_chinese() -> None:
-    assert len({(line["language"], line["text"]) for line in LINES}) == 591
-    assert sum(line["language"] == "zh" for line in LINES) == 250
-
-
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
 def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
     assert front(line["language"]).speakable(line["text"]).text == line["spoken"]

@@ -46,7 +46,7 @@ _FOREIGN = re.compile(r"(?<![A-Za-z])[\u0370-\u03ff\u0400-\u052f]{2,}(?![A-Za-z]
 _DEGREE = re.compile(r"˚|º(?=\s?[CF](?![A-Za-z]))")
 """Drawn as a ring, or as the ending of an ordinal."""
 _NUMERO = re.compile(r"№\s*(?=\d)")
-_HALF = re.compile(r"[\u00bc-\u00be\u2150-\u215e](?=[^\W\d_])")
+_HALF = re.compile(r"[\u00bc-\u00be\u2150-\u215e](?=[^\W\d_\u00bc-\u00be\u2150-\u215e])")
 _POWER = re.compile(r"(?<=\^\d)\^")
 """Within ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"

@@ -23,7 +23,9 @@ LINK = (
     rf"|(?<![\w@.-])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}{KANA}，。！？<>]*{_LINK_END})?(?!(?![{HAN}{KANA}])[\w-]|\.\w)"
 )
 MAIL = r"(?<![\w.+-])(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-_NAME = re.compile(rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:", re.IGNORECASE)
+_NAME = re.compile(
+    rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|(?<=[^\W\d_])\.[a-z]{{2,4}}(?!\w)", re.IGNORECASE
+)
 _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
 _SIGNS = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,5}"
@@ -31,7 +33,7 @@ _SIGNS = re.compile(
 )
 """Acronyms, and signs of numbers, which all languages write in Latin letters: GG, 10 FPS, lvl99."""
 _CAPITALISED = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]*")
-_LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
+_LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?!\.?[A-Za-z])")
 """A Japanese laugh, which is no Latin word."""
 _NUMBER = re.compile(r"(?<!\w)\W?[$€£¥₹₽₩]?\d[\d.,:]*")
 _LATIN, _OTHER = "LATIN", "OTHER"

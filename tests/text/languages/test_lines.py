@@ -1,6 +1,7 @@
 """Chat lines of each language with their spoken texts, each written or read by its grammar."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.text.languages import LANGUAGES, language
 from appliance.text.sayable import FrontEnd
 from appliance.text.scripts import LETTERS
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.once
 
@@ -29,6 +31,8 @@ ROWS = read("lines_")
 LINES = dict.fromkeys(code for code, *_ in ROWS)
 TABLES = read("rows_")
 """Lines that reach the rows of the tables that no line of chat reaches."""
+CHAT = [*map(dict.values, rows(str(HERE), "chat_lines.jsonl")), *ROWS]
+AROUND = (("", "."), ("", ", ok"), ("", " lol"), ("@user ", ""), ('"', '"'), ("(", ")"), (" ", "  "))
 
 
 def characters(ranges: str) -> list[str]:
@@ -69,3 +73,21 @@ def test_no_digit_is_left(code: str) -> None:
     for other, text, _ in ROWS:
         if language(other).scripts == language(code).scripts:
             assert not any(c.isdecimal() for c in front(code).speakable(text).text), text
+
+
+def words(code: str, text: str) -> str:
+    said = re.sub(r"[^\w\u0300-\u036f\u0900-\u097f]+", " ", f" {front(code).speakable(text).text} ".lower())
+    return said.replace(" ", "") if code in ("ja", "zh") else said.replace("i\u0307", "i")
+
+
+@pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_a_line_keeps_its_words_whatever_is_around_it_and_when_read_twice(code: str, each: int) -> None:
+    for text in [text for of, text, _ in CHAT if of == code][::each]:
+        said, is_ended = words(code, text), text[-1] in ".!?。！？…"
+        for before, after in AROUND:
+            is_within = before in ('"', "(") and set('"()[]*\n') & set(text)
+            if not (is_within or (is_ended and after == ".")):
+                assert said.rstrip() in words(code, f"{before}{text}{after}")
+        once = front(code).speakable(text).text
+        assert not once or front(code).speakable(once).text.lower() == once.lower()

@@ -94,7 +94,7 @@ class Grammar(Speech):
             (Kind.MONEY, r"(\d{1,3}(?:\.\d{3})+|\d+),[-–]{1,2}\s?(€|EUR|Euro|CHF|Fr\.|)(?!\w)", self._price),
             (Kind.DATE, r"(\d{1,2})\.(\d{1,2})\.(?![\d\w])", self._month),
             (Kind.NUMBER, two, self._first_of_two),
-            (Kind.NUMBER, r"(\d{1,3})\.(?=\s*$|\s?[,!?)\"“])", self._alone),
+            (Kind.NUMBER, r"(\d{1,3})\.(?=\s*(?:$|[^\w\s.]))", self._alone),
             (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{self.year(int(m[1]))}er{m[2]}"),
             (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", self._year),
             (Kind.NUMBER, r"(\d{1,4})\.(?=\s?([A-ZÄÖÜ]\w+))", self._ordinal),
@@ -158,10 +158,10 @@ class Grammar(Speech):
 
     def _alone(self, match: re.Match[str]) -> str | None:
         """am 14., in der 90., der 5. wird"""
-        earlier, stop = before(match), "" if match.string[match.end() :].strip() else "."
+        earlier, goes_on = before(match), re.match(r"\s*[\w,!?)\"“]", match.string[match.end() :])
         if not _BEFORE_ORDINAL.search(earlier):
             return None
-        return f"{self.ordinal(int(match[1]), _ending(earlier, 'en'))}{stop}"
+        return f"{self.ordinal(int(match[1]), _ending(earlier, 'en'))}{'' if goes_on else '.'}"
 
 
 def _ending(earlier: str, strong: str) -> str:

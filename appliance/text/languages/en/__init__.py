@@ -126,7 +126,8 @@ class Grammar(Speech):
             return Kind.CODE, self.digits(digits)
         if re.fullmatch(self.dates.years, digits) and _YEAR_BEFORE.search(before(match)):
             return Kind.YEAR, english_year(int(digits))
-        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and not re.match(r"\s\w", match.string[match.end() :])
+        is_counting = re.match(r"\s(?!lol|ok)\w", match.string[match.end() :])
+        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and not is_counting
         if is_old and re.search(r"(?i)\b(?:in|since|until|till|by|of|year) $", before(match)):
             return Kind.YEAR, english_year(int(digits))
         return super().bare(match)
@@ -161,7 +162,7 @@ class Grammar(Speech):
             (Kind.FRACTION, rf"(\d)/(\d)(?:rd|th)s?{end}", self._parts),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", self._slash),
             (Kind.UNIT, rf"(\d{{1,2}})['′’](\d{{1,2}})(\"|″|”|'')?{end}", self._feet),
-            (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″”](?=\s|$|[,.!?])", self._inches),
+            (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″”](?=\s|$|[,.!?)])", self._inches),
             (Kind.RANGE, both, lambda m: " ".join([self.spoken(self.plain(m[1]))] * 2)),  # 50-50
             (Kind.YEAR, rf"(1\d|20)?(\d0)'?s{end}", self._decade),
             (Kind.NUMBER, rf"(?i)(\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th){end}", self._ordinal),
@@ -171,8 +172,8 @@ class Grammar(Speech):
         month_day = rf"(?i)({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?"
         return (
             (Kind.DATE, month_day, self._month_day),
-            (Kind.SIGN, r"(Dr|St)(?:\.|(?=[\s,!?]|$))(?=\s|$|[,!?])", self._title),
-            (Kind.ROMAN, r"[IVX]{2,6}(?='s(?![A-Za-z]))", self._possessive),
+            (Kind.SIGN, r"(Dr|St)(?:\.|(?=[\s,!?\")]|$))(?=\s|$|[,!?\")])", self._title),
+            (Kind.ROMAN, r"[IVX]{2,6}(?=['’]s(?![A-Za-z]))", self._possessive),
             (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", self._weekday),
         )
 

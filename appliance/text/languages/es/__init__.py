@@ -69,7 +69,7 @@ class Grammar(Speech):
             (Kind.NUMBER, rf"(?i)(\d{{1,2}})\.?({endings})(?![\w])", self._ordinal),
             (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", self._decade),
             (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", self.numbered),
-            (Kind.TIME, r"1(?![\w:/-]|[.,]\d|\s(?!y\s|en punto|pero|o\s)[^\W\d_])", self._one_o_clock),
+            (Kind.TIME, r"1(?![\w:/-]|[.,]\d)", self._one_o_clock),
         )
 
     def letter_rules(self) -> Table:
@@ -79,8 +79,8 @@ class Grammar(Speech):
         ending = match[2].lower()
         if ending == "º" and self.is_weather(match):
             return self.in_unit(match[1], "°")
-        gender = "f" if ending in _FEMININE_ENDINGS else "m" if ending == "er" else ""
-        return self.ordinal(int(match[1]), gender or ("m" if self.followed(match) else ""))
+        is_short = ending == "er" or (ending != "ero" and self.followed(match))
+        return self.ordinal(int(match[1]), "f" if ending in _FEMININE_ENDINGS else "m" if is_short else "")
 
     def _decade(self, match: re.Match[str]) -> str | None:
         """los 90s"""

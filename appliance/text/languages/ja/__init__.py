@@ -104,10 +104,11 @@ class Grammar(Speech):
             self._any,
             r"([01]?\d|2[0-4]):([0-5]\d):([0-5]\d)(?=に|から|まで|頃|ごろ|現在|開始|スタート)",
         )
+        alone = r"(?<![\d.,:A-Za-z/%¥$+-])"
         number = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
         self._count = number + rf"(?P<scale>[百千万億兆])?(?P<counter>{any_})?(?P<tail>間?[目半]?)"
         return (
-            (Kind.LAUGHTER, r"(?<![\d.,:A-Za-z/%¥$+-])8{3,}(?=$|[\s、。!！?？…wW♪~〜])", self._applause),
+            (Kind.LAUGHTER, rf"{alone}8{{3,}}(?=$|[wW]|[^\w.,:+/%¥$-]|[.,](?!\d))", self._applause),
             (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}}){_END}", self._month_day),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(5|10|20|100){_END}", self._out_of),
             (Kind.TIME, r"(?i)()(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m(?![A-Za-z])\.?", self._half_day),
@@ -127,7 +128,7 @@ class Grammar(Speech):
         return ((Kind.TIME, r"(?i)([ap])m\s?(\d{1,2})(?:[:時](\d\d)分?|時)?()(?!\d)", self._half_day),)
 
     def sign_rules(self) -> Table:
-        limit = rf"(?<![\w)<>＜＞])([<>＜＞])(\d{{1,6}})({self._any}|[%％])?(?![\d.,])"
+        limit = rf"(?<![\w)<>＜＞])([<>＜＞])(\d{{1,6}})({self._any}|[%％])?(?!\d|[.,]\d)"
         return (
             (Kind.NUMBER, rf"(?P<sign>第){self._count}", self._counted),
             (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d])", lambda m: self.count(int(m[1]), "番")),

@@ -84,7 +84,8 @@ class Grammar(Speech):
         """Nominative as a title and after some words, else genitive: on that day."""
         earlier, after = before(match), match.string[match.end() :]
         goes_on = re.match(r"\s[а-яё]+\s[а-яё\d]" if match[0].isdigit() else r"\s[а-яё]", after)
-        is_title = _NOMINATIVE.search(earlier) and (earlier or not goes_on)
+        is_start = not re.search("[А-яЁё]", match.string[: match.start()])
+        is_title = not goes_on if is_start else _NOMINATIVE.search(earlier)
         if _TO.search(earlier):
             return ordinal(number, "ому")
         return ordinal(number, "ое" if is_title else "ого")
@@ -240,7 +241,7 @@ class Grammar(Speech):
         word, earlier = (match[2] or "").lower(), before(match)
         is_dated = re.search(rf"(?i)(?<!\w)(?:{_MONTHS}) $", earlier)
         if not word and not is_dated:
-            is_end = re.match(r"\s?(?:[,.!?)]|$|по\s\d{4})", match.string[match.end() :])
+            is_end = re.match(r"\s?(?:[,.!?)]|$|по\s\d{4}|[^а-яё\d])", match.string[match.end() :])
             ending = "ом" if _LOCATIVE.search(earlier) else "ого" if _FROM.search(earlier) else ""
             ending = "ый" if re.search(r"(?i)с \d{4} по $", earlier) else ending
             return ordinal(int(match[1]), ending) if is_end and ending and match[1] != "2000" else None
