@@ -203,11 +203,8 @@ def test_plain_text_and_other_authorities_do_not_get_in(
 ) -> None:
     readme_certificate(tmp_path)
     (tmp_path / "token").write_text(locked.tokens["speak"] + "\n")
-    address, right, token = (
-        locked.daemon.address,
-        locked.folder / "tls.crt",
-        ("--token-file", tmp_path / "token"),
-    )
+    address, right = locked.daemon.address, locked.folder / "tls.crt"
+    token = ("--token-file", tmp_path / "token")
     for options, why in (
         ((), f"{address} takes connections, but no call: "),
         (("--authority", tmp_path / "tls.crt"), f"the certificate at {address} is refused: self"),

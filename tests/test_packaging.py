@@ -31,9 +31,7 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
         entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert {name.split("/")[0] for name in names} == {"appliance", info}
     assert "appliance/rpc/appliance.proto" in names
-    files = {
-        str(file.relative_to(root)) for file in (root / "appliance").rglob("*.*") if file.suffix != ".pyc"
-    }
+    files = {str(f.relative_to(root)) for f in (root / "appliance").rglob("*.*") if f.suffix != ".pyc"}
     assert files <= set(names) and "appliance/demo/bundle/manifest.yaml" in files
     assert f"{info}/licenses/appliance/text/phones/NOTICE" in names
     assert "appliance = appliance.cli:main" in entry_points

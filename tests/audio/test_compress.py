@@ -44,12 +44,8 @@ def decoded(data: bytes) -> tuple[np.ndarray, int]:
 def of_length(flac: bytes, samples: int) -> bytes:
     """A FLAC stream with the number of its samples filled in, which libsndfile does not read without."""
     place = 4 + 4 + 13
-    return (
-        flac[:place]
-        + (flac[place] & 0xF0).to_bytes(1, "big")
-        + samples.to_bytes(4, "big")
-        + flac[place + 5 :]
-    )
+    head = flac[:place] + (flac[place] & 0xF0).to_bytes(1, "big")
+    return head + samples.to_bytes(4, "big") + flac[place + 5 :]
 
 
 def untagged(mp3: bytes) -> bytes:

@@ -92,9 +92,7 @@ def test_the_models_own_rate_is_passed_through():
 
 @pytest.mark.parametrize("rate_hz", [0, 2, 7_999, 48_001, -24_000])
 def test_other_rates_are_refused_with_the_allowed_ones(rate_hz):
-    with pytest.raises(
-        InvalidRequest, match=f"sample_rate_hertz: must be from 8000 to 48000 Hz, not {rate_hz}"
-    ):
+    with pytest.raises(InvalidRequest, match=f"rate_hertz: must be from 8000 to 48000 Hz, not {rate_hz}"):
         check_rate(rate_hz, Encoding.PCM16)
 
 

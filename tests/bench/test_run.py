@@ -89,14 +89,7 @@ def test_each_reply_is_asked_for_as_a_user_asks_and_never_from_the_cache() -> No
     for _ in range(2):
         asyncio.run(load.heard("Hello.", voice="bob", nfe=7))
     first, second = client.asked
-    expected = {
-        "channel": "",
-        "playout": None,
-        "queue_timeout": None,
-        "voice": "bob",
-        "nfe": 7,
-        "timeout": 9.0,
-    }
+    expected = dict(channel="", playout=None, queue_timeout=None, voice="bob", nfe=7, timeout=9.0)
     assert expected.items() <= first.items() and first["seed"] != second["seed"]
 
 

@@ -122,11 +122,7 @@ def test_calls_and_the_turns_of_others(tmp_path: Path) -> None:
     jobs = [bench.admit(name, 2) for name in "ab"]
     trace = bench.served(tmp_path)
     found = summary(trace)
-    assert {name: one["calls"] for name, one in found["calls"].items()} == {
-        "open": 4,
-        "step": 16,
-        "finish": 4,
-    }
+    assert {name: c["calls"] for name, c in found["calls"].items()} == {"open": 4, "step": 16, "finish": 4}
     assert found["calls"]["step"]["median_ms"] == pytest.approx(CALL_S * 1e3)
     assert found["busy"] == pytest.approx(1.0)
     for job, request in zip(jobs, sorted(found["requests"], key=lambda one: one["request"]), strict=True):

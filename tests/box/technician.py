@@ -105,10 +105,6 @@ def follow(jetson: Jetson, remedy: str, words: Mapping[str, str]) -> None:
     for word, typed in words.items():
         remedy = remedy.replace(word, typed)
     assert not unknown(remedy), remedy
-    found = [
-        (match.start(), act, match)
-        for pattern, act in COMMANDS.items()
-        for match in re.finditer(pattern, remedy)
-    ]
+    found = [(m.start(), act, m) for pattern, act in COMMANDS.items() for m in re.finditer(pattern, remedy)]
     for _, act, match in sorted(found, key=lambda one: one[0]):
         act(jetson, match)

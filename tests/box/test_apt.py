@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from appliance.box import dpkg, paths
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from tests.box.cases import CASES
@@ -135,9 +135,7 @@ def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:
     shown = "${Package} ${Version} ${Status}\n"
     listed = subprocess.run(["dpkg-query", "-W", "-f", shown], capture_output=True, text=True, check=True)
     read = {f"{p.name} {p.version} {p.want} {p.flag} {p.state}" for p in dpkg.packages(Root()).values()}
-    assert read == {
-        line for line in listed.stdout.splitlines() if not line.endswith((" config-files", "-installed"))
-    }
+    assert read == {p for p in listed.stdout.splitlines() if not p.endswith((" config-files", "-installed"))}
 
 
 class Apt:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from appliance.box import paths
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Finding, Level
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock
@@ -165,11 +165,8 @@ def test_a_box_that_an_earlier_version_kept_out_of_a_mode_stays_out(
             gpu = clocks.domains["gpu"]
             assert (gpu["min"] == gpu["max"]) is (mode != "MAXN"), "the slower one is pinned"
         for told in run_checks(box, only={"boots", "power_mode", "clocks"}):
-            assert (
-                told.level is Level.WARN
-                and "power supply" in told.remedy
-                and "power_mode: MODE_" in told.remedy
-            )
+            assert told.level is Level.WARN
+            assert "power supply" in told.remedy and "power_mode: MODE_" in told.remedy
     lines: list[str] = []
     lock(box, dry_run=True, report=lines.append)
     assert ("would run: jetson_clocks" in lines) is (mode != "MAXN")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
@@ -73,9 +73,7 @@ def writes(path: str, *values: str) -> Callable[[Jetson], object]:
 
 
 def removes(path: str) -> Callable[[Jetson], object]:
-    return lambda jetson: jetson.path(path.format(devfreq=jetson.profile.devfreq)).rename(
-        jetson.root / "gone"
-    )
+    return lambda jetson: jetson.path(path.format(devfreq=jetson.profile.devfreq)).rename(jetson.root / "old")
 
 
 GPU_CAPPED = writes("{devfreq}/{}_freq", "918000000", "918000000")

@@ -136,9 +136,7 @@ def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> 
     jetson.path(paths.NVPMODEL_STATUS).unlink()
     assert readings.read(jetson.box()).modes.current == modes.CurrentMode("", None, error)
     (jetson.bin / "nvpmodel").unlink()
-    assert readings.read(jetson.box()).modes.current.name == "MODE_30W", (
-        "it is not installed: the file's default"
-    )
+    assert readings.read(jetson.box()).modes.current.name == "MODE_30W", "not installed: the default"
 
 
 def ran(jetson: Jetson, *arguments: str, answer: str = "") -> tuple[int, list[str]]:

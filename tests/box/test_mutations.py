@@ -201,9 +201,7 @@ def test_whatever_is_damaged_there_is_an_answer(
             harm(same[number // len(kinds) % len(same)], "gone" if kind == "hangs" else kind, text, at)
         inner = quick(jetson, user=lambda: user, **Clock().arguments)
         known = {tool: what for tool, what in tools.items() if what[0] not in ("folder", "loop")}
-        known = {
-            tool: ("replaced", "", what[2]) if what[0] == "gone" else what for tool, what in known.items()
-        }
+        known = {tool: ("replaced", "", way[2]) if way[0] == "gone" else way for tool, way in known.items()}
         box = dataclasses.replace(inner, tools=Damaged(inner=inner.tools, damage=known))
         before = outside(jetson)
         code, printed = call(box, script, words)

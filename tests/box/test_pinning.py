@@ -391,10 +391,8 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
     for _ in range(2):
         seventh = check(box)
         assert (seventh.state, seventh.repins, proven(maxn)) == ("unpinned", 6, False)
-        assert (
-            seventh.reason is Reason.UNPINNED_AGAIN
-            and "keeps unpinning the clocks: the check waits" in seventh.why
-        )
+        assert seventh.reason is Reason.UNPINNED_AGAIN
+        assert "keeps unpinning the clocks: the check waits" in seventh.why
         clock.advance(30)
     assert seventh.last_unpin is not None and seventh.last_unpin.at == 600.0 + 7 * 30
     assert clocks_json.read(box).state == "unpinned"
@@ -510,9 +508,7 @@ def test_early_at_boot_the_gpu_is_waited_for(maxn: Jetson, clock: Clock) -> None
     assert lock(quick(maxn, **clock.arguments)).state == "pinned"
     assert proven(maxn)
     assert 1.0 <= clock.uptime_s - 8.0 <= 60.0
-    assert f"{maxn.profile.devfreq}/min_freq:306000000" in maxn.read(BASELINE), (
-        "stored when the GPU was there"
-    )
+    assert f"{maxn.profile.devfreq}/min_freq:306000000" in maxn.read(BASELINE), "stored with the GPU"
 
 
 @pytest.mark.parametrize("act", [lock, check])

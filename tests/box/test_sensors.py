@@ -86,9 +86,7 @@ def test_what_is_slowed_because_of_heat_is_named(jetson: Jetson) -> None:
 
 
 def test_a_fan_that_stands_and_one_without_a_tachometer(jetson: Jetson) -> None:
-    speeds = [
-        path for name in ("rpm", "fan1_input") for path in jetson.path("/sys/class/hwmon").glob(f"*/{name}")
-    ]
+    speeds = [p for name in ("rpm", "fan1_input") for p in jetson.path("/sys/class/hwmon").glob(f"*/{name}")]
     jetson.write(f"{jetson.machine.hwmon('pwmfan')}/pwm1", "0\n")
     for path in speeds:
         path.write_text("0\n")

@@ -529,8 +529,8 @@ def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
 
 
-HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", "appliance.config", "appliance.box.checks",
-         "appliance.client.aio")  # fmt: skip
+OURS = ("appliance.config", "appliance.box.checks", "appliance.client.aio")
+HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", *OURS)
 
 
 @pytest.mark.parametrize(("command", "also"), [

@@ -111,9 +111,7 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
 def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sampling: Sampling) -> None:
     backend = Watched()
     engine = make_engine(backend, lanes=2)
-    plain, guided = (
-        engine.open(segment(80, reference=30, guidance=w, sampling=sampling)).id for w in (0.0, 2.0)
-    )
+    plain, guided = (engine.open(segment(80, reference=30, guidance=w, sampling=sampling)).id for w in (0, 2))
     conditional, unconditional = [(80, 0)] * 2 if sampling == "exact" else [(50, 30), (50, 0)]
     for ids, rows in (
         ([plain], [conditional]),

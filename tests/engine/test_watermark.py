@@ -65,9 +65,7 @@ def test_only_what_is_below_2_khz_is_changed(count: int) -> None:
 
 def test_a_lane_gives_its_samples_marked(tiny: Bundle) -> None:
     config, given = EngineConfig(backend="ort-cpu", threads=1, lanes=1), lanes.segment(gain=0.5)
-    made = {
-        folder: lanes.spoken(load_for(tiny, config, watermark=folder), given)[1] for folder in (None, FOLDER)
-    }
+    made = {f: lanes.spoken(load_for(tiny, config, watermark=f), given)[1] for f in (None, FOLDER)}
     watermark = Watermark(FOLDER, 1)
     assert np.array_equal(made[FOLDER], watermark.embed(made[None]))
     assert np.abs(made[FOLDER] - made[None]).max() > 0.01 * np.abs(made[None]).max()

@@ -241,9 +241,7 @@ def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path, capsys: pytest
     torch.save(whole, old, _use_new_zipfile_serialization=False)
     plain.write_bytes(pickle.dumps(Sneaky(), protocol=2))
     for path in (zipped, old, plain):
-        with pytest.raises(
-            CheckpointError, match=r"holds more than weights: [\w.]*print, .* save the weights"
-        ):
+        with pytest.raises(CheckpointError, match=r"holds more than weights: [\w.]*print, .* save the"):
             load(path)
     for path in (zipped, old):
         assert list(read_header(path).names) == ["y"]

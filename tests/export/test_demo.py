@@ -42,10 +42,8 @@ def test_the_family_is_what_the_bundle_says() -> None:
 
 def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rebuild", str(BUNDLE), "--out", str(tmp_path)]) == 1
-    assert (
-        f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of family.yaml"
-        in capsys.readouterr().err
-    )
+    told = capsys.readouterr().err
+    assert f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of family.yaml" in told
     for change in ({"precision": "fp32"}, {"vocoder": replace(SHIPPED.manifest.vocoder, name="vocos")}):
         other = replace(SHIPPED, manifest=replace(SHIPPED.manifest, **change))
         with pytest.raises(ValueError, match="is not the demo's, which is fp16, source-filter"):

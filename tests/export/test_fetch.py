@@ -127,9 +127,7 @@ def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch
         fetch("F5TTS_Small", tmp_path)
     with pytest.raises(FetchError, match=r"F6: no such weights; there are F5TTS_v1_Base, .*IndicF5"):
         fetch("F6", tmp_path)
-    with pytest.raises(
-        FetchError, match=r"the hub cannot be reached at http://127\.0\.0\.1:9/SWivid"
-    ) as error:
+    with pytest.raises(FetchError, match=r"the hub cannot be reached at http://127\.0\.0\.1:9/S") as error:
         fetch("F5TTS_v1_Base", tmp_path, endpoint="http://127.0.0.1:9")
     assert "\n" not in str(error.value)
     del hub.files["charactr/vocos-mel-24khz/config.yaml"]
@@ -181,10 +179,8 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
 
 
 def test_gated_weights_say_where_to_accept(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.files |= {
-        "ai4bharat/IndicF5/model.safetensors": BYTES,
-        "ai4bharat/IndicF5/checkpoints/vocab.txt": b" \na\n",
-    }
+    hub.files["ai4bharat/IndicF5/model.safetensors"] = BYTES
+    hub.files["ai4bharat/IndicF5/checkpoints/vocab.txt"] = b" \na\n"
     hub.gated = "letmein"
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))

@@ -166,9 +166,7 @@ def test_a_students_folder_is_sampled_as_dmospeech_2(tmp_path: Path) -> None:
         path.unlink()
     names = (name for name in state if "transformer." in name)
     own = {f"feedforward_model.{name.partition('transformer.')[2]}": state[name] for name in names}
-    torch.save(
-        {"model_state_dict": own, "scale": torch.tensor(2.5), "step": 85_000}, place / "model_85000.pt"
-    )
+    torch.save({"model_state_dict": own, "scale": torch.tensor(2.5), "step": 85000}, place / "model_85000.pt")
     sampler = Sampler("renoise", "none", (4,))
     for arguments in (shlex.split(look.describe(place).splitlines()[-1])[3:], ["bundle", str(place)]):
         sources = small.opened_by(arguments).sources

@@ -176,9 +176,7 @@ def test_products_are_int8_but_for_the_ends(made: BuiltBundle) -> None:
         kind = TensorProto.FLOAT if variant == "ort-cpu" else TensorProto.FLOAT16
         held = constants(graph)
         makers = {out: node for node in graph.node for out in node.output}
-        products = [
-            node for node in graph.node if node.op_type == "MatMul" and _has_weight(node, makers, held)
-        ]
+        products = [n for n in graph.node if n.op_type == "MatMul" and _has_weight(n, makers, held)]
         quantised = [node for node in products if makers[node.input[0]].op_type == "DequantizeLinear"]
         assert len(quantised) == 4 * small.V1.depth, name
         for node in quantised:

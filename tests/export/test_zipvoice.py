@@ -351,9 +351,7 @@ def test_int8_may_be_as_far_from_float_as_upstreams_own(
     assert comparison.PEER not in bundle.manifest.variants
     assert not list(bundle.folder.glob("*upstream*"))
     # A peer without any error allows none.
-    monkeypatch.setattr(
-        rewrites, "quantise_as_upstream", lambda source, out: rewrites.save(onnx.load(source), out)
-    )
+    monkeypatch.setattr(rewrites, "quantise_as_upstream", lambda path, to: rewrites.save(onnx.load(path), to))
     with pytest.raises(assemble.BundleFailed, match=r"mel at .* NFE 7, variant default"):
         build("other")
 

@@ -95,10 +95,8 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
             with connected(gateway.address, WRITTEN) as socket:
                 socket.send({"text": " ", "xi_api_key": key})
                 assert next(socket)["code"] == code
-        assert (
-            recorder.callers[-3:] == [("Voices/GetVoice", "token stage.bot-1")] * 3
-            and len(recorder.bearers) == 1
-        )
+        assert recorder.callers[-3:] == [("Voices/GetVoice", "token stage.bot-1")] * 3
+        assert len(recorder.bearers) == 1
         gateway.ask(f"/readyz?token={token}")
         gateway.ask("/readyz")
         assert [call for call in recorder.callers if call[0] == "Health/Check"][1:] == [

@@ -402,9 +402,7 @@ def test_all_that_was_written_has_times_the_unchanged_its_own(pieces: list[str],
     header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))
     if is_told:
         changed = ((piece, PIECES[piece]) for piece in pieces if piece != PIECES[piece])
-        header.changes.extend(
-            TextChange(before=old.rstrip(","), after=new.rstrip(",")) for old, new in changed
-        )
+        header.changes.extend(TextChange(before=a.rstrip(","), after=b.rstrip(",")) for a, b in changed)
     text = " ".join(pieces)
     found = written(text, header, spoken(header))
     assert "".join(one.character for one in found) == text

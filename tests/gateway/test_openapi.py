@@ -25,9 +25,7 @@ def test_it_has_every_route(gateway: Gateway) -> None:
     routes = [route for route in make_app(load(None)).routes if isinstance(route, Route)]
     assert set(told) == {route.path.replace(":path", "") for route in routes}
     for path, operations in told.items():
-        assert {name for one in operations.values() for name in _required(one)} >= set(
-            re.findall(r"{(\w+)}", path)
-        )
+        assert {n for of in operations.values() for n in _required(of)} >= set(re.findall(r"{(\w+)}", path))
     for route in routes:
         assert {method.lower() for method in (route.methods or ()) if method != "HEAD"} <= set(
             told[route.path.replace(":path", "")]

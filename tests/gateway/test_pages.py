@@ -53,9 +53,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
-TAP, RECORD, WATCH = (
-    Path(__file__).with_name(f"{name}.js").read_text() for name in ("tap", "record", "watch")
-)
+TAP, RECORD, WATCH = (Path(__file__).with_name(f"{n}.js").read_text() for n in ("tap", "record", "watch"))
 STANDS = "[window.at, window.at = player.sounding()[0]?.at].every((at, _, [before]) => at && at === before)"
 """True if what sounds is where it was at the last look."""
 

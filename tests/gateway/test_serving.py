@@ -89,9 +89,7 @@ class Moderated:
 
     def check(self) -> None:
         """Nothing sounds that a verb forbids; then all is allowed, and nothing is lost."""
-        waiting = {
-            channel: state for channel, (_, _, state) in self.cells.items() if state in ("HELD", "WAITING")
-        }
+        waiting = {c: state for c, (_, _, state) in self.cells.items() if state in ("HELD", "WAITING")}
         paused = {channel for channel, (verbs, _, _) in self.cells.items() if "pause" in verbs}
         with Client(self.address) as client:
 

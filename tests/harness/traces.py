@@ -121,9 +121,7 @@ def of(module: nn.Module, spec: GraphSpec, path: Path, *, trace: Trace = to_onnx
         trace(module, spec, path)
         data = path.with_name(f"{path.name}.data")
         traced = path.read_bytes(), data.read_bytes() if data.exists() else b""
-        assert traced == filled((GRAPHS / name).read_bytes(), module), (
-            f"{path.name}: another graph than {name}"
-        )
+        assert traced == filled((GRAPHS / name).read_bytes(), module), f"{path.name}: not the graph {name}"
         return
     for folder in folders():
         if (folder / name).is_file():

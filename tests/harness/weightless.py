@@ -152,9 +152,7 @@ def content_of(
     """Content of a piece of a data file, as the description lists it; None for a constant."""
     assert manifest.arch is not None
     graph, arch, mels = piece["file"].partition(".")[0], manifest.arch, manifest.mel.mels
-    made = arranged(
-        graph, piece["name"], lambda name: draw(name, shapes[name]), arch, mels, manifest.precision
-    )
+    made = arranged(graph, piece["name"], lambda n: draw(n, shapes[n]), arch, mels, manifest.precision)
     return None if made is None else np.ascontiguousarray(made.astype(piece["dtype"])).tobytes()
 
 

@@ -12,9 +12,7 @@ from tests.measure import compare
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench-daemon")
-    parser.add_argument(
-        "measure", choices=["compare"], help="two bundles, configurations or versions in turns"
-    )
+    parser.add_argument("measure", choices=["compare"], help="bundles, configurations or versions in turns")
     add_config(parser)
     compare.add_arguments(parser)
     options = parser.parse_args(arguments)

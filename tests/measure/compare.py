@@ -88,9 +88,7 @@ class Pairs:
     def ratios(self, figure: str) -> list[float]:
         """Ratio B / A of the geometric means of each block."""
         read = FIGURES[figure]
-        logs = [
-            {side: [math.log(read(r)) for r in replies] for side, replies in b.items()} for b in self.blocks
-        ]
+        logs = [{s: [math.log(read(r)) for r in replies] for s, replies in b.items()} for b in self.blocks]
         return [math.exp(statistics.fmean(one["B"]) - statistics.fmean(one["A"])) for one in logs]
 
     def values(self, side: str, figure: str) -> list[float]:
@@ -250,9 +248,5 @@ def table(record: Mapping[str, Any]) -> str:
             finding = f"{one['b_is']}; {least}" if one["low"] <= 1.0 <= one["high"] else f"B is {one['b_is']}"
             lines.append(f"{row['text']:<8}{name:<13}{sides[0]:>9}{sides[1]:>9}{ratio:>24}  {finding}")
     confidence = record["rows"][0]["wall"]["confidence"]
-    lines += [
-        "",
-        f"A and B in seconds, medians; the interval holds the true ratio with {confidence:.1%}.",
-        "",
-    ]
+    lines += ["", f"A and B in seconds, medians; the interval has the true ratio with {confidence:.1%}.", ""]
     return "\n".join([*lines, "Trust it for:", *(f"- {line}" for line in record["caveats"])])

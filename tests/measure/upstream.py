@@ -413,9 +413,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         arguments = itertools.chain.from_iterable(options.items())
         served = stack.enter_context(upstream("socket", python, work, threads, *arguments))
         filed = stack.enter_context(upstream("file", python, work, threads, str(model), str(SPEECH)))
-        daemons = [
-            stack.enter_context(ours(name, work / name, bundle, threads)) for name, bundle in bundles.items()
-        ]
+        daemons = [stack.enter_context(ours(n, work / n, bundle, threads)) for n, bundle in bundles.items()]
         await_ready(filed)
         listening(served)
         contenders = [
@@ -461,13 +459,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", type=Path, required=True, help="of upstream's environment")
-    parser.add_argument(
-        "--quick", action="store_true", help="a minute: the long text, two clients, no `shipped`"
-    )
+    parser.add_argument("--quick", action="store_true", help="a minute: long text, two clients, no `shipped`")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="that count (%(default)s)")
-    parser.add_argument(
-        "--threads", type=int, default=CORES, metavar="N", help="of each server (%(default)s)"
-    )
+    parser.add_argument("--threads", type=int, default=CORES, metavar="N", help="of a server (%(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the record")
     options = parser.parse_args()
     if min(options.rounds, options.threads) < 1:

@@ -231,9 +231,7 @@ async def test_encodings(stub: Any) -> None:
     pcm = np.frombuffer((await stub.Synthesize(asked(encoding=0))).audio, "<i2")
     assert len(pcm)
     for encoding, subtype in ((AudioEncoding.ALAW, "ALAW"), (AudioEncoding.MULAW, "ULAW")):
-        coded = b"".join(
-            r.audio for r in await streamed(stub, asked(encoding=encoding, sample_rate_hz=8_000))
-        )
+        coded = b"".join(r.audio for r in await streamed(stub, asked(encoding=encoding, sample_rate_hz=8000)))
         decoded, _ = soundfile.read(
             io.BytesIO(coded), samplerate=8_000, channels=1, format="RAW", subtype=subtype, dtype="int16"
         )

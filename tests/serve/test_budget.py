@@ -145,9 +145,7 @@ def test_ids_and_keys_reach_their_callers_own_lines(box: Box) -> None:
     made = [token_file.add(box.daemon.folder / "tokens.json", name, [Role.SPEAK]) for name in names]
     same: Options = {"request_id": "x", "supersede_key": "x", "channel": "keys", "nfe": 1}
     with local(box) as operator, ThreadPoolExecutor() as pool, contextlib.ExitStack() as stack:
-        one, two = (
-            stack.enter_context(Client(box.daemon.address, Credentials(token=token))) for token in made
-        )
+        one, two = (stack.enter_context(Client(box.daemon.address, Credentials(token=t))) for t in made)
         operator.pause("keys")
         replies = []
         for client in (one, two):

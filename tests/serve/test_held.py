@@ -98,9 +98,7 @@ class Life:
     def killed(self, door: str) -> Life:
         """The next process, to which a client that tries again has sent the line."""
         life = Life(self.folder)
-        is_ended = any(
-            type(result) in (Rejected, Cancelled, Cleared, Skipped) for result in self.bench.results[LINE]
-        )
+        is_ended = any(type(r) in (Rejected, Cancelled, Cleared, Skipped) for r in self.bench.results[LINE])
         if is_ended:  # which its client may not know
             with pytest.raises(Rejected):
                 life.say(door)
@@ -164,9 +162,7 @@ def test_nothing_forbidden_is_heard_and_nothing_allowed_is_lost(
                 heard = first.heard + (last.heard if last is not first else 0)
                 assert heard == before, f"{door}: it is heard though a verb forbids it"
         if not is_ended and max(first.heard, last.heard) < 2:
-            assert last is not first and not sends_again(door, before), (
-                f"{door}: it is lost, and nobody is told"
-            )
+            assert last is not first and not sends_again(door, before), f"{door}: it is lost, nobody is told"
 
 
 @pytest.mark.parametrize("how", ["terminated", "killed"])
@@ -247,9 +243,7 @@ def test_a_full_disk_is_told_and_stored_later(tmp_path: Path, monkeypatch: pytes
     life = Life(tmp_path)
     with monkeypatch.context() as full:
         full.setattr("os.fsync", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-        with pytest.raises(
-            StorageError, match="in force until the daemon ends, but not stored: No space left"
-        ):
+        with pytest.raises(StorageError, match="in force until the daemon ends, but not stored: No space"):
             life.do("pause")
     assert list(life.queue.paused) == [CHANNEL] and list(tmp_path.iterdir()) == []
     life.file.save()

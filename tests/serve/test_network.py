@@ -55,9 +55,7 @@ def test_which_of_the_two_it_is_the_kernel_says() -> None:
 def test_after_the_bound_the_daemon_ends_with_a_status_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        await_addresses, "__kwdefaults__", {**await_addresses.__kwdefaults__, "within_s": 0.0}
-    )
+    monkeypatch.setattr(await_addresses, "__kwdefaults__", {**await_addresses.__kwdefaults__, "within_s": 0})
     config = write_config(tmp_path, server={"listen": ELSEWHERE, "open_to_network": True})
     assert main(config, []) == Exit.ADDRESS_NOT_OURS
     assert "this machine has no such address" in capfd.readouterr().err

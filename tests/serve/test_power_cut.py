@@ -81,9 +81,7 @@ class Disk:
             for count in {sure, done}:
                 files: dict[str, bytes] = {}
                 for old, content in self.names[:count]:
-                    files = {
-                        path: data for path, data in files.items() if not f"{path}/".startswith(f"{old}/")
-                    }
+                    files = {p: data for p, data in files.items() if not f"{p}/".startswith(f"{old}/")}
                     files.update(content)
                 yield files, said
 

@@ -12,9 +12,7 @@ import pytest
 from tests.harness.patience import until
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
-CGROUPS = next(
-    (path for path in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup")) if path.is_dir()), None
-)
+CGROUPS = next((p for p in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup")) if p.is_dir()), None)
 NEEDS_SYSTEMD = [
     pytest.mark.once,
     pytest.mark.packaging,

@@ -60,9 +60,7 @@ def test_splits_equal_pydubs(pydub, recording, parameters):
     }
     whole = to_pydub(pydub, recording)
     assert silent(recording, parameters) == [tuple(s) for s in pydub.silence.detect_silence(whole, **keys)]
-    assert sounding(recording, parameters) == [
-        tuple(s) for s in pydub.silence.detect_nonsilent(whole, **keys)
-    ]
+    assert sounding(recording, parameters) == [*map(tuple, pydub.silence.detect_nonsilent(whole, **keys))]
     ours = split_on_silence(recording, parameters)
     theirs = pydub.silence.split_on_silence(whole, keep_silence=parameters.keep_ms, **keys)
     assert len(ours) == len(theirs)

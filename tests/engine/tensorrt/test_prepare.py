@@ -90,10 +90,8 @@ def opened(
     report: Callable[[str], None] = lambda line: None,
     postponed: str = "",
 ) -> Synthesizer:
-    trt, settings = (
-        trt or TensorRT(Device()),
-        EngineConfig(backend=backend, threads=1, lanes=2, cache=engines),
-    )
+    trt = trt or TensorRT(Device())
+    settings = EngineConfig(backend=backend, threads=1, lanes=2, cache=engines)
     with installed(trt.device, trt):
         return load_for(bundle, settings, report, postponed)
 
@@ -154,7 +152,7 @@ def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> No
     assert lines[0].startswith("engines for Orin")
     building = [line for line in lines if line.startswith("building ") and "for Orin" in line]
     numbers = [
-        re.fullmatch(r"building the engine of (\w+), (\d) of 6: \d+ s so far, .*", line) for line in building
+        re.match(r"building the engine of (\w+), (\d) of 6: \d+ s so far, ", line) for line in building
     ]
     assert [(found[1], found[2]) for found in numbers if found] == [
         (graph, str(number)) for number, graph in enumerate(record["build_s"], 1)
@@ -214,9 +212,7 @@ def on(
     return falsify
 
 
-nan_in_one_size = on(
-    "step", where=lambda latents, **_: latents.shape[1] == 256, wrong=lambda out: out * np.nan
-)
+nan_in_one_size = on("step", where=lambda latents, **_: latents.shape[1] == 256, wrong=lambda x: x * np.nan)
 drift_in_two_rows = on("step", where=lambda latents, **_: len(latents) == 2, wrong=lambda out: out * 1.05)
 blank_vocoder = on("vocoder", where=lambda log_mel: len(log_mel) > 200)
 wrong_condition = on("condition", wrong=lambda out: out[::-1])
@@ -256,10 +252,7 @@ def test_a_graph_that_cannot_be_built_is_built_in_float32(bundle: Bundle, engine
 def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
     both = {FLOAT32: {"step": "a.onnx", "vocoder": "b.onnx"}, FLOAT32_SUMS: {"step": "c.onnx"}}
     half = replace(made.manifest, precision="fp16", variants={**made.manifest.variants, **both})
-    answers = {
-        graph: [prepare.safer(half, graph, now) for now in (None, *Arithmetic)]
-        for graph in ("step", "vocoder")
-    }
+    answers = {g: [prepare.safer(half, g, now) for now in (None, *Arithmetic)] for g in ("step", "vocoder")}
     sums, tf32, float32 = Arithmetic
     after = [tf32, float32, None]
     assert answers == {"step": [sums, *after], "vocoder": [tf32, *after]}
@@ -358,9 +351,7 @@ def test_engines_of_every_bundle_in_use_are_built_at_once_and_kept(
     rows: dict[str, Any] = {}
     for code in ("de", "fr"):
         folder = shutil.copytree(bundle.folder, tmp_path / code)
-        (folder / "vocoder.onnx").write_bytes(
-            bundle.graph("vocoder").read_bytes() + b"\x32\x01" + code[:1].encode()
-        )
+        (folder / "vocoder.onnx").write_bytes(bundle.graph("vocoder").read_bytes() + f"2\1{code[0]}".encode())
         (folder / contract.MANIFEST).unlink()
         contract.write(folder, bundle.manifest)
         rows[code] = {"voice": "ann", "bundle": str(folder)}
@@ -392,9 +383,7 @@ def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engi
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
     patched.patch = 1  # no version tells of it
-    message = (
-        "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is for"
-    )
+    message = "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is"
     with pytest.raises(EngineFault, match=message):
         opened(made, engines, patched)
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1

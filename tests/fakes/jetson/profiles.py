@@ -159,9 +159,7 @@ class Profile:
         for mode in self.modes:
             if mode.name == name:
                 return mode
-        raise ValueError(
-            f"{self.name} has no mode {name!r}, only {', '.join(mode.name for mode in self.modes)}"
-        )
+        raise ValueError(f"{self.name} has no mode {name!r}, only {', '.join(m.name for m in self.modes)}")
 
 
 MODES_64GB = (

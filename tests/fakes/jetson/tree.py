@@ -177,9 +177,7 @@ class Tree(Monitors):
         self.put("/etc/xdg/autostart/nvpmodel_indicator.desktop", indicator)
         self.put("/lib/systemd/system/nvpmodel.service", NVPMODEL_SERVICE)
         for program in ("jetson_clocks", "nvpmodel", "tegrastats", f"python{python}", "python3"):
-            self.put(
-                f"/usr/{'sbin' if program == 'nvpmodel' else 'bin'}/{program}", "a fake Jetson's program\n"
-            )
+            self.put(f"/usr/{'sbin' if program == 'nvpmodel' else 'bin'}/{program}", "a fake program\n")
         for folder in ("run", "tmp", "root", "var/lib/nvpmodel", "var/cache", "etc/systemd/system", "opt"):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
 

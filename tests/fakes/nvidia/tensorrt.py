@@ -449,9 +449,7 @@ class Context:
             wanted = {*engine.inputs} if what == "shape" else {*engine.inputs, *engine.outputs}
             if missing := wanted - given:
                 raise device.refuse(f"no {what} of {', '.join(sorted(missing))}")
-        inputs = {
-            name: (self._addresses[name], self._shapes[name], dtype) for name, dtype in engine.inputs.items()
-        }
+        inputs = {n: (self._addresses[n], self._shapes[n], dtype) for n, dtype in engine.inputs.items()}
         outputs = {name: self._addresses[name] for name in engine.outputs}
         workspace, changes, of = self._workspace, self._changes, weakref.ref(self)
 

@@ -21,6 +21,4 @@ def half_steps(lane: LaneState) -> None:
     lane.weights = lane.weights / 2
 
 
-BROKEN: dict[str, Damage] = {
-    damage.__name__: damage for damage in (guidance_exchanged, time_stands_still, half_steps)
-}
+BROKEN: dict[str, Damage] = {d.__name__: d for d in (guidance_exchanged, time_stands_still, half_steps)}

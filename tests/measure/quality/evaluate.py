@@ -105,9 +105,7 @@ class Record:
         try:
             self.rows = [Row(**{**row, "scores": Scores(**row["scores"])}) for row in raw["rows"]]
         except TypeError as error:
-            raise ValueError(
-                f"{path}: not a record of this version of tests.measure.quality: {error}"
-            ) from error
+            raise ValueError(f"{path}: not a record of this tests.measure.quality: {error}") from error
 
     def find(self, key: tuple[object, ...]) -> Row | None:
         return next((row for row in self.rows if row.key == key), None)
@@ -116,9 +114,7 @@ class Record:
         """Keep a row, in the place of its predecessor of another fingerprint."""
         self.rows = [old for old in self.rows if old.key[:-1] != row.key[:-1]] + [row]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(
-            {"measured_with": _circumstances(), "rows": [asdict(r) for r in self.rows]}, indent=1
-        )
+        text = json.dumps({"measured_with": _circumstances(), "rows": [*map(asdict, self.rows)]}, indent=1)
         partial = self._path.with_suffix(".partial")
         partial.write_text(text + "\n", "utf-8")
         partial.replace(self._path)
@@ -258,9 +254,7 @@ def _rows(options: argparse.Namespace, judges: Judges) -> Iterator[Row]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.measure.quality", description="How well bundles speak."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.quality", description="How bundles speak.")
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--name", help="the model's name in the table; else the bundle's folder")
     parser.add_argument(

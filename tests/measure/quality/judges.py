@@ -155,9 +155,7 @@ class Aligner:
             (re.sub(r"\(\d+\)$", "", word.name), word.start / 100, (word.start + word.duration) / 100)
             for word in self._decoder.get_alignment()
         ]
-        words = [
-            (name, start - PADDING_S, end - PADDING_S) for name, start, end in found if name[0] not in "<[("
-        ]
+        words = [(w, start - PADDING_S, end - PADDING_S) for w, start, end in found if w[0] not in "<[("]
         if [name for name, _, _ in words] != said:
             raise ValueError(f"the aligner does not find the words of {text!r}")
         return words

@@ -75,9 +75,7 @@ def write_tongues() -> None:
     path = FOLDER / "tongues.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     for row in rows:
-        row["phones"] = "".join(
-            phone for part in phonemize_espeak(row["text"], row["voice"]) for phone in part
-        )
+        row["phones"] = "".join(p for part in phonemize_espeak(row["text"], row["voice"]) for p in part)
     path.write_text("".join(f"{written(row)}\n" for row in rows), "utf-8")
 
 
@@ -89,7 +87,5 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     write_tongues()
     golden = {"ids": upstream(write_tokens()), "clauses": list(recorded().items())}
-    rows = [
-        f"{json.dumps(key)}: [\n" + ",\n".join(map(written, value)) + "\n]" for key, value in golden.items()
-    ]
+    rows = [f"{json.dumps(k)}: [\n" + ",\n".join(map(written, v)) + "\n]" for k, v in golden.items()]
     (FOLDER / "golden.json").write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")

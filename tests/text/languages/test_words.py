@@ -56,13 +56,15 @@ def test_the_shared_code_has_no_word_of_any_language() -> None:
 
 
 ENGLISH = frozenset(
-    str.split("cents clock code day gbit kbit mbit min minus month not noun number points sec seconds year")
+    str.split(
+        "are cents clock code day gbit kbit mbit min minus month not noun number points sec seconds year"
+    )
 )
 """Names in the code and signs of units; the messages of words.py are English too."""
 
 
 def _spoken(code: str) -> set[str]:
-    """Words of three and more letters of a language's file, but for the patterns of its rules."""
+    """Words of three and more letters of a language's file, but for its patterns and lists."""
     rows = LANGUAGES[code].read_text("utf-8").splitlines()[1:]
-    cells = (row.split("\t") for row in rows if not row.startswith(("at ", "writing", "numbers")))
+    cells = (row.split("\t") for row in rows if not row.startswith(("at ", "list", "writing", "numbers")))
     return set(re.findall(r"[^\W\d_]{3,}", " ".join(cell[2] for cell in cells if len(cell) > 2).lower()))

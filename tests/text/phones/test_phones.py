@@ -100,11 +100,8 @@ def test_any_text_is_read_and_its_words_found() -> None:
         assert set(reading.tokens) <= alphabet.KNOWN
         assert [text[word.begin : word.end] for word in reading.words] == text.split()
         spoken = [reading.tokens[word.first : word.last] for word in reading.words if word.first < word.last]
-        assert (
-            " ".join(map("".join, spoken))
-            == "".join(reading.tokens)
-            == generate.single("".join(reading.tokens))
-        )
+        read = "".join(reading.tokens)
+        assert " ".join(map("".join, spoken)) == read == generate.single(read)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(Phones().read, short)) == [readings[text] for text in short]
 

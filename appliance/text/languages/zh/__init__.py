@@ -37,11 +37,13 @@ _COUNTED = re.compile(
 )
 _LAUGHING = re.compile(r"(?:笑|哈|乐|死我?了?|[啊呀吧草艹嘛呢了])$")
 _NAMED = re.compile(
-    r"(?:QQ|微信|群|号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
+    r"(?:QQ|微信|群|(?<!\d)号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
     re.I,
 )
 _DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
 _NOT_COUNTED = rf"(?![\d.%°℃℉A-Za-z{_MEASURES}日号月])"
+_NOUN = re.compile("(?![是电热报急来了吧吗的啊呢救和或就、打在叫快])[\u4e00-\u9fff]")
+"""A noun that a number counts."""
 _LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
 _SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|长达|超过|每|用|花|等|刑|个)$")
 _LASTING = re.compile(
@@ -180,7 +182,8 @@ class Grammar(Speech):
         return None if _is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
 
     def _emergency(self, match: re.Match[str]) -> str | None:
-        is_counted = _is_counted(match) and not _DIALLED.search(before(match))
+        is_counted = _is_counted(match) or bool(_NOUN.match(match.string, match.end()))
+        is_counted = is_counted and not _DIALLED.search(before(match))
         return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
 
     def _named_number(self, match: re.Match[str]) -> str | None:

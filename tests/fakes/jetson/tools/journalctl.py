@@ -29,9 +29,7 @@ def main(arguments: list[str], machine: Machine) -> int:
     if "--list-boots" in arguments:
         for number, boot in enumerate(boots, 1 - len(boots)):
             if walls := [entry["wall"] for entry in entries if entry["boot"] == boot]:
-                first, last = (
-                    time.strftime("%a %F %T UTC", time.gmtime(wall)) for wall in (walls[0], walls[-1])
-                )
+                first, last = (time.strftime("%a %F %T UTC", time.gmtime(w)) for w in (walls[0], walls[-1]))
                 print(f"{number:2} {boot.replace('-', '')} {first}—{last}")
         return 0
     if "-b" in options or "-k" in options:
