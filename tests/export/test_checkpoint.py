@@ -28,6 +28,7 @@ from export.sources.header import read_header
 from tests.export.random_checkpoint import redraw, write_random, write_random_bigvgan, write_random_vocos
 from tests.harness import small
 from tests.harness.daemons import finished
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.torch
 
@@ -165,16 +166,7 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
         load(tensors)
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("base_model.model.transformer_blocks.0.attn.to_q.lora_A.default.weight", "LoRA .*merge_and_unload"),
-    ("base_model.model.transformer_blocks.0.attn.to_q.base_layer.weight", "LoRA .*merge_and_unload"),
-    ("transformer_blocks.0.attn.to_k.lora_down.weight", "LoRA .*merge_and_unload"),
-    ("transformer_blocks.0.attn.to_k.hada_w1_a", "PEFT adapters .*merge_and_unload"),
-    ("feedforward_model.time_embed2.time_mlp.0.weight",
-     r"distilled student \(DMOSpeech 2.*: \{update: renoise, guidance: none, steps: \[4\], grid: "),
-    ("ema_model.transformer.layers.0.1.weight", "E2-TTS checkpoint .* only F5-TTS's DiT"),
-    ("transformer.transformer_blocks.0.attn.to_q_c.weight", "MMDiT backbone"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "message"), rows(__file__, "no_plain_dit.jsonl"))
 def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"model_state_dict": {name: torch.zeros(2, 2)}}, path)
