@@ -1,4 +1,4 @@
-"""Reading official layouts: what is written in each of them comes back, and what is wrong is named."""
+"""Reading official layouts: weights come back from each layout, and errors name the fault."""
 
 import argparse
 import dataclasses
@@ -114,7 +114,7 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_layouts_are_read(layout: str, state: dict[str, Tensor], tmp_path: Path) -> None:
-    """In each format that can hold them, torch's oldest too."""
+    """Each format that can hold the layout is read, torch's oldest too."""
     stored, paths = LAYOUTS[layout](state), [tmp_path / f"model.{n}" for n in ("pt", "old.pt", "safetensors")]
     for path, zips in zip(paths, (True, False), strict=False):
         torch.save(stored, path, _use_new_zipfile_serialization=zips)
@@ -176,7 +176,7 @@ def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, 
 
 
 def test_a_vocoder_is_read_from_a_folder_or_the_models_file(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """Without its feature extractor, whose library may have stored it too."""
+    """The feature extractor, which its library may have stored, is left out."""
     folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
     assert "feature_extractor.mel_spec.mel_scale.fb" in stored
@@ -305,7 +305,7 @@ def halved(save: Callable[..., object]) -> Write:
 
 
 def saved(content: Callable[[dict[str, Tensor]], Any]) -> Write:
-    """By torch where it holds others than tensors."""
+    """Write safetensors, or a file of torch if the content is not tensors alone."""
 
     def write(path: Path, state: dict[str, Tensor]) -> None:
         made = content(state)

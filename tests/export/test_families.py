@@ -32,7 +32,7 @@ def config_of(name: str) -> Any:
 
 
 def changed(change: dict[str, Any]) -> dict[str, Any]:
-    """v1_Base's file with other keys; those of sections beside the others."""
+    """v1_Base's file with other keys; keys of its sections are merged."""
     whole: dict[str, Any] = config_of("F5TTS_v1_Base")["model"]
     for key, value in change.items():
         whole[key] = {**whole[key], **value} if key in ("arch", "mel_spec") else value

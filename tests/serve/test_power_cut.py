@@ -37,15 +37,15 @@ class Disk:
 
     folder: Path
     names: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
-    """Renames in order: of what, and the files that there are then, with what is sure of them."""
+    """Renames in order: the old path, and the new path's files with the content that is sure."""
     synced: dict[int, bytes] = field(default_factory=dict)
-    """By inode."""
+    """Inode of a synced file → its content."""
     listed: set[int] = field(default_factory=set)
     """Folders whose entries are sure, by inode."""
     sure: int = 0
-    """So many renames are."""
+    """Number of renames that are sure."""
     moments: list[tuple[int, int, str]] = field(default_factory=list)
-    """Sure renames, all renames, and what was acknowledged last."""
+    """Number of sure renames, number of renames, and the last acknowledgement."""
     said: str = ""
 
     def mark(self) -> None:
@@ -159,7 +159,7 @@ def test_a_voice_and_its_style_after_a_power_cut(
     states += ["Bea Hello there.  I am glad. ", "Bea Hello there. ", "absent"]
     said = ("", "created", "styled", "updated", "unstyled", "deleted")
     allowed = {what: states[number : number + 2] for number, what in enumerate(said)}
-    # Each sync is needed: without it the same search finds what is wrong.
+    # Each sync is needed: the same search finds a forbidden state if one is left out.
     assert bool(wrong(disk, tmp_path / "scratch", state_of, allowed)) is bool(without)
 
 
