@@ -36,13 +36,8 @@ for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("PIP_RETRIES", "1")
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
-hypothesis.settings.register_profile(
-    "reproducible",
-    derandomize=True,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
+SLOW = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("reproducible", derandomize=True, print_blob=True, **SLOW)
 hypothesis.settings.load_profile("reproducible")
 
 # The workshop is torch through and through; its test modules import it at their top.

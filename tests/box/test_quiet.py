@@ -164,11 +164,8 @@ def test_another_apt_is_awaited_and_nothing_is_changed(jetson: Jetson, action: C
     run(jetson) if action is quiet.undo else None
     jetson.write(paths.DPKG_LOCK, "")
     before, waited, said = jetson.snapshot(), list[float](), list[str]()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, jetson.path(paths.DPKG_LOCK)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    command = [sys.executable, "-c", HOLD, jetson.path(paths.DPKG_LOCK)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdin and holder.stdout and holder.stdout.read(1) == b"."
 
     def sleep(seconds: float) -> None:

@@ -29,12 +29,7 @@ ROWS = [
     ("step_index", "int32", ("R",)),
     ("lengths", "int32", ("R",)),
 ]
-KEPT = [
-    ("keys_0", "float32", ("R", "P", 48)),
-    ("values_0", "float32", ("R", "P", 48)),
-    ("keys_1", "float32", ("R", "P", 48)),
-    ("values_1", "float32", ("R", "P", 48)),
-]
+KEPT = [(name, "float32", ("R", "P", 48)) for name in ("keys_0", "values_0", "keys_1", "values_1")]
 VELOCITY = ("velocity", "float32", ("R", "N", 100))
 
 
@@ -86,12 +81,7 @@ def test_graphs_come_in_the_segments_order_and_all_but_the_masked_one_are_requir
 def test_float16_changes_conditions_keys_and_values_alone() -> None:
     half = table(dataclasses.replace(TWO_BLOCKS, compute="float16"))
     whole = table(TWO_BLOCKS)
-    changed = {
-        (graph, now[0])
-        for graph in whole
-        for now, was in zip(half[graph], whole[graph], strict=True)
-        if now != was
-    }
+    changed = {(g, now[0]) for g in whole for now, was in zip(half[g], whole[g], strict=True) if now != was}
     kept = {(graph, name) for graph in ("step_keys", "step_reply") for name, _, _ in KEPT}
     assert changed == kept | {
         ("condition", "condition"),

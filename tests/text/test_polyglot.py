@@ -17,12 +17,8 @@ from appliance.errors import ConfigError
 from appliance.text.polyglot import MOST_CHANNELS, LanguageTable
 
 FIVE = ("en", "de", "fr", "es", "it")
-LINES = [
-    (one["language"], one["text"])
-    for one in map(
-        json.loads, Path(__file__).with_name("polyglot_lines.jsonl").read_text("utf-8").splitlines()
-    )
-]
+ROWS = map(json.loads, Path(__file__).with_name("polyglot_lines.jsonl").read_text("utf-8").splitlines())
+LINES = [(row["language"], row["text"]) for row in ROWS]
 LONG = [(language, text) for language, text in LINES if len(text.split()) > 2]
 SHORT = [line for line in LINES if line not in LONG]
 UNTOLD = ("lol", "gg", "666", "😂😂", "https://youtu.be/dQw4w9WgXcQ", "@Hans_Müller", "brb", "xD", "")
