@@ -1,7 +1,5 @@
 """What every test shares: the root, hypothesis settings, and what is skipped where it cannot run."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib.util

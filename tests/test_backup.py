@@ -1,7 +1,5 @@
 """A box's backup and its way back: to the same box, another module, and from files that cannot be trusted."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -1,7 +1,5 @@
 """What `scripts/ceilings` counts, on a text whose figures are counted by hand."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The configuration: its defaults, its files, and what it says to mistakes."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

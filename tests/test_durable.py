@@ -1,7 +1,5 @@
 """Files replaced, published, locked and hashed."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

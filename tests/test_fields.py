@@ -1,7 +1,5 @@
 """The strict reader of mappings, and the ranges that fields declare."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass, field

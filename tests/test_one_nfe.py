@@ -1,7 +1,5 @@
 """The number of function evaluations that callers get who name none: `synthesis.nfe`, else the usual one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

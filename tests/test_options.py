@@ -1,7 +1,5 @@
 """The table of a request's options against the protocol, and each kind of option at each door."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The wheel and the locks."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from pathlib import Path

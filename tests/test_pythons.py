@@ -1,7 +1,5 @@
 """Both commands of the README on a machine that has one Python alone, whichever it is."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The support bundle: what is in it, and above all what is not, whatever lies about on the box."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -22,81 +20,25 @@ from appliance.config import Config
 from tests.fakes.jetson.board import TOOLS, Jetson
 from tests.harness.boxes import lay, process, quick, well
 from tests.harness.daemons import ROOT
+from tests.harness.rows import rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 NOBODY = Application("/nowhere/python", "/nowhere")
 
-CONFIGURATION = """\
-# the password is xyzzy-comment
-bundle:
-  path: /home/tech/xyzzy-path     # xyzzy-comment
-  verify: true
-server:
-  listen: 203.0.113.77:50051
-  metrics: 127.0.0.1:9464
-  api_token: xyzzy-token
-  drain_s: 20.0
-log:
-  level: xyzzy-level
-xyzzy_section:
-  xyzzy_key: 4711471147
-synthesis: {nfe: 7, note: xyzzy-flow}
-  free text xyzzy-free
-"""
+PLANTED = Path(__file__).with_name("support")
+CONFIGURATION = (PLANTED / "appliance.yaml").read_text("utf-8")
 SAID = "Please read out the xyzzy sentence of the viewer Wilhelmina, who paid 471147."
 TRANSCRIPT = "Grandmother tells of the xyzzytranscript winter."
 GLAD = "Grandfather was glad of the warm summer."
-JOURNAL = [
-    ("f5-appliance", "python", f"ERROR appliance.rpc.synthesizer: request failed: {SAID}"),
-    ("f5-appliance", "python", f'    raise ValueError("{SAID}")'),
-    ("f5-appliance", "python", "WARNING appliance.voices: voice wilhelmina-voice left out of the list: x"),
-    ("f5-appliance", "python", "Authorization: Bearer xyzzybearer0123456789"),
-    ("f5-appliance", "xyzzyname", "started"),
-    ("f5-health", "health", f'"voices": "{TRANSCRIPT}"'),
-    ("f5-health", "health", f'"voices": "{GLAD}"'),
-    ("f5-clocks", "sudo", "wilhelmina : TTY=pts/0 ; PWD=/home/wilhelmina ; COMMAND=/usr/sbin/nvpmodel -m 2"),
-    ("nvpmodel", "bash", "export TOKEN=xyzzy-bash"),
-    *(
-        ("f5-appliance", "systemd", line)
-        for line in (
-            "/etc/systemd/system/x.conf:3: Invalid environment assignment, ignoring: HF_TOKEN =xyzzy",
-            '/etc/systemd/system/x.conf:4: Invalid environment assignment, ignoring: "OPENAI KEY=xyzzy"',
-            "f5-appliance.service: Failed to load environment files: /root/.xyzzy.env: No such file",
-            "x.conf:5: Failed to parse ExecStartPre=/usr/bin/curl -H Authorization:xyzzy, ignoring: Invalid",
-            "f5-appliance.service: Failed to execute /opt/xyzzy/run: No such file or directory",
-            "f5-appliance.service: Failed at step CHDIR spawning /home/wilhelmina/run: Permission denied",
-            "f5-appliance.service: Failed to run 'start' task: xyzzy",
-            "Started f5-appliance.service - The voice of xyzzy, for Wilhelmina.",
-            "f5-appliance.service: Found left-over process 123 (xyzzy) in control group while starting unit.",
-            "f5-appliance.service: Got notification message from PID 12, status xyzzy=xyzzy",
-        )
-    ),
-    ("nvpmodel", "nvpmodel", "NVPM ERROR: Error opening /opt/xyzzy/conf: 2, KEY=xyzzy"),
-    ("f5-appliance", "systemd-tmpfiles", "/etc/tmpfiles.d/xyzzy.conf:1: Duplicate line for path /xyzzy"),
-]
+JOURNAL = [tuple(row) for row in rows(__file__, "support/journal.jsonl")]
 CRASH = [
     ("f5-appliance", "python",
      "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801"),
     ("f5-appliance", "systemd", "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE"),
     ("nvpmodel", "nvpmodel", "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16"),
 ]  # fmt: skip
-KERNEL = [
-    "usb 1-2: SerialNumber: XYZZYSERIAL",
-    "nvgpu: 17000000.gpu on host ward-7-box serial 1423622012345 mac 48:b0:2d:11:22:33 gone",
-    "audit: type=1400 comm=xyzzyaudit",
-    "Kernel command line: root=/dev/nvme0n1p1 token=xyzzycmdline",
-    "EXT4-fs (nvme0n1p1): mounted filesystem 3f2b9b0e-77aa-4c11-9d2e-0123456789ab r/w with ordered data mode",
-    "EXT4-fs error (device nvme0n1p1): ext4_lookup:1602: inode #2: comm a: xyzzy, xyzzy: deleted inode",
-    "EXT4-fs warning (device nvme0n1p1): comm xyzzy-end",
-    "Out of memory: Killed process 813 (xyzzy (xyzzy)) total-vm:1kB, UID:1000",
-    "oom_reaper: reaped process 813 (xyzzy-bot), now anon-rss:0kB",
-    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=xyzzy.scope,mems_allowed=0,"
-    "oom_memcg=/user.slice/xyzzy,task_memcg=/user.slice/xyzzy/a b,task=xyzzy,xyzzy,pid=813,uid=1000",
-    "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
-    "task_memcg=/user.slice/xyzzy-1.scope,task=xyzzy-bot,pid=814,uid=1000",
-    "nvgpu: peer fe80::1:2:3:4 at 198.51.100.9 for wilhelmina@example.org",
-]
+KERNEL = (PLANTED / "kernel.txt").read_text("utf-8").splitlines()
 SECRETS = (
     *("xyzzy", "wilhelmina", "grandmother", "grandfather", "ward-7-box", "1423622012345", "48:b0:2d", "tech"),
     *("198.51.100.9", "203.0.113.77", "fe80::", "example.org", "/home/", "some call me", "3f2b9b0e"),
@@ -221,26 +163,7 @@ def test_nothing_that_was_planted_is_in_it(jetson: Jetson, files: dict[str, str]
     assert config["level"] == "FAIL"
 
 
-IN_IT = {
-    "journal-f5-appliance.txt": (
-        "INFO appliance.serve.daemon: … engine failed: RuntimeError: CUDA error 801",
-        "Main process exited, code=exited, status=70/SOFTWARE",
-    ),
-    "journal-nvpmodel.txt": ("tpc_pg_mask: 16",),
-    "kernel.txt": (
-        "soctherm: OC ALARM",
-        "Out of memory: Killed process",
-        "mounted filesystem … r/w with ordered data mode",
-        "Killed process 813 (…) total-vm:1kB, UID:1000",
-        "comm …: deleted inode",
-        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=…,mems_allowed=0,global_oom,"
-        "task_memcg=…,task=…,pid=814,uid=1000",
-    ),
-    "nvpmodel.txt": ("NVPM VERB: PARAM",),
-    "jetson_clocks.txt": ("NV Power Mode: MAXN",),
-    "versions.txt": ("\nnumpy==",),
-    "configuration.yaml": ("  drain_s: 20.0\n", "  metrics: 127.0.0.1:9464\n", "  listen: …\n"),
-}
+IN_IT = dict(rows(__file__, "support/kept.jsonl"))
 
 
 def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
@@ -332,15 +255,7 @@ def test_its_name_says_nothing_of_the_box() -> None:
     assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
-@pytest.mark.parametrize(("message", "shown"), [
-    ("the engine failed: RuntimeError: CUDA error 801", "… engine failed: RuntimeError: CUDA error 801"),
-    ("Hello Anna, your code is 4711", "… code …"),
-    ("4711", "…"),
-    ("appliance.serve.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.serve.daemon: ready …"),
-    ("voice ann left out of the list", "voice … out …"),
-    ("draining for up to 20 s", "draining …"),
-    ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("message", "shown"), rows(__file__, "support/shown.jsonl"))
 def test_an_outline_keeps_the_words_of_the_trade(message: str, shown: str) -> None:
     assert redact.outline(message) == shown
 

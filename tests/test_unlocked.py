@@ -1,7 +1,5 @@
 """`pip install .` and `.[export]` without the locks, newest of everything: it speaks, and exports."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

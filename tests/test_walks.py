@@ -8,8 +8,6 @@ joined by "→" (calls) or "," (called by the same). The end of a step says how 
     (through `x`)       both name `x`: a queue, a lock, a file
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

@@ -318,7 +318,7 @@ class Bundle:
 
     @property
     def words(self) -> Mapping[str, Path]:
-        """Files whose rows replace those of a language, by its code: words-de.tsv."""
+        """Files whose rows replace those of a language, by code: words-de.tsv. The manifest may omit them."""
         files = sorted(self.folder.glob("words-*.tsv"))
         return {path.stem.removeprefix("words-"): path for path in files}
 
@@ -434,7 +434,8 @@ def _check_names(bundle: Bundle) -> None:
             raise BundleError(f"{bundle.folder}: the manifest lists no hash for {name}")
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise BundleError(f"{bundle.folder}: the manifest names a file outside the bundle: {name}")
+    words = [path.name for path in bundle.words.values() if not path.is_symlink()]
     for path in sorted(bundle.folder.rglob("*")):
         name = path.relative_to(bundle.folder).as_posix()
-        if name not in (*manifest.files, MANIFEST) and (path.is_symlink() or not path.is_dir()):
+        if name not in (*manifest.files, MANIFEST, *words) and (path.is_symlink() or not path.is_dir()):
             raise BundleError(f"{path}: the manifest does not list this file; remove it")

@@ -38,8 +38,7 @@ def address_of(config: Config) -> str:
 
 def credentials_of(config: Config) -> Credentials:
     """Credentials for the daemon: with `gateway.authority` it is reached by TLS. Raises ConfigError."""
-    path = config.gateway.authority
-    context = ssl.create_default_context()
+    path, context = config.gateway.authority, ssl.create_default_context()
     return Credentials(read_authority(context, "gateway.authority", path)) if path else NO_CREDENTIALS
 
 

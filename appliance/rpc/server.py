@@ -96,6 +96,7 @@ async def listen(
 
     Raises AddressInUse, AddressNotOurs, ConfigError, StorageError.
     """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_a_fault)
     tls = credentials(config)
     server = grpc.aio.server(
         interceptors=(StatusInterceptor(observe, callers),),
@@ -144,6 +145,11 @@ async def listen(
     if config.socket:
         os.chmod(config.socket, SOCKET_MODE)
     return RunningServer(server, servicer, port, services)
+
+
+def _is_a_fault(record: logging.LogRecord) -> bool:
+    """False for a request that grpcio cannot decode: a caller's fault, without a traceback."""
+    return not (record.exc_info and record.exc_info[0] is UnicodeDecodeError)
 
 
 async def listen_to_operator(path: Path, admin: AdminService, observe: CallObserver) -> grpc.aio.Server:

@@ -53,9 +53,9 @@ def next_call(workload: Workload) -> EngineCall | None:
 
 
 def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outlook) -> Demand | None:
-    """First segment of a caller whose share is below that of the head's caller.
+    """Find the first segment of a caller with a smaller share than the head's caller.
 
-    None if that would miss a deadline, and each earlier one can be met.
+    Returns None if that segment would miss a deadline and every earlier deadline can be met.
     """
     firsts: dict[str, Demand] = {}
     """Payer → its most urgent demand."""

@@ -29,7 +29,7 @@ PAUSE_S = 5.0
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):
-    """At most MAX_CONNECTIONS threads; one more connection closes one of the address that has the most."""
+    """Has at most MAX_CONNECTIONS threads: a connection more closes the oldest of the address with most."""
 
     allow_reuse_address = True
     daemon_threads = True

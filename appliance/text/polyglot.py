@@ -16,21 +16,19 @@ from typing import Any, cast
 
 from appliance.config import LanguageRow
 from appliance.errors import ConfigError
-from appliance.text.chat.line import LINK, MAIL
+from appliance.text.chat.line import Languages, unnamed
 from appliance.text.languages import base_code, known
-from appliance.text.scripts import LETTERS, WIDE
+from appliance.text.scripts import LETTERS
 
 INSTALL = "pip install 'f5-appliance[languages]'"
 LEAST_ODDS = 3.0
 """Likelihood over that of the next language, from which a text tells its language: of 468 chat lines in six
 languages, notes of a word or a number among them, two thirds do, 39 of 40 rightly."""
-WIDE_LETTERS = 5
-"""Letters that count as much as a character of a script without spaces: those of a word."""
 MOST_CHARACTERS = 1_000
 """Characters that are read of a text."""
 MOST_CHANNELS = 1_024
 """Channels whose last language is remembered."""
-_NO_WORDS = re.compile(rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|[\W\d_]+", re.IGNORECASE)
+_NO_LETTERS = re.compile(r"[\W\d_]+")
 
 Rank = Callable[[str], Sequence[tuple[str, float]]]
 """Text → (code, probability) of the table's languages, the likeliest first."""
@@ -42,12 +40,9 @@ class LanguageTable:
     def __init__(self, rows: Mapping[str, LanguageRow]) -> None:
         """`rows` has at least one. Raises ConfigError for what is missing to tell its languages apart."""
         self._rows = rows
-        scripts = {code: known(code).scripts for code in rows}
-        self._weights = {
-            code: [(re.compile(f"[{LETTERS[s]}]"), WIDE_LETTERS if s in WIDE else 1) for s in found]
-            for code, found in scripts.items()
-        }
-        every = [script for found in scripts.values() for script in set(found)]
+        listed = [known(code) for code in rows]
+        self._languages = Languages(listed, LETTERS)
+        every = [script for language in listed for script in set(language.scripts)]
         self._rank = _ranking(list(rows)) if len(every) > len(set(every)) else None
         self._last: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -70,22 +65,17 @@ class LanguageTable:
         """
         code = base_code(language)
         if code not in self._rows:
-            code = self._told(_NO_WORDS.sub(" ", text[:MOST_CHARACTERS]).strip())
+            code = self._told(text[:MOST_CHARACTERS])
         with self._lock:
             code = code or self._last.get(channel) or next(iter(self._rows))
         return code, self._rows[code]
 
     def _told(self, text: str) -> str:
         """Code of the language that a text tells, or ""."""
-        letters = {
-            code: sum(weight * len(pattern.findall(text)) for pattern, weight in weights)
-            for code, weights in self._weights.items()
-        }
-        most = max(letters.values())
-        likely = [code for code, count in letters.items() if most and count == most]
+        likely = [language.code for language in self._languages.likeliest(text)]
         if len(likely) < 2 or self._rank is None:
             return "".join(likely[:1])
-        (code, first), (_, second), *_ = self._rank(text)
+        (code, first), (_, second), *_ = self._rank(_NO_LETTERS.sub(" ", unnamed(text)).strip())
         return code if code in likely and first >= LEAST_ODDS * second else ""
 
 

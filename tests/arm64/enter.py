@@ -20,32 +20,11 @@ ENVIRONMENT = {
     # The nearest to Orin's Cortex-A78AE: the same dot products and float16, no SVE.
     "QEMU_CPU": "cortex-a76",
 }
-CORE = """processor\t: {}
-BogoMIPS\t: 62.50
-Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp
-CPU implementer\t: 0x41
-CPU architecture: 8
-CPU variant\t: 0x0
-CPU part\t: 0xd42
-CPU revision\t: 1
-
-"""
+CORE = Path(__file__).with_name("cpuinfo.txt").read_text("utf-8")
 """Of Orin in /proc/cpuinfo: ONNX Runtime ends at its import where it reads x86's."""
 ELF_OF_ARM = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
-ENTER = """set -e
-root=$1 qemu=$2
-shift 2
-ip link set lo up
-mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
-printf %s "$qemu" > /proc/sys/fs/binfmt_misc/register
-mount -t proc proc "$root/proc"
-mount --bind "$root/run/cpuinfo" "$root/proc/cpuinfo"
-mount -t sysfs -o ro sysfs "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/dev/shm"
-exec chroot "$root" "$@"
-"""
+ENTER = Path(__file__).with_name("enter.sh").read_text("utf-8")
 CLONE_NEWUSER = 0x10000000
 
 

@@ -1,7 +1,5 @@
 """Synthesise with the tiny bundle on this machine's processor: `python -m tests.arm64.tensors OUT.npz`."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

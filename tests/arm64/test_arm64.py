@@ -1,7 +1,5 @@
 """The arm64 package in an emulated Debian 12 of its own: its install, tests on its wheels, x86's tensors."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

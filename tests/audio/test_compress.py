@@ -1,7 +1,5 @@
 """FLAC, MP3, Ogg Opus and μ-law, against decoders: soundfile's own, ffmpeg where there is one, arithmetic."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import subprocess

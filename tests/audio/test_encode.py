@@ -1,7 +1,5 @@
 """PCM, WAV and rates, against soundfile, the wave module and arithmetic."""
 
-from __future__ import annotations
-
 import io
 import wave
 from typing import get_args

@@ -1,7 +1,5 @@
 """The streaming joiner against upstream's cross-fade of the whole list."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

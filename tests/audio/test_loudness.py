@@ -1,7 +1,5 @@
 """Loudness, true peak and level: published figures, the filter step by step, soxr's peaks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

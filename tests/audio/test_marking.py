@@ -1,7 +1,5 @@
 """The mark of synthetic audio, read by soundfile, the wave module and the formats' own layout."""
 
-from __future__ import annotations
-
 import io
 import struct
 import wave

@@ -1,7 +1,5 @@
 """The mouth track against vowels of known formants, and against the envelope of the demo's voice."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cache of phrases, against a plain list; and what its keys tell apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A reply's bytes: the pieces of a stream, the whole of a message, and the plain way of making both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Word timings: their order and bounds, against pauses that were put into a sound; their places in a text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,6 +13,7 @@ from appliance.audio.captions import Changes, written_spans
 from appliance.audio.words import TimedWord, split
 from appliance.request import FloatArray, Segment
 from appliance.text.normalise import normalise
+from tests.harness.rows import rows
 from tests.harness.segments import segment
 from tests.text.test_chat import front
 
@@ -129,28 +128,12 @@ def places(written: str, spoken: str, changes: Changes = ()) -> list[tuple[str, 
     return [(word, written[begin:end]) for word, (begin, end) in zip(words, spans, strict=True)]
 
 
-@pytest.mark.parametrize(("written", "spoken", "expected"), [
-    ("Hi, chat!", "hi, chat.", [("hi,", "Hi,"), ("chat.", "chat!")]),
-    ("[happy] hello", "hello", [("hello", "hello")]),
-    ("see https://x.y/z", "see link", [("see", "see"), ("link", "https://x.y/z")]),
-    ("4 me 2", "for me too", [("for", "4"), ("me", "me"), ("too", "2")]),
-    ("😂", "tears of joy", [("tears", "😂"), ("of", "😂"), ("joy", "😂")]),
-    ("25 twenty", "twenty five twenty", [("twenty", "25"), ("five", "25"), ("twenty", "twenty")]),
-    ("有5个", "有五个", [("有", "有"), ("五", "5"), ("个", "个")]),
-    ("", "x", [("x", "")]),
-])  # fmt: skip
-def test_places(written: str, spoken: str, expected: list[tuple[str, str]]) -> None:
-    assert places(written, spoken) == expected
+@pytest.mark.parametrize(("written", "spoken", "expected"), rows(__file__, "paired.jsonl"))
+def test_places(written: str, spoken: str, expected: list[list[str]]) -> None:
+    assert places(written, spoken) == [*map(tuple, expected)]
 
 
-@pytest.mark.parametrize(("written", "marked"), [
-    ("a $5 hat", "a=a five=$5 dollars=$5 hat=hat"),
-    ("hello 😂😂 and", "hello=hello face=😂😂 with=😂😂 tears=😂😂 of=😂😂 joy=😂😂 and=and"),
-    ("all 😂 $5 now", "all=all face=😂 with=😂 tears=😂 of=😂 joy=😂 five=$5 dollars=$5 now=now"),
-    ("oh 😂, $5", "oh=oh face=😂, with=😂, tears=😂, of=😂, joy=😂, five=$5 dollars=$5"),
-    ("$5 $5", "five=$5 dollars=$5 five=$5 dollars=$5"),
-    ("😂 $5 link", "face=😂 with=😂 tears=😂 of=😂 joy=😂 five=$5 dollars=$5 link=link"),
-])  # fmt: skip
+@pytest.mark.parametrize(("written", "marked"), rows(__file__, "shown.jsonl"))
 def test_words_of_what_was_rewritten_have_its_place(written: str, marked: str) -> None:
     """Repeated and side by side, by the changes that the front end tells."""
     spoken = front("en").speakable(written)

@@ -1,7 +1,5 @@
 """The storm's arithmetic against slow plain computations, and its messages."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

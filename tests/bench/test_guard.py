@@ -1,7 +1,5 @@
 """The guard's judgement and causes, its journal, the page; then all of it over a real daemon."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """`bench run`: figures of replies by hand, then over a daemon."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

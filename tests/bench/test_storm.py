@@ -1,7 +1,5 @@
 """A short storm over a daemon process with the tiny bundle."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

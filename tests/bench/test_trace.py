@@ -3,8 +3,6 @@
 Rules are those of "Trace Event Format", to which chrome://tracing and Perfetto's JSON importer refer.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

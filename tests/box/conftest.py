@@ -1,7 +1,5 @@
 """Boxes that several files of tests begin with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

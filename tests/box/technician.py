@@ -1,7 +1,5 @@
 """A technician who types the commands of a remedy on a fake box, as they are printed and in that order."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Packages: dpkg's record, the check of it, and every remedy that names apt, typed into the real one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -12,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from appliance.box import dpkg, paths
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from tests.box.cases import CASES

@@ -1,15 +1,13 @@
 """The record of the last boots: what it keeps, and what is believed of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
 import pytest
 
 from appliance.box import paths
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Finding, Level
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock

@@ -1,7 +1,5 @@
 """Each check at the edges of its limits: pure functions from readings to a finding."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """scripts/clock-lock: as a process of its own for the main routes, and its tables, JSON and exit codes."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json

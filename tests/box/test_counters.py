@@ -1,7 +1,5 @@
 """Counters over time: windows, counters that begin again, other boots, damaged records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every fault that a box can have: the check beside it in the table must turn, with these words."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

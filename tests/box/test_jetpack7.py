@@ -1,13 +1,11 @@
 """JetPack 7 on the tree whose files have sources: what is sourced decides, guesses decide nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.verdict import take_reading

@@ -1,7 +1,5 @@
 """nvpmodel.conf, the status file, and what nvpmodel prints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -27,31 +25,7 @@ EACCES = "NVPM ERROR: Error opening /sys/kernel/nvpmodel_emc_cap/emc_iso_cap : 1
 EACCES_TOO = "NVPM ERROR: Error opening /sys/devices/platform/gpu.0/tpc_pg_mask: 13"
 EBUSY = "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16"
 
-SUPER = """\
-# MAXN_SUPER has another id here, and the highest id is the weakest mode.
-< PARAM TYPE=FILE NAME=CPU_ONLINE >
-CORE_0 /sys/devices/system/cpu/cpu0/online
-CORE_4 /sys/devices/system/cpu/cpu4/online
-< PARAM TYPE=CLOCK NAME=CPU_A78_0 >
-MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
-< PARAM TYPE=CLOCK NAME=CPU_A78_1 >
-MAX_FREQ /sys/devices/system/cpu/cpu4/cpufreq/scaling_max_freq
-
-< POWER_MODEL ID=0 NAME=15W >
-CPU_ONLINE CORE_0 1
-CPU_ONLINE CORE_4 0
-CPU_A78_0 MAX_FREQ 1113600
-TPC_POWER_GATING TPC_PG_MASK 0xf8
-GPU MAX_FREQ 2147483647
-EMC MAX_FREQ 9223372036854775807
-< POWER_MODEL ID=1 NAME=MAXN >
-< POWER_MODEL ID=2 NAME=MAXN_SUPER >
-CPU_ONLINE CORE_0 1
-CPU_ONLINE CORE_4 1
-CPU_A78_0 MAX_FREQ -1
-< POWER_MODEL ID=3 NAME=7W >
-< PM_CONFIG DEFAULT=1 >
-"""
+SUPER = Path(__file__).with_name("super.conf").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("text", "name", "number"), [

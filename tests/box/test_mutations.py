@@ -3,8 +3,6 @@
 F5_MUTATIONS sets how many examples: 40 unless it says otherwise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

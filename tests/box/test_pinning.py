@@ -1,7 +1,5 @@
 """Pinning, letting go and watching, on fakes whose tools write the tree that is read back."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import re

@@ -1,7 +1,5 @@
 """Machines by their device tree and release file: recognised, and refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Remedies that mend: each fault, what health says of it, and the box after its remedy was typed."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import shutil
@@ -11,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
+from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level, exit_code
-from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.clocks.reason import Reason
@@ -23,37 +21,14 @@ from tests.box.technician import follow, nvpower
 from tests.fakes.jetson.board import Jetson
 from tests.fakes.jetson.faults import FaultyRoot
 from tests.harness.boxes import lay, quick, well
+from tests.harness.rows import rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 CODES = {"pinned": 0, "unpinned": 1, "unknown": 1, "reboot_pending": 3, "unsupported": 4}
 SITE = f"below `device:` in {CONFIG} the line `  power_mode: NAME`"
 GUESSED = "guessed"
-SEEN = {
-    "nvpower": "nvpower.sh links only where no nvpmodel.conf lies (patches of it in meta-tegra)",
-    "oem": "public confs of carriers, with modes and caps of their own",
-    "ours": "our own configuration or record",
-    "heat": "reports of BPMP's throttling at 99 °C; the passive trip of the kernel's device tree",
-    "menu": "two public process lists, and scripts that end it with pkill -f",
-    "errors": "NVPM ERROR lines of meta-tegra 1864 and 1613, jetpack-nixos 202",
-    "nvgpu": "NVIDIA's GPL driver: railgate_enable; devfreq's and cpufreq's own limits",
-    "not set": "NVPM WARN of R39 with exit status 0: a doctor script's tests, a start-up hook's comment",
-    "debugfs": "systemd's sys-kernel-debug.mount; minimal images mask it",
-    "packages": "file lists of nvidia-l4t-tools and nvidia-l4t-nvpmodel in public packagings",
-    "brown-out": "an AGX on a carrier of another maker that dies in MAXN, and not in MODE_50W",
-    "golden": "prompts of JetPack 6 and 7; the status file as the way without one (almond-bot/axol 220)",
-    "isaac": "isaac-ros-cli's apt pin of TensorRT 10.13.3",
-    "half": "eight packages half-configured on a carrier (Seeed Linux_for_Tegra 41, 57; jetson_stats 653)",
-    "mixed": "a kernel of 36.5.0 that is held beside a core of 36.5.2 (a public long-term review)",
-    "ubuntu": "/run/reboot-required and .pkgs of Ubuntu's update-notifier",
-    "udev": "a Tegra's node that came as root:root 0600 after a boot (a public robot's notes on nvhost-vic)",
-    "fan": "NVIDIA's page on nvfancontrol: a default that names a missing profile; its status file",
-    "r39.2": "docs.nvidia.com, r39.2, nv-load-display-modules Service; lists of Orins' packages and services",
-    "cuInit": "801 without render nodes (WendyOS 1699, OpenShell 3348), 999 without nvmap; reports of ACR",
-    "firmware": "NVIDIA-AI-IOT/jetson-ai-lab 427: JetPack 7.2's ISO",
-    "slots": "NVIDIA forum 340715, an AGX Orin with R36.3, and public scripts that read nvbootctrl",
-    "overlayroot": "Ubuntu's package overlayroot",
-}
+SEEN = dict(rows(__file__, "seen.jsonl"))
 """Sources of what a row takes for real; no row may rest on a guess."""
 
 

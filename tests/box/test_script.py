@@ -1,7 +1,5 @@
 """`scripts/health` as a technician and a timer run it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Sensors on every profile, with the parts that have no power and the numbers that move."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

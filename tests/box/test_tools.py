@@ -1,7 +1,5 @@
 """Programs that are run: none of them outlives the wait for it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

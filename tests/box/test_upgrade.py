@@ -1,7 +1,5 @@
 """f5-upgrade: the new version must speak at once and again later, or the old one is installed again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

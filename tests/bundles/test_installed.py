@@ -1,7 +1,5 @@
 """Installing bundles: what is refused, what stays, and kills and failed proofs at any moment."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """The command line as a person uses it, against a running daemon and without one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -125,10 +123,9 @@ def test_say_writes_a_wav_and_prints_the_table(box: Running, run: Run, tmp_path:
         assert audio.getnframes() > 24_000
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "stream"),
-    [("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False)],
-)
+@pytest.mark.parametrize(("name", "kind", "stream"), [
+    ("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False),
+])  # fmt: skip
 def test_say_writes_files(box: Running, run: Run, tmp_path: Path, name: str, kind: str, stream: bool) -> None:
     out = tmp_path / name
     options = ["--voice", "ann", "-o", out, "--address", box.address]
@@ -402,17 +399,11 @@ class Rounding(OrtBackend):
         super().upload(array.astype(np.float16) if array.dtype == np.float32 else array, to)
 
 
-@pytest.mark.parametrize(
-    ("backend", "allowed", "level"),
-    [("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP")],
-)
+@pytest.mark.parametrize(("backend", "allowed", "level"), [
+    ("tensorrt", 0.25, "PASS"), ("tensorrt", 0.0, "FAIL"), ("ort-cpu", 0.0, "SKIP"),
+])  # fmt: skip
 def test_check_of_arithmetic_that_is_not_the_cpus(
-    checked: Checked,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: str,
-    allowed: float,
-    level: str,
+    checked: Checked, tmp_path: Path, monkeypatch: Any, backend: str, allowed: float, level: str
 ) -> None:
     monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
@@ -538,8 +529,8 @@ def test_a_table_without_audio() -> None:
     assert "no audio" in saying.table(Reply(b"", Header(), Timings(), 0.1, 0.0))
 
 
-OURS = ("appliance.config", "appliance.box.checks", "appliance.client.aio")
-HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", *OURS)
+HEAVY = ("numpy", "yaml", "onnxruntime", "soundfile", "appliance.config", "appliance.box.checks",
+         "appliance.client.aio")  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "also"), [

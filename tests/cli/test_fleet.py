@@ -1,7 +1,5 @@
 """Two daemons behind Debian's haproxy with configs/haproxy.cfg, and voices that are copied between them."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

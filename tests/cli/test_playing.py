@@ -1,7 +1,5 @@
 """`say --play`, lines of standard input, and the bar; aplay is a program that keeps what it is given."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The client against a daemon process, and against a server that answers what a daemon rarely does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """A reply counts if the engine made it anew and it can be heard."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What upstream made of the golden lines and waves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

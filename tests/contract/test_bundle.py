@@ -1,7 +1,5 @@
 """The manifest's strict reader, the hashes, and the committed tiny bundle."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib
@@ -23,6 +21,7 @@ from appliance.contract.mel import MelSpec
 from appliance.errors import BundleError
 from appliance.fields import from_mapping, to_plain
 from tests.harness.kept import kept
+from tests.harness.rows import rows
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
@@ -191,17 +190,7 @@ TOGETHER: list[tuple[Edit, str]] = [
     (lambda m: m["variants"]["ort-cpu"].update(step_key="x", stop="x"), "unknown graphs step_key, stop"),
 ]
 """Two mistakes at once."""
-FORMATS: list[tuple[object, str]] = [
-    ("1.9", "format 1.9 is newer than 1.8, which this reads; update f5-appliance"),
-    ("1.10", "format 1.10 is newer than 1.8"),
-    ("2.0", "format 2.0 is newer than 1.8"),
-    ("1.0", "format 1.0 is older than 1.1, the oldest that this reads; export it again from its checkpoint"),
-    ("0.9", "format 0.9 is older than 1.1"),
-    (None, "format None is not a version; this reads 1.8"),
-    ("one", "format 'one' is not a version"),
-    ("1.0.0", "format '1.0.0' is not a version"),
-    ([1, 0], "is not a version"),
-]
+FORMATS: list[tuple[object, str]] = rows(__file__, "formats.jsonl")
 """The format is looked at before the keys, which may be of the future."""
 
 
@@ -254,10 +243,14 @@ def test_a_flipped_byte_is_found_in_every_file(name: str, folder: Path) -> None:
         contract.read(folder, verify=False)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "deep/er/weights.data", ".hidden", "deep/manifest.yaml", "to"])
+UNLISTED = ["notes.txt", "deep/er/weights.data", ".hidden", "deep/manifest.yaml", "to", "deep/words-de.tsv"]
+
+
+@pytest.mark.parametrize("name", UNLISTED)
 def test_a_file_or_link_that_is_not_listed_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     (folder / "deep").mkdir()
-    contract.read(folder)
+    (folder / "words-de.tsv").touch()
+    assert contract.read(folder).words == {"de": folder / "words-de.tsv"}
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if name == "to":

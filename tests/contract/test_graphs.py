@@ -1,7 +1,5 @@
 """The signatures of the graphs, written out."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

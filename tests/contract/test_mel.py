@@ -1,7 +1,5 @@
 """The log-mel in numpy against upstream's in torch, directly and by golden file."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

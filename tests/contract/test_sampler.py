@@ -1,7 +1,5 @@
 """Samplers: what a manifest may name, what a request may ask of it, and the arithmetic of a step."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any
@@ -80,10 +78,9 @@ def test_rows_of_a_lane(guidance: Any, rows: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("nfe", [1, 2, 4])
 @pytest.mark.parametrize("w", [0.0, 1.5])
-@pytest.mark.parametrize(
-    ("update", "guidance"),
-    [*(("euler", guidance) for guidance in ("two-row", "none", "embedded")), ("renoise", "none")],
-)
+@pytest.mark.parametrize(("update", "guidance"), [
+    *(("euler", guidance) for guidance in ("two-row", "none", "embedded")), ("renoise", "none"),
+])  # fmt: skip
 def test_a_step_by_its_formula(update: Any, guidance: Any, w: float, nfe: int) -> None:
     rng, times = np.random.default_rng(nfe), time_grid(nfe)
     x, c, u, fresh = rng.standard_normal((4, 5, 4))

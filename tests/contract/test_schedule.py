@@ -1,7 +1,5 @@
 """Time grids against upstream's, and their shape."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tokens and vocabularies against upstream's, directly and by golden file."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 import numpy as np
@@ -148,10 +146,9 @@ def test_characters_are_tokens_as_they_are_where_the_vocabulary_says_so():
     assert Vocabulary((" ",), "char").split(line, to_tokens) == list(line)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"a\nb\n", "single space, not 'a'"), (b"", "nothing"), (b" \n\xff", "utf-8"), (None, "unreadable")],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"a\nb\n", "single space, not 'a'"), (b"", "nothing"), (b" \n\xff", "utf-8"), (None, "unreadable"),
+])  # fmt: skip
 def test_what_is_no_vocabulary_is_refused_by_name(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
     if content is not None:

@@ -1,7 +1,5 @@
 """YAML that a stranger wrote: each failure is one line of its own, whatever a constructor raises."""
 
-from __future__ import annotations
-
 import pytest
 
 from appliance.contract.yaml_text import parse_yaml

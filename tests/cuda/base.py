@@ -4,8 +4,6 @@ Its weights are one number, since nothing computes with them, and few of the 22 
 step graph of two blocks takes four CPU seconds, whatever its width, unless its graph is kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The counting libraries in the place of CUDA's, and the bundles whose graphs run over them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

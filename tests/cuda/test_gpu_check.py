@@ -1,7 +1,5 @@
 """The test of memory on a GPU, on the real CUDA provider over libraries that count."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Nothing is computed, so no number is tested here.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

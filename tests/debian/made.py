@@ -1,7 +1,5 @@
 """Packages of this checkout, kept under out/kept for as long as nothing that goes into one changes."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -3,8 +3,6 @@
 What of it is on the technician's page is run as it stands there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

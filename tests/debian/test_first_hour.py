@@ -4,8 +4,6 @@ The package is the real one. The Jetson's files, tools, GPU and TensorRT are tho
 engine takes F5_BUILD_S seconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -149,7 +147,6 @@ def open_to_the_network(box: Booted) -> None:
     assert "0.0.0.0:50051, beyond loopback, as " in found["listening"]["value"]
     token = next(word for word in opened.stdout.split() if word.startswith("f5_"))
     by_name = "--address 192.168.1.10:50051 --authority /etc/f5-appliance/tls.crt"
-    assert "a token is needed" in box.run(f"appliance voices list {by_name}").stderr
     assert FEMALE in box.run(f"APPLIANCE_TOKEN={token} appliance voices list {by_name}").stdout
     assert FEMALE in box.run("appliance voices list").stdout
 

@@ -1,7 +1,5 @@
 """The container image: built by buildah on a Debian of this run, and both services of compose.yaml in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The packages of both JetPacks: the bindings that their GPU backends need, of the CUDA of their drivers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The package without a Debian around it: what is inside, and that it speaks from where it is unpacked."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -5,8 +5,6 @@
 A process each, since the versions are one module.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import json

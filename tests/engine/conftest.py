@@ -1,7 +1,5 @@
 """The committed tiny bundle, and engines on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

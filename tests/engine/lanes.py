@@ -1,7 +1,5 @@
 """Segments to synthesise, backends to watch, and what must hold of every bundle's batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

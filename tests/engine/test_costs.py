@@ -1,7 +1,5 @@
 """Estimates of an engine whose seconds are known: fitted, predicted for other lengths, learned, reset."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

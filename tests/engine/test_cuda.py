@@ -1,7 +1,5 @@
 """The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and what is missing."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

@@ -1,7 +1,5 @@
 """open · step · finish · close: a lane's result is its own, whatever shares its calls."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A runtime that fails, and numbers that are not finite: who learns of it, and what the others keep."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import threading

@@ -3,8 +3,6 @@
 `tests/tiny/hifigan` has a vocoder's graph that was exported there: 100 mels, hop 256, random weights.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Memory of a host and of a device: what it holds, and what speaking takes of a device's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

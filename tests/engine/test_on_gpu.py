@@ -1,7 +1,5 @@
 """The backends for GPUs on a real device. `scripts/gpu-check` runs these; elsewhere they are deselected."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

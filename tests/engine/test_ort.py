@@ -1,7 +1,5 @@
 """The CPU backend: loading, 8-bit products, how it fails; and runtimes that are not installed."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A given case on the engine: what is read, what is refused, what comes out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The three samplings against samplers written out in numpy, over single calls of the masked graphs."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 from typing import Any

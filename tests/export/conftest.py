@@ -1,7 +1,5 @@
 """The workshop's tests run on one thread each, and share the small bundles that they make."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -5,8 +5,6 @@
 WEIGHTS is a folder as `python -m export.demo rebuild` writes it.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Random inputs of step graphs that run by themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

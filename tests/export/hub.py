@@ -1,7 +1,5 @@
 """A hub-shaped server on 127.0.0.1: files, hashes, commits and ranges, and connections that break."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import threading

@@ -11,8 +11,6 @@ TensorRT-RTX has no SM 87, Orin's: SM 86 is the nearest. It is another product t
 a plan shows what a graph allows to be fused, not what a Jetson does with it.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

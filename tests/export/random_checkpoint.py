@@ -1,7 +1,5 @@
 """Random checkpoints in the official layouts, for tests and benchmarks."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reading official layouts: what is written in each of them comes back, and what is wrong is named."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import pickle

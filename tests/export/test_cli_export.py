@@ -1,7 +1,5 @@
 """`python -m export` as a person uses it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

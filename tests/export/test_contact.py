@@ -1,7 +1,5 @@
 """First contact rehearsed against a hub on loopback, and what its record keeps where a stage fails."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The demo voice out of its bundle: family, weights, and the bundle made again by the manual's commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Our DiT, plain and as the modules that are traced, against upstream's, for every architecture option."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cached_property
 from typing import Any

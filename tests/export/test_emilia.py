@@ -1,7 +1,5 @@
 """Weights that read Emilia's phones: their export, and a daemon that speaks English and Chinese from it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

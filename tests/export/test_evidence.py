@@ -1,7 +1,5 @@
 """The flow-matching loss tells what weights were trained as: on the demo voice, and on random weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """The named families and the reading of upstream's YAML files."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Fetching from a hub-shaped server that breaks connections, and the licence that comes along."""
 
-from __future__ import annotations
-
 import sys
 import urllib.request
 from collections import namedtuple

@@ -3,8 +3,6 @@
 Two of its 22 blocks, which are alike; F5_DEPTH=22 for all of them (ten minutes of one core).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

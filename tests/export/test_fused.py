@@ -5,8 +5,6 @@ No CPU kernel reads the whole mask, so attention is spelled out here, as ONNX Ru
 kernel runs too: on a CPU it reads the number of keys alone.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `inspect` says of a bundle."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

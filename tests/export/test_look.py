@@ -1,7 +1,5 @@
 """Folders as trainers leave them: what `look` says, and that `bundle` takes its command."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -5,8 +5,6 @@ samplings agree with the masked float32 form, a batch with its segments alone, a
 true of one row alone has a file of its own, as `test_precision`, `test_samplers` and `test_zipvoice`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise

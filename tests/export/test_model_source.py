@@ -1,7 +1,5 @@
 """The source-filter vocoder against a plain synthesis from its formula, and its graph against it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The measurement: its oracles agree with upstream's sampler, and it sees what is wrong."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

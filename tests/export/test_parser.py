@@ -5,8 +5,6 @@ and 10.3 its changelog adds to that (axes of Slice may be computed) and takes no
 it lists only those that our graphs use are noted here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

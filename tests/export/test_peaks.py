@@ -1,7 +1,5 @@
 """Peaks in float16, against upstream's DiT that runs in half precision."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

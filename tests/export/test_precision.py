@@ -1,7 +1,5 @@
 """FP16 and INT8: what stays float32, and what does not. `test_matrix` tells how far each is from upstream."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator

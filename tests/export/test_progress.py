@@ -1,7 +1,5 @@
 """The time left, on a clock that passes as the work asks for."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """INT8 by explicit Q/DQ: the constants, what is calibrated, and what the graphs compute."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping

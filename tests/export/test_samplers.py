@@ -1,7 +1,5 @@
 """Bundles of each sampler against that sampler written out in numpy, over upstream's own DiT."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 from pathlib import Path

@@ -3,8 +3,6 @@
 `test_matrix` compares what the engine makes of them with upstream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every graph of the shipped bundle in TensorRT-RTX, built ahead of time: kernels, launches, checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Written graphs against the contract, and what the writer refuses."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Our Vocos and BigVGAN, plain and as the modules that are traced, against vocos 0.1.0 and bigvgan 2.4."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The watermark's graphs against torch's own transforms, and against the code in its makers' wheel."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

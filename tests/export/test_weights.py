@@ -1,7 +1,5 @@
 """Each row of the known weights: fetched from a hub that has its layout, and taken by the printed command."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

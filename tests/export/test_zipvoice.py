@@ -1,7 +1,5 @@
 """ZipVoice against what upstream's code computed (`golden/generate.py`), and bundles against that model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import string

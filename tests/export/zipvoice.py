@@ -1,7 +1,5 @@
 """Small random ZipVoice models in the published layout, and bundles of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A daemon on the tiny bundle with the gateway before it, each a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

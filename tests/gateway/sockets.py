@@ -1,7 +1,5 @@
 """A WebSocket client of a few lines (RFC 6455), independent of the gateway's library."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Whose request a call of the daemon serves: what the gateway sends, seen by a server of nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Programs that others wrote, unmodified, against the gateway: SDKs, and pipelines of voice agents."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import functools

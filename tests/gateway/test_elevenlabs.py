@@ -1,7 +1,5 @@
 """ElevenLabs' interface: over HTTP, over WebSocket, times of characters; its SDK is in test_clients.py."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -4,8 +4,6 @@ Dozens by default; `F5_HOSTILE=2000 pytest -s tests/gateway/test_hostile.py` sen
 outcomes; with `F5_SEED=2 … --hypothesis-seed=2` others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

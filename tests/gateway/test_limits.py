@@ -1,7 +1,5 @@
 """Limits of connections: uvicorn's protocols, methods of which they replace, and places."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every door says that its audio is synthetic, and none does where the configuration turns it off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace

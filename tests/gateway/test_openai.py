@@ -1,7 +1,5 @@
 """OpenAI's interface: against gRPC's own samples, in the requests that clients' sources send."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -20,6 +18,7 @@ from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
 from tests.gateway.conftest import LINE, NAMED, Gateway, request, until_idle
 from tests.harness.patience import scaled, until
+from tests.harness.rows import rows
 
 # On one Python, as test_sovits.py: on the others test_serving.py, test_elevenlabs.py and test_voices.py are.
 pytestmark = pytest.mark.once
@@ -85,14 +84,11 @@ def test_events_carry_the_same_audio(gateway: Gateway) -> None:
     assert not any("words" in event for event in events[1:-1])
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/livez", "/readyz", "/v1/models", "/v1/models/tts-1", "/v1/audio/models", "/v1/audio/voices"),
-        *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/v1/user", "/", "/overlay", "/static/player.js"),
-        *("/api/status", "/api/queue", "/api/listen", "/tts?text=Hi.&ref_audio_path=ann.wav&channel=head"),
-    ],
-)
+@pytest.mark.parametrize("path", [
+    *("/livez", "/readyz", "/v1/models", "/v1/models/tts-1", "/v1/audio/models", "/v1/audio/voices"),
+    *("/v1/voices", "/v2/voices", "/v1/voices/ann", "/v1/user", "/", "/overlay", "/static/player.js"),
+    *("/api/status", "/api/queue", "/api/listen", "/tts?text=Hi.&ref_audio_path=ann.wav&channel=head"),
+])  # fmt: skip
 def test_head_is_answered_where_get_is_and_says_nothing(gateway: Gateway, path: str) -> None:
     with Client(gateway.daemon.address) as client:
         client.pause("head")
@@ -116,27 +112,7 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
     assert form != "/tts" or not samples.any()
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "param", "message"),
-    [
-        ({"input": None}, 400, "input", "is missing"),
-        ({"input": 5}, 400, "input", "must be a string, not 5"),
-        ({"input": "x" * 4_097}, 400, "input", "at most 4096"),
-        ({"voice": "bob"}, 404, "voice", "'bob'; those here are ann"),
-        ({"voice": ["ann"]}, 400, "voice", "must be a string"),
-        ({"response_format": "aac"}, 400, "response_format", "one of mp3, opus, flac, wav, pcm, not 'aac'"),
-        ({"speed": 9}, 400, "speed", "must be a number from 0.25 to 4"),
-        ({"speed": 0}, 400, "speed", "not 0"),
-        ({"speed": True}, 400, "speed", "not True"),
-        ({"seed": -2}, 400, "seed", "must be a whole number from -1"),
-        ({"nfe": 65}, 400, "nfe", "from 1 to 64"),
-        ({"nfe": 33}, 400, "nfe", "must be between 1 and 32"),
-        ({"priority": "soon"}, 400, "priority", "must be one of bulk, normal, high, realtime"),
-        ({"stream_format": "ws"}, 400, "stream_format", "must be one of audio, sse"),
-        ({"channel": "c" * 300}, 400, "channel", "at most 128"),
-        ({"text_handling": "ssml"}, 400, "input", "as SSML"),
-    ],
-)
+@pytest.mark.parametrize(("change", "status", "param", "message"), rows(__file__, "openai_refused.jsonl"))
 def test_what_is_wrong_is_named_in_openais_shape(
     gateway: Gateway, change: dict[str, object], status: int, param: str | None, message: str
 ) -> None:
@@ -203,18 +179,7 @@ def test_a_format_is_refused_for_what_it_is(gateway: Gateway, form: str, has: bo
     assert answer.status == 400 and ("AAC" in answer.json["error"]["message"].replace("'AAC'", "")) is has
 
 
-QUEUE_FIELDS = {
-    "queue_timeout": (9.5, -1),
-    "playout": ("overlap", "later"),
-    "supersede_key": ("score", 5),
-    "merge_key": ("rose", []),
-    "merge_count": (2, -1),
-    "merge_count_is_total": (True, "maybe"),
-    "merge_text": ("{count} roses", {}),
-    "max_spoken_seconds": (4, "long"),
-    "gain_db": (-3.5, 21),
-    "request_id": ("mine", 7),
-}
+QUEUE_FIELDS = dict(rows(__file__, "queue_fields.jsonl"))
 """A valid value and an invalid value."""
 
 
@@ -256,10 +221,9 @@ def test_speech_is_cut_at_its_most_seconds(gateway: Gateway) -> None:
     assert 10_000 < cut < whole / 2
 
 
-@pytest.mark.parametrize(
-    ("more", "playout"),
-    [({}, "SERIAL"), ({"playout": "OVERLAP"}, "OVERLAP"), ({"priority": "bulk"}, "OVERLAP")],
-)
+@pytest.mark.parametrize(("more", "playout"), [
+    ({}, "SERIAL"), ({"playout": "OVERLAP"}, "OVERLAP"), ({"priority": "bulk"}, "OVERLAP"),
+])  # fmt: skip
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
 def test_replies_of_a_named_channel_are_serial_unless_said_otherwise(
     gateway: Gateway, path: str, more: dict[str, object], playout: str

@@ -1,7 +1,5 @@
 """OpenAPI document, against the routes and against what each way to speak takes."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages in headless Chromium, with a daemon and a gateway as processes of their own."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """How it stands: before its daemon and after it, with tokens, with TLS, beyond loopback, and stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import signal

@@ -1,7 +1,5 @@
 """Whose requests are answered: by Host, Origin, Sec-Fetch-Site, Referer, and of whose pages in Chromium."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import itertools
@@ -186,16 +184,7 @@ WITHOUT = {"image", "sound", "frame", "link"}
 """Attempts to speak, by whether the browser names the page's origin; the text of each is its name."""
 UNSEEN = "chrome-error://chromewebdata/"
 """Address of a frame whose page may not be framed."""
-OWN_PAGE = """async (text) => {
-  const ask = async (path, body) => (
-    await fetch(path, body && { method: "POST", body, headers: { "content-type": "application/json" } })
-  ).status;
-  return [
-    await ask("/v1/audio/speech", JSON.stringify({ input: text, voice: "ann", nfe: 1 })),
-    await ask("/api/status"),
-    await ask("/api/channels/other/resume", "{}"),
-  ];
-}"""
+OWN_PAGE = Path(__file__).with_name("own_page.js").read_text("utf-8")
 READS = ("queue", "listen", "status", "events")
 
 

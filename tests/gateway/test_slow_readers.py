@@ -1,7 +1,5 @@
 """HTTP clients that read nothing: their replies wait at the daemon, others are as without them."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

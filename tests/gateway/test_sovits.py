@@ -3,8 +3,6 @@
 Its own side is RVC-Boss/GPT-SoVITS, api_v2.py, 48b1a0169a28.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import wave
@@ -118,9 +116,8 @@ def test_what_would_change_the_server_is_not_offered(gateway: Gateway) -> None:
     assert gateway.ask("/livez").status == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [("ann", "ann"), ("a/b/Ann.v2.wav", "ann.v2"), ("C:\\x\\ann.mp3", "ann"), ("/", ""), (".wav", ".wav")],
-)
+@pytest.mark.parametrize(("path", "name"), [
+    ("ann", "ann"), ("a/b/Ann.v2.wav", "ann.v2"), ("C:\\x\\ann.mp3", "ann"), ("/", ""), (".wav", ".wav"),
+])  # fmt: skip
 def test_a_path_names_a_voice(path: str, name: str) -> None:
     assert name_in(path) == name

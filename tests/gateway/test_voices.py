@@ -1,7 +1,5 @@
 """Voices over HTTP: multipart forms, access, other sites."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 

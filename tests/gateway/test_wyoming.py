@@ -1,7 +1,5 @@
 """Wyoming: by the package's own client with Home Assistant's requests, and by bytes that are none."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -4,8 +4,6 @@ A program that a test has put in place of a fake is run as it is. That the fakes
 sees is for the tests of the scripts to show.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.machinery

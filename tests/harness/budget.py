@@ -4,8 +4,6 @@ Each process of pytest writes the costs of its tests into the folder that F5_COS
 `python -m tests.harness.budget FOLDER` adds the costs up, and exits with 1 if one is over its bound.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,8 +1,6 @@
 """An engine without a model: it counts its calls, takes the time of a cost table, and its samples say which
 segment they were made of."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

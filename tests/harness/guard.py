@@ -5,8 +5,6 @@ tests' own process starts by an absolute path, or with another PATH. Tests marke
 their own, and are free.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

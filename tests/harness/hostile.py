@@ -3,8 +3,6 @@
 `F5_HOSTILE` is the number of inputs that a file tries, and `F5_SEED` draws others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

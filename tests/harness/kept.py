@@ -6,8 +6,6 @@ A folder is keyed by what made it: the text of those modules and of all of this 
 the locks of the workshop, and the arguments.
 """
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import functools

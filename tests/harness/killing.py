@@ -1,6 +1,4 @@
-"""SIGKILL between two changes that a program makes on the disk: at the first, the second, and so on."""
-
-from __future__ import annotations
+"""SIGKILL, or another signal, between two changes that a program makes on the disk: the first, and so on."""
 
 import json
 import os
@@ -17,8 +15,8 @@ CHANGES |= {f"os.{change}" for change in ("chmod", "chown", "mkdir", "remove", "
 """Audit events before a change on the disk; `ctypes.dlsym` comes before two names trade places."""
 
 
-def killed(number: int, run: Callable[[], None]) -> int:
-    """Run this in a fork that is killed before its n-th change on the disk; return waitpid's status."""
+def killed(number: int, run: Callable[[], None], by: int = signal.SIGKILL) -> int:
+    """Run this in a fork that gets a signal before its n-th change on the disk; return waitpid's status."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
@@ -30,7 +28,7 @@ def killed(number: int, run: Callable[[], None]) -> int:
             return
         count += 1
         if count == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), by)
 
     sys.addaudithook(hook)
     run()

@@ -1,7 +1,5 @@
 """Runs a program and notes what it asks a network: lookups FILE COMMAND…, inside a network of its own."""
 
-from __future__ import annotations
-
 import functools
 import ipaddress
 import os

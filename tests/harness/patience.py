@@ -3,8 +3,6 @@
 A test awaits an event; its bound ends a wait for what never comes, and claims nothing about speed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

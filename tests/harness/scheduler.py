@@ -4,8 +4,6 @@ The scheduler is the daemon's own; only clock, engine and listeners are not. Ori
 measured: F5TTS_v1_Base in FP16 at 45 % of the peak.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Segments that a planner could have made, for the fake engine and for real ones."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any, TypeVar, cast
 

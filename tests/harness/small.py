@@ -1,7 +1,5 @@
 """Small models in the official layouts, the bundles made of them, upstream's packages on the same files."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import json

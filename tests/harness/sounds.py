@@ -1,7 +1,5 @@
 """Sounds made on the spot, and files of them."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

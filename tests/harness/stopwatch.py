@@ -3,8 +3,6 @@
 A stop is the CPU time of one callback on the loop's thread: what else the machine does counts for nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

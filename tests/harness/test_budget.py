@@ -1,7 +1,5 @@
 """The budget of the tests: what is counted, and what is over it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

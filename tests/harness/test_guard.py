@@ -1,7 +1,5 @@
 """The guard around this machine: what it refuses, and that a test that asked for it fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

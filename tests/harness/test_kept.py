@@ -1,7 +1,5 @@
 """Kept folders: made once for one key, anew when what made them has changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Graphs without weights: filled again, they are what was exported, and what upstream speaks with."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ After a change of what traces, tests trace again, once for each structure. `pyth
 then keeps what they traced.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import fcntl

@@ -5,8 +5,6 @@ step        the engine's thread, in the middle of speech
 spoken      the event loop, when speech has ended
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

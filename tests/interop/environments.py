@@ -1,7 +1,5 @@
 """Where programs that others wrote are run: scripts/test's environments of clients, and npm packages."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

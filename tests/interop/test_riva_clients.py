@@ -1,7 +1,5 @@
 """Programs that others wrote, unmodified, against a running daemon on the tiny bundle."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal

@@ -1,7 +1,5 @@
 """Benchmarks around a daemon: what `scripts/bench-daemon` starts."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ alike. Each block gives one ratio per figure. The result is their median with th
 in which the true median lies with at least CONFIDENCE, whatever the ratios' distribution.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math

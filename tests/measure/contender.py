@@ -3,8 +3,6 @@
 It listens on a free loopback port, keeps its voices in a temporary folder, and caches no replies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

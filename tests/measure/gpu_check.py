@@ -17,8 +17,6 @@ that need no bundle run meanwhile. No stage has torch's exporter.
 on the CPU, by torch's build for CPUs: its figures mean nothing, and the tests that compare numbers fail.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import datetime

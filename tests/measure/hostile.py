@@ -3,8 +3,6 @@
 python -m tests.measure.hostile [KIND...]
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import math

@@ -4,8 +4,6 @@ python -m tests.measure.table            prints them
 python -m tests.measure.table --write    puts them into README.md
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

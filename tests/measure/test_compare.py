@@ -1,7 +1,5 @@
 """Comparison of two daemons: its interval against binomial tails, and a run of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

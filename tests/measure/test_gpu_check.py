@@ -1,7 +1,5 @@
 """`scripts/gpu-check` without a GPU: stages that fail, and a rehearsal of its measurements."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

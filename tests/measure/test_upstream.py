@@ -1,7 +1,5 @@
 """The comparison with upstream's own servers: a quick run of all of it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

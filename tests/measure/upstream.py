@@ -15,8 +15,6 @@ and all four durations, the run ends. The DiT has the demo's size and random wei
 upstream knows no phones, and is guided by two rows; a Vocos of random weights is beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

@@ -8,8 +8,6 @@ libraries, is the stand-in of tests/oracle/upstream.py; and the steps of `infer_
 socket_server has no argument, are NFE instead of 32.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The oracle itself: upstream's code runs, and the stand-ins for torchaudio compute what they should."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 Written from torchaudio's documented formulas; keys of buffers and modules as torchaudio names them.
 """
 
-from __future__ import annotations
-
 import math
 
 import librosa.filters

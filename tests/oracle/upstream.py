@@ -12,8 +12,6 @@ The stand-ins are in `sys.modules` only while upstream is imported. Every functi
 with the reason, where torch or a package is missing; with F5_REQUIRE_UPSTREAM=1 it fails it instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.machinery

@@ -1,7 +1,5 @@
 """Names before lines, and users whose lines are not read: in each way that a line can go."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -48,6 +46,7 @@ async def test_a_name_is_said_once_within_the_pause_of_its_channel(box: Box) -> 
     assert await said("hi", user_key="bob", announce="{user}") == "bob: hi"
     assert await said("hi", channel="other") == NAMED + "hi"
     assert await said("<speak>hi</speak>", user_key="eve", text_handling="SSML") == "eve says: hi"
+    assert await said("hi", user_key="~~") == "hi"
     assert await said("...", user_key="dan") == ""
     assert await said("HI", user_key="dan", text_handling="VERBATIM") == "dan says: HI"
     rows(box, announce_pause_s=0.0)

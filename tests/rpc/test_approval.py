@@ -1,7 +1,5 @@
 """Lines that wait for a moderator's approval, over real gRPC with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

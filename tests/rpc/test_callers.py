@@ -1,7 +1,5 @@
 """Budgets of callers: places, bytes, messages that arrive."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

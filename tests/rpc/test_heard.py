@@ -1,7 +1,5 @@
 """What was heard of a reply that was ended in its midst, by the clock of the queue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from threading import Event

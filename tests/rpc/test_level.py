@@ -1,7 +1,5 @@
 """Loudness and gains over real gRPC, with an engine whose samples are speech."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import soundfile

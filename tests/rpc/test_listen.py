@@ -1,7 +1,5 @@
 """The Listen call over real gRPC with a fake engine: what a channel speaks, for who did not ask for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator
@@ -121,10 +119,9 @@ FIELDS: dict[str, dict[str, Any]] = {
 TEXTS = {"long": sentences(15), "session": "one"}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached", "levelled"],
-)
+@pytest.mark.parametrize("kind", [
+    "unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached", "levelled",
+])  # fmt: skip
 async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     synthesizer: Stub, moderator: Moderator, box: Box, kind: str
 ) -> None:

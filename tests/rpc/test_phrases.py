@@ -1,7 +1,5 @@
 """Phrases that come again, and word timings, over real gRPC with a fake engine."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A moderator's verbs over real gRPC with a fake engine: one evening on two channels."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """The README's two bots, cut out of it and run; its table against the code's."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Riva's service by the stubs of nvidia-riva-client, with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import struct
@@ -213,17 +211,14 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
     await refused(stub.Synthesize(asked(voice_name="", language_code="ja-JP")), exactly=told)
 
 
-@pytest.mark.parametrize(
-    ("languages", "code", "heard"),
-    [
-        (("de",), "de-AT", "de-AT"),
-        (("de",), "en-US", ""),  # sent by clients whose user chose none
-        (("de", "en"), "en-US", "en-US"),
-        ((), "en-US", ""),
-        ((), "zh-CN", "zh-CN"),
-        ((), "xx-XX", ""),
-    ],
-)
+@pytest.mark.parametrize(("languages", "code", "heard"), [
+    (("de",), "de-AT", "de-AT"),
+    (("de",), "en-US", ""),  # sent by clients whose user chose none
+    (("de", "en"), "en-US", "en-US"),
+    ((), "en-US", ""),
+    ((), "zh-CN", "zh-CN"),
+    ((), "xx-XX", ""),
+])  # fmt: skip
 async def test_a_language_that_was_chosen_reads_the_numbers(
     box: Box, stub: Any, read_as: list[Any], languages: tuple[str, ...], code: str, heard: str
 ) -> None:
@@ -328,25 +323,22 @@ async def test_a_dictionary_of_plain_words_and_ssml(stub: Any, read_as: list[Any
     assert [told[:2] for told in read_as] == [(Handling.CHAT, words), (Handling.SSML, {})]
 
 
-@pytest.mark.parametrize(
-    ("text", "configured", "handling"),
-    [
-        ("<speak>Hi<break time='5s'/>you</speak>", "", Handling.SSML),
-        ('<?xml version="1.0"?>\n<speak version="1.1">Hi</speak>', "", Handling.SSML),
-        ("<speak>Hi" + "<break time='10s'/>a" * 17 + "</speak>", "", Handling.CHAT),
-        ("<speak>Hi" + "<break time='10s'/>a" * 17 + "</speak>", "ssml", Handling.SSML),
-        ("<speak>Hi</speak>", "chat", Handling.CHAT),
-        ("<speak>Hi</speak>", "verbatim", Handling.VERBATIM),
-        ("<speak>Hi<break time='10s'/>", "", Handling.CHAT),
-        ("<speak>Hi & you</speak>", "", Handling.CHAT),
-        ("<speak>Hi</speak> and more", "", Handling.CHAT),
-        ("<speaker>Hi</speaker>", "", Handling.CHAT),
-        ("<p>Hi</p>", "", Handling.CHAT),
-        ("<!DOCTYPE speak><speak>Hi</speak>", "", Handling.CHAT),
-        ("I <speak>Hi</speak>", "", Handling.CHAT),
-        ("<3 <speak>", "", Handling.CHAT),
-    ],
-)
+@pytest.mark.parametrize(("text", "configured", "handling"), [
+    ("<speak>Hi<break time='5s'/>you</speak>", "", Handling.SSML),
+    ('<?xml version="1.0"?>\n<speak version="1.1">Hi</speak>', "", Handling.SSML),
+    ("<speak>Hi" + "<break time='10s'/>a" * 17 + "</speak>", "", Handling.CHAT),
+    ("<speak>Hi" + "<break time='10s'/>a" * 17 + "</speak>", "ssml", Handling.SSML),
+    ("<speak>Hi</speak>", "chat", Handling.CHAT),
+    ("<speak>Hi</speak>", "verbatim", Handling.VERBATIM),
+    ("<speak>Hi<break time='10s'/>", "", Handling.CHAT),
+    ("<speak>Hi & you</speak>", "", Handling.CHAT),
+    ("<speak>Hi</speak> and more", "", Handling.CHAT),
+    ("<speaker>Hi</speaker>", "", Handling.CHAT),
+    ("<p>Hi</p>", "", Handling.CHAT),
+    ("<!DOCTYPE speak><speak>Hi</speak>", "", Handling.CHAT),
+    ("I <speak>Hi</speak>", "", Handling.CHAT),
+    ("<3 <speak>", "", Handling.CHAT),
+])  # fmt: skip
 async def test_a_text_is_ssml_as_riva_says_or_as_its_sender_says(
     stub: Any, read_as: list[Any], text: str, configured: str, handling: Handling
 ) -> None:

@@ -1,7 +1,5 @@
 """What requests may ask of the scheduler, and what it refuses them, over real gRPC with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -173,10 +171,9 @@ def cut_by_segmentation(asked: Request) -> list[Segment]:
     return [segment(f"{i}", index=i, nfe=asked.nfe, frames=n) for i, n in enumerate(frames)]
 
 
-@pytest.mark.parametrize(
-    ("frame_s", "seeded", "expected"),
-    [(1e-6, False, pb.UPSTREAM), (4e-4, False, pb.LOW_LATENCY), (1e-6, True, pb.LOW_LATENCY)],
-)
+@pytest.mark.parametrize(("frame_s", "seeded", "expected"), [
+    (1e-6, False, pb.UPSTREAM), (4e-4, False, pb.LOW_LATENCY), (1e-6, True, pb.LOW_LATENCY),
+])  # fmt: skip
 async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
     synthesizer: Stub, box: Box, frame_s: float, seeded: bool, expected: int
 ) -> None:

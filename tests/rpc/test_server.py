@@ -1,10 +1,9 @@
 """The server around the services: health, reflection, both listeners, addresses that are taken."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl
+import logging
 import re
 import socket
 import stat
@@ -259,6 +258,14 @@ async def test_a_client_may_ping_a_quiet_connection_as_often_as_it_likes(box: Bo
         for number in range(PINGS):
             client.writer.write(frame(PING, 0, 0, number.to_bytes(8, "big")))
             assert await client.until(PING) == number.to_bytes(8, "big")
+
+
+async def test_a_request_that_grpcio_cannot_decode_logs_nothing(
+    box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    for error in (UnicodeDecodeError("utf-8", b"", 0, 1, "odd"), RuntimeError("odd")):
+        logging.getLogger("grpc._cython.cygrpc").error("odd", exc_info=error)
+    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [RuntimeError]
 
 
 async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """A text that is spoken while it is written, over real gRPC with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

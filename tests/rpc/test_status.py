@@ -1,7 +1,5 @@
 """The table from errors to statuses, and the interceptor that applies it to every call."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from typing import Any
@@ -57,15 +55,12 @@ def details_of(error: ApplianceError) -> tuple[error_details_pb2.ErrorInfo, erro
     return info, retry
 
 
-@pytest.mark.parametrize(
-    ("error", "seconds", "wait_ms"),
-    [
-        (Overloaded("no room", 0.734), 0.734, "734"),
-        (QueueFull("no room", 12.5), 12.5, "12500"),
-        (QueueFull("no room"), 1.0, None),
-        (InvalidRequest("text", "is empty"), 0.0, None),
-    ],
-)
+@pytest.mark.parametrize(("error", "seconds", "wait_ms"), [
+    (Overloaded("no room", 0.734), 0.734, "734"),
+    (QueueFull("no room", 12.5), 12.5, "12500"),
+    (QueueFull("no room"), 1.0, None),
+    (InvalidRequest("text", "is empty"), 0.0, None),
+])  # fmt: skip
 def test_an_errors_own_wait_comes_first(error: ApplianceError, seconds: float, wait_ms: str | None) -> None:
     info, retry = details_of(error)
     assert retry.retry_delay.ToNanoseconds() / 1e9 == pytest.approx(seconds)

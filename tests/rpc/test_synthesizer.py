@@ -1,7 +1,5 @@
 """The Synthesizer service over real gRPC, with a fake engine."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import threading
@@ -12,7 +10,6 @@ import grpc
 import numpy as np
 import pytest
 import soundfile
-from google.protobuf.duration_pb2 import Duration
 
 from appliance.audio import encode
 from appliance.audio.marking import MARK
@@ -26,6 +23,7 @@ from appliance.rpc import appliance_pb2_grpc
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import samples_of
 from tests.harness.patience import PATIENCE_S
+from tests.harness.rows import rows
 from tests.harness.segments import segment
 from tests.rpc.conftest import Box, connection, read, refusal, refused, reply_of, request, sentences
 
@@ -183,47 +181,10 @@ async def test_concurrent_requests_get_their_own_audio(box: Box) -> None:
         assert reply.audio == encode.pcm16(expected(f"text {i}", "and more", seed=i))
 
 
-AUDIO = "audio_config"
 BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
-    ({"text": ""}, "text", "is empty"),
-    ({"text": " \n\u200b\u2028"}, "text", "is empty"),
+    *rows(__file__, "bad_requests.jsonl"),
     ({"text": "a" * 501}, "text", "has 501 characters, at most 500"),
     ({"text": "长" * 100_000}, "text", "has 100000 characters, at most 500"),
-    ({"voice": ""}, "voice", "is empty"),
-    ({"voice": "bob"}, "NOT_FOUND", "'bob'"),
-    ({"voice": "../ann"}, "NOT_FOUND", "'../ann'"),
-    ({"nfe_steps": 0}, "nfe_steps", "between 1 and 32, not 0"),
-    ({"nfe_steps": 65}, "nfe_steps", "between 1 and 32, not 65"),
-    ({"guidance": -1.0}, "guidance", "between 0.0 and 10.0"),
-    ({"guidance": float("nan")}, "guidance", "not nan"),
-    ({"segmentation": 9}, "segmentation", "UPSTREAM or LOW_LATENCY, not 9"),
-    ({"priority": 5}, "priority", "BULK, NORMAL, HIGH or REALTIME, not 5"),
-    ({"playout": 3}, "playout", "SERIAL or OVERLAP, not 3"),
-    ({"channel": "c" * 129}, "channel", "has 129 characters; at most 128"),
-    ({"user_key": "u" * 129}, "user_key", "has 129 characters"),
-    ({"supersede_key": "s" * 129}, "supersede_key", "has 129 characters"),
-    ({"request_id": "a b"}, "request_id", 'A-Z, a-z, 0-9, ".", "_" and "-"'),
-    ({"request_id": "r" * 65}, "request_id", "must be 1 to 64"),
-    ({"min_nfe_steps": 4}, "min_nfe_steps", "between 1 and 3, not 4"),
-    ({"text_handling": 4}, "text_handling", "must be CHAT, VERBATIM or SSML, not 4"),
-    ({"merge_key": "m" * 129}, "merge_key", "has 129 characters"),
-    ({"merge_key": "m", "merge_count": 1_000_001}, "merge_count", "1000001"),
-    ({"max_spoken_seconds": -1.0}, "max_spoken_seconds", "must be between"),
-    ({"max_spoken_seconds": 3_601.0}, "max_spoken_seconds", "3600"),
-    ({"gain_db": 20.1}, "gain_db", "between -20.0 and 20.0"),
-    ({"gain_db": float("nan")}, "gain_db", "not nan"),
-    ({"pronunciations": {"x" * 65: "y"}}, "pronunciations", "65 characters; at most 64"),
-    ({"queue_timeout": Duration(nanos=-5)}, "queue_timeout", "not -"),
-    ({"guidance": 10.01}, "guidance", "between 0.0 and 10.0"),
-    ({"guidance": float("inf")}, "guidance", "not inf"),
-    ({"priority": -1}, "priority", "not -1"),
-    ({"request_id": "\u202e"}, "request_id", 'A-Z, a-z, 0-9, ".", "_" and "-"'),
-    ({"queue_timeout": Duration(seconds=-1)}, "queue_timeout", "not -1.0"),
-    ({"queue_timeout": Duration(seconds=3_601)}, "queue_timeout", "3600.0, not"),
-    ({"audio_config": {"encoding": 9}}, "UNIMPLEMENTED", "9 is not supported; WAV, PCM16, FLAC, MP3"),
-    ({"audio_config": {"sample_rate_hertz": 2}}, f"{AUDIO}.sample_rate_hertz", "8000 to 48000 Hz, not 2"),
-    ({"audio_config": {"speaking_rate": 20.0}}, f"{AUDIO}.speaking_rate", "between 0.25 and 4.0, not 20.0"),
-    ({"audio_config": {"speaking_rate": float("nan")}}, f"{AUDIO}.speaking_rate", "not nan"),
 ]
 """Fields, the one at fault or another status than INVALID_ARGUMENT, words of the message."""
 

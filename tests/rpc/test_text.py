@@ -1,7 +1,5 @@
 """Options of a request's text, over real gRPC with a fake engine and the demo bundle's vocabulary."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

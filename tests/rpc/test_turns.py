@@ -1,7 +1,5 @@
 """Turns at the planner, on a counted clock: who comes next, and which work the event loop does at once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

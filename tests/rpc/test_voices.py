@@ -1,7 +1,5 @@
 """The Voices service over real gRPC: voices, files that cannot be one, and uploads beside other calls."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import threading

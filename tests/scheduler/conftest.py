@@ -1,7 +1,5 @@
 """A scheduler on the usual configuration."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.harness.scheduler import Bench

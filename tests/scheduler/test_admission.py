@@ -1,7 +1,5 @@
 """What is let in, when it is promised, what is refused and why; on the fake engine and clock."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -74,27 +72,24 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
     assert [bench.ends()[name] for name in ("j0", "j1")] == [SegmentAudio] * 2
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "error", "message"),
-    [
-        ({}, {}, None, ""),
-        ({}, {"channel": "main"}, None, ""),
-        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL}, None, ""),
-        ({}, NOW_OR_NEVER, errors.Overloaded, LATE),
-        ({}, {"channel": "main", **NOW_OR_NEVER}, errors.Overloaded, LATE),
-        ({}, {"client": "ipv4:1", "playout": Playout.SERIAL, **NOW_OR_NEVER}, errors.Overloaded, LATE),
-        ({}, {"priority": Priority.REALTIME}, errors.Overloaded, LATE),
-        ({}, {"queue_timeout_s": 1.0}, None, ""),
-        ({}, MAIN, None, ""),
-        ({}, {**MAIN, "queue_timeout_s": 0.01}, errors.Overloaded, r"would come 0\.02 s too late"),
-        ({}, {**MAIN, "queue_timeout_s": 0.1}, None, ""),
-        ({}, {**MAIN, "deadline": 0.13}, errors.Overloaded, LATE),
-        ({}, {"deadline": 0.05}, errors.DeadlineMissed, r"takes 0\.06 s and the deadline is in 0\.05 s"),
-        ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 1.0}, errors.Overloaded, TURN),
-        ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 9.0}, None, ""),
-        ({}, {"name": "first"}, errors.InvalidRequest, "request_id"),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "error", "message"), [
+    ({}, {}, None, ""),
+    ({}, {"channel": "main"}, None, ""),
+    ({}, {"client": "ipv4:1", "playout": Playout.SERIAL}, None, ""),
+    ({}, NOW_OR_NEVER, errors.Overloaded, LATE),
+    ({}, {"channel": "main", **NOW_OR_NEVER}, errors.Overloaded, LATE),
+    ({}, {"client": "ipv4:1", "playout": Playout.SERIAL, **NOW_OR_NEVER}, errors.Overloaded, LATE),
+    ({}, {"priority": Priority.REALTIME}, errors.Overloaded, LATE),
+    ({}, {"queue_timeout_s": 1.0}, None, ""),
+    ({}, MAIN, None, ""),
+    ({}, {**MAIN, "queue_timeout_s": 0.01}, errors.Overloaded, r"would come 0\.02 s too late"),
+    ({}, {**MAIN, "queue_timeout_s": 0.1}, None, ""),
+    ({}, {**MAIN, "deadline": 0.13}, errors.Overloaded, LATE),
+    ({}, {"deadline": 0.05}, errors.DeadlineMissed, r"takes 0\.06 s and the deadline is in 0\.05 s"),
+    ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 1.0}, errors.Overloaded, TURN),
+    ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 9.0}, None, ""),
+    ({}, {"name": "first"}, errors.InvalidRequest, "request_id"),
+])  # fmt: skip
 def test_a_second_request_where_one_fits_at_once(
     first: dict[str, Any], second: dict[str, Any], error: type[Exception] | None, message: str
 ) -> None:

@@ -1,7 +1,5 @@
 """What a moderator approves before it is heard, in the scheduler."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

@@ -1,7 +1,5 @@
 """Hostile callers and channels that speak without pause share an engine, on the simulator's clock."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Sequence

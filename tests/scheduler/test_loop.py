@@ -1,7 +1,5 @@
 """The order of calls, readers, ends, faults and changes of the engine; test_promises.py proves the whole."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import queue
@@ -82,14 +80,11 @@ def test_a_word_beside_bulk_work(lanes: int, segments: int, priority: Priority, 
     assert bench.ends() == {"book": SPOKEN, "word": SPOKEN}
 
 
-@pytest.mark.parametrize(
-    ("priority", "cancelled", "steps", "end"),
-    [
-        (Priority.BULK, False, 9, SPOKEN),
-        (Priority.NORMAL, False, 8, SPOKEN),
-        (Priority.BULK, True, 5, errors.Cancelled),
-    ],
-)
+@pytest.mark.parametrize(("priority", "cancelled", "steps", "end"), [
+    (Priority.BULK, False, 9, SPOKEN),
+    (Priority.NORMAL, False, 8, SPOKEN),
+    (Priority.BULK, True, 5, errors.Cancelled),
+])  # fmt: skip
 def test_a_call_for_bulk_work_is_stopped_for_a_promise_and_made_again(
     bench: Bench, priority: Priority, cancelled: bool, steps: int, end: type
 ) -> None:
@@ -237,16 +232,13 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
     assert bench.engine.lanes == 0
 
 
-@pytest.mark.parametrize(
-    ("on_step", "on_self_test", "error", "message", "failed"),
-    [
-        (FAIL, None, None, "", 4),
-        (FAIL, FAIL, errors.EngineFault, "the engine fails every call: EngineFault: odd", 3),
-        (FAIL, LOSE, errors.DeviceLost, "gone", 3),
-        (LOSE, FAIL, errors.DeviceLost, "gone", 1),
-        (raising(MemoryError()), FAIL, None, "", 4),
-    ],
-)
+@pytest.mark.parametrize(("on_step", "on_self_test", "error", "message", "failed"), [
+    (FAIL, None, None, "", 4),
+    (FAIL, FAIL, errors.EngineFault, "the engine fails every call: EngineFault: odd", 3),
+    (FAIL, LOSE, errors.DeviceLost, "gone", 3),
+    (LOSE, FAIL, errors.DeviceLost, "gone", 1),
+    (raising(MemoryError()), FAIL, None, "", 4),
+])  # fmt: skip
 def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself_and_a_lost_device_ends_at_once(
     on_step: Callable[[], None],
     on_self_test: Callable[[], None] | None,

@@ -1,7 +1,5 @@
 """What is admitted is in time: the scheduler on a virtual clock, with workloads that hypothesis makes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -98,53 +96,30 @@ BULK = {"nfe": 32, "priority": Priority.BULK, "stream": False}
 LONG = cut(20.0)
 
 
-@pytest.mark.parametrize(
-    ("device", "lanes", "messages"),
-    [
-        pytest.param(
-            "launch-bound",
-            2,
-            [
-                Message(1.0, THRICE, **NOW, stream=False, caller="b"),
-                Message(1.01, ((3.0,),), nfe=32, stream=False, caller="a"),
-                Message(1.05, THRICE, **NOW, caller="a"),
-            ],
-            id="a step is shared",
-        ),
-        pytest.param(
-            "launch-bound",
-            2,
-            [
-                Message(1.05, ((1.0,),), nfe=4, priority=Priority.HIGH, stream=False, caller="a"),
-                Message(1.05, ((1.0,),), nfe=8, priority=Priority.REALTIME, caller="b"),
-                Message(1.01, ((1.0,),), **NOW, stream=False, caller="b"),
-            ],
-            id="a modest caller has the last lane",
-        ),
-        pytest.param(
-            "zipvoice",
-            3,
-            [
-                Message(1.21, cut(3.0), channel="a"),
-                Message(1.22, cut(3.0), nfe=32, channel="a", cancel_after_s=0.3),
-                Message(1.23, LONG, **NOW, channel="b"),
-            ],
-            id="a modest caller goes first, and shares its steps",
-        ),
-        pytest.param(
-            "orin",
-            8,
-            [
-                Message(1.46, ((1.0,),), **BULK, channel="a", cancel_after_s=0.3, caller="b", user="u"),
-                Message(1.47, LONG, **NOW, channel="a", caller="c", user="u"),
-                Message(1.47, cut(8.0), nfe=32, cancel_after_s=2.0, caller="a", user="u"),
-                Message(1.48, LONG, nfe=5, priority=Priority.HIGH, caller="c", user="v"),
-                Message(1.48, cut(3.0), nfe=32, caller="a", user="v", queue_timeout_s=1.0),
-            ],
-            id="BULK before it on its channel is cancelled",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("device", "lanes", "messages"), [
+    pytest.param("launch-bound", 2, [
+        Message(1.0, THRICE, **NOW, stream=False, caller="b"),
+        Message(1.01, ((3.0,),), nfe=32, stream=False, caller="a"),
+        Message(1.05, THRICE, **NOW, caller="a"),
+    ], id="a step is shared"),
+    pytest.param("launch-bound", 2, [
+        Message(1.05, ((1.0,),), nfe=4, priority=Priority.HIGH, stream=False, caller="a"),
+        Message(1.05, ((1.0,),), nfe=8, priority=Priority.REALTIME, caller="b"),
+        Message(1.01, ((1.0,),), **NOW, stream=False, caller="b"),
+    ], id="a modest caller has the last lane"),
+    pytest.param("zipvoice", 3, [
+        Message(1.21, cut(3.0), channel="a"),
+        Message(1.22, cut(3.0), nfe=32, channel="a", cancel_after_s=0.3),
+        Message(1.23, LONG, **NOW, channel="b"),
+    ], id="a modest caller goes first, and shares its steps"),
+    pytest.param("orin", 8, [
+        Message(1.46, ((1.0,),), **BULK, channel="a", cancel_after_s=0.3, caller="b", user="u"),
+        Message(1.47, LONG, **NOW, channel="a", caller="c", user="u"),
+        Message(1.47, cut(8.0), nfe=32, cancel_after_s=2.0, caller="a", user="u"),
+        Message(1.48, LONG, nfe=5, priority=Priority.HIGH, caller="c", user="v"),
+        Message(1.48, cut(3.0), nfe=32, caller="a", user="v", queue_timeout_s=1.0),
+    ], id="BULK before it on its channel is cancelled"),
+])  # fmt: skip
 def test_nothing_takes_the_time_of_a_promise(device: str, lanes: int, messages: list[Message]) -> None:
     world = Bench(DEVICES[device], lanes=lanes, oracle=True)
     check_promises(world, [dataclasses.replace(message, heard=[]) for message in messages])

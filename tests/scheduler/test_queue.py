@@ -1,7 +1,5 @@
 """What waits, what sounds, and a moderator's verbs, in the scheduler; on the fake engine and clock."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

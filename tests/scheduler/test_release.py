@@ -1,7 +1,5 @@
 """The rule of when finished audio goes out, row by row; and that it goes out once."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -18,22 +16,19 @@ from tests.harness.segments import segment
 OUT, LATER, EARLY = -math.inf, math.inf, "due"
 
 
-@pytest.mark.parametrize(
-    ("until", "job", "rule"),
-    [
-        (EARLY, {}, {}),
-        (OUT, {}, {"breaks": False}),
-        (OUT, {"late_s": 1.0}, {}),
-        (OUT, {}, {"in_s": 0.0}),
-        (OUT, {"audible": 0.0}, {}),
-        (OUT, {"done": 2}, {}),
-        (OUT, {"done": 2, "stream": False}, {}),
-        (LATER, {"stream": False}, {}),
-        (LATER, {"stream": False, "late_s": 1.0}, {"breaks": False, "in_s": 0.0}),
-        (LATER, {}, {"hold": Paused(0.0)}),
-        (LATER, {"done": 2, "audible": 0.0}, {"hold": Unapproved(0.0)}),
-    ],
-)
+@pytest.mark.parametrize(("until", "job", "rule"), [
+    (EARLY, {}, {}),
+    (OUT, {}, {"breaks": False}),
+    (OUT, {"late_s": 1.0}, {}),
+    (OUT, {}, {"in_s": 0.0}),
+    (OUT, {"audible": 0.0}, {}),
+    (OUT, {"done": 2}, {}),
+    (OUT, {"done": 2, "stream": False}, {}),
+    (LATER, {"stream": False}, {}),
+    (LATER, {"stream": False, "late_s": 1.0}, {"breaks": False, "in_s": 0.0}),
+    (LATER, {}, {"hold": Paused(0.0)}),
+    (LATER, {"done": 2, "audible": 0.0}, {"hold": Unapproved(0.0)}),
+])  # fmt: skip
 def test_the_rule(
     monkeypatch: pytest.MonkeyPatch, until: float | str, job: dict[str, object], rule: dict[str, Any]
 ) -> None:

@@ -1,7 +1,5 @@
 """An engine that rests: it wakes for what it is asked, and its wake is in the promise."""
 
-from __future__ import annotations
-
 import pytest
 
 from appliance.request import Priority

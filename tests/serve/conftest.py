@@ -1,7 +1,5 @@
 """Daemon that keeps phrases, marks its samples and has secondary bundles."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Iterator

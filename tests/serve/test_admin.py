@@ -1,7 +1,5 @@
 """An operator's verbs on a running daemon."""
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Answers to haproxy's agent check."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -25,17 +23,14 @@ def answer_of(address: str) -> str:
         return answer.read()
 
 
-@pytest.mark.parametrize(
-    ("state", "busy", "expected"),
-    [
-        ("running", 0.0, "up ready 100%"),
-        ("running", 0.37, "up ready 63%"),
-        ("running", 0.999, "up ready 1%"),
-        ("running", 7.0, "up ready 1%"),
-        ("draining", 0.5, "drain"),
-        ("starting", 0.0, "down # starting"),
-    ],
-)
+@pytest.mark.parametrize(("state", "busy", "expected"), [
+    ("running", 0.0, "up ready 100%"),
+    ("running", 0.37, "up ready 63%"),
+    ("running", 0.999, "up ready 1%"),
+    ("running", 7.0, "up ready 1%"),
+    ("draining", 0.5, "drain"),
+    ("starting", 0.0, "down # starting"),
+])  # fmt: skip
 def test_the_line(state: str, busy: float, expected: str) -> None:
     assert agent_line(state, busy) == expected + "\n"
 

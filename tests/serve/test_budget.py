@@ -3,8 +3,6 @@
 First sounds are not bounded: they are the machine's as much as the daemon's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import re

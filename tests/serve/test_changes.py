@@ -1,7 +1,5 @@
 """A bundle swap that a reload, or the end of its call, meets while it loads."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

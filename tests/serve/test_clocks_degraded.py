@@ -1,7 +1,5 @@
 """Clocks that are not pinned: the daemon speaks on, and says so in health, metrics, trailers and log."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -39,15 +37,12 @@ def watch(box: Box) -> ClockWatch:
     return ClockWatch(box, CLOCKS)
 
 
-@pytest.mark.parametrize(
-    ("state", "degraded"),
-    [
-        ("pinned", ""),
-        ("unpinned", "clocks-unpinned"),
-        ("reboot_pending", "clocks-reboot-pending"),
-        ("unsupported", "clocks-unknown"),
-    ],
-)
+@pytest.mark.parametrize(("state", "degraded"), [
+    ("pinned", ""),
+    ("unpinned", "clocks-unpinned"),
+    ("reboot_pending", "clocks-reboot-pending"),
+    ("unsupported", "clocks-unknown"),
+])  # fmt: skip
 def test_a_published_state_on_a_jetson(jetson: Jetson, state: clocks_json.State, degraded: str) -> None:
     clocks_json.publish(jetson.box(), Clocks(state, why="told by root"))
     status = watch(jetson.box()).status

@@ -1,7 +1,5 @@
 """The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -298,13 +296,10 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         assert "Traceback" not in "".join(box.lines)
 
 
-@pytest.mark.parametrize(
-    ("fatal", "status", "calls", "words"),
-    [
-        (EngineFault("odd"), Exit.ENGINE, ["INTERNAL"] * 3, "the engine fails every call: EngineFault: odd"),
-        (fault_of("CUDA failure 700"), Exit.DEVICE, ["UNAVAILABLE"], "700; the daemon has to start"),
-    ],
-)
+@pytest.mark.parametrize(("fatal", "status", "calls", "words"), [
+    (EngineFault("odd"), Exit.ENGINE, ["INTERNAL"] * 3, "the engine fails every call: EngineFault: odd"),
+    (fault_of("CUDA failure 700"), Exit.DEVICE, ["UNAVAILABLE"], "700; the daemon has to start"),
+])  # fmt: skip
 def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
     fatal: EngineFault,
     status: Exit,

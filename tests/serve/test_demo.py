@@ -1,7 +1,5 @@
 """Daemon on the demo bundle that rests while nobody speaks: replies after a rest equal those before."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

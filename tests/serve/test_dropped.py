@@ -1,7 +1,5 @@
 """Calls that a grpc.aio client leaves by `break`: grpcio from 1.83 on never cancels them (grpc#43462)."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

@@ -5,8 +5,6 @@ outcomes; with `F5_SEED=2 … --hypothesis-seed=2` others. Wrong values of singl
 tests/rpc/test_synthesizer.py, and damaged recordings are in tests/voices/test_decode.py.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable, Iterator

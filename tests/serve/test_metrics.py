@@ -1,7 +1,5 @@
 """What Prometheus reads."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket
@@ -91,10 +89,9 @@ def test_one_state_of_the_clocks_at_a_time() -> None:
         assert read["f5_degraded",] == float(state != "pinned")
 
 
-@pytest.mark.parametrize(
-    ("counts", "total"),
-    [((0, 0), 0), ((2,), 2), ((1, 3, 3), 3), ((1, None, 1), 1), ((3, None, 4), 4), ((2, 0, 1), 3)],
-)
+@pytest.mark.parametrize(("counts", "total"), [
+    ((0, 0), 0), ((2,), 2), ((1, 3, 3), 3), ((1, None, 1), 1), ((3, None, 4), 4), ((2, 0, 1), 3),
+])  # fmt: skip
 def test_repins_count_through_unknowns_and_new_boots(counts: tuple[int | None, ...], total: int) -> None:
     metrics = Metrics()
     for repins in counts:

@@ -1,7 +1,5 @@
 """Rows of minutes, against the requests of each and the files of a fake Jetson."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Addresses that are another machine's, or not yet this one's."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

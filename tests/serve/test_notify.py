@@ -1,7 +1,5 @@
 """Notifier: datagrams at a real socket, and nothing without one."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -90,15 +88,12 @@ def test_a_deaf_supervisor_holds_nobody_up(tmp_path: Path, caplog: pytest.LogCap
     assert "timed out" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("environment", "watchdog_s"),
-    [
-        ({}, 0.0),
-        ({"WATCHDOG_USEC": "30000000"}, 30.0),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getppid())}, 0.0),
-        ({"WATCHDOG_USEC": "soon"}, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("environment", "watchdog_s"), [
+    ({}, 0.0),
+    ({"WATCHDOG_USEC": "30000000"}, 30.0),
+    ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+    ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getppid())}, 0.0),
+    ({"WATCHDOG_USEC": "soon"}, 0.0),
+])  # fmt: skip
 def test_the_watchdog_is_ours_or_nobodys(environment: dict[str, str], watchdog_s: float) -> None:
     assert Notifier.from_environment(environment).watchdog_s == watchdog_s

@@ -1,7 +1,5 @@
 """Voices when the daemon is killed or the power goes: the acknowledged are whole, others whole or absent."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

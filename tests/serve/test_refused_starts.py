@@ -1,7 +1,5 @@
 """Starts that end with a status of their own and one line that names the cause."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys
@@ -181,17 +179,14 @@ LOAD, WARM_UP, RUN = "engine.loading._load", "engine.engine.Synthesizer.warm_up"
 CUDA_2, CUDA_46 = "CUDA failure 2: out of memory", "CUDA failure 46: busy"
 
 
-@pytest.mark.parametrize(
-    ("place", "fault", "status", "words"),
-    [
-        (LOAD, MemoryError(), Exit.MEMORY, "the engine cannot be loaded: MemoryError"),
-        (LOAD, OSError(24, "Too many"), Exit.ENGINE, r"the engine cannot be loaded: OSError: \[Errno 24\]"),
-        (LOAD, fault_of(CUDA_2), Exit.MEMORY, f"{CUDA_2}; lower engine.lanes"),
-        (LOAD, fault_of(CUDA_46), Exit.DEVICE, f"{CUDA_46}; the daemon has to start again"),
-        (WARM_UP, EngineFault("the flow is odd"), Exit.ENGINE, "the flow is odd"),
-        (RUN, RuntimeError("lost it"), Exit.ENGINE, "the engine failed: RuntimeError: lost it"),
-    ],
-)
+@pytest.mark.parametrize(("place", "fault", "status", "words"), [
+    (LOAD, MemoryError(), Exit.MEMORY, "the engine cannot be loaded: MemoryError"),
+    (LOAD, OSError(24, "Too many"), Exit.ENGINE, r"the engine cannot be loaded: OSError: \[Errno 24\]"),
+    (LOAD, fault_of(CUDA_2), Exit.MEMORY, f"{CUDA_2}; lower engine.lanes"),
+    (LOAD, fault_of(CUDA_46), Exit.DEVICE, f"{CUDA_46}; the daemon has to start again"),
+    (WARM_UP, EngineFault("the flow is odd"), Exit.ENGINE, "the flow is odd"),
+    (RUN, RuntimeError("lost it"), Exit.ENGINE, "the engine failed: RuntimeError: lost it"),
+])  # fmt: skip
 def test_an_engine_that_fails_ends_the_start(
     place: str,
     fault: Exception,

@@ -1,7 +1,5 @@
 """Nothing leaves the box that nobody asked for: no look-up and no packet."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import subprocess

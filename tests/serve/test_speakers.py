@@ -4,8 +4,6 @@ Styles and voices switch by tag, languages by the table `text.languages`; each p
 for its voice, and that of a secondary bundle as in a daemon of this bundle alone.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

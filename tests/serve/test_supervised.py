@@ -1,7 +1,5 @@
 """The daemon under a supervisor that speaks systemd's notify protocol over a real socket."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -234,10 +232,9 @@ def test_an_address_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         box.await_message("READY")
 
 
-@pytest.mark.parametrize(
-    ("section", "values", "code", "words"),
-    [("synthesis", {"nef": 5}, Exit.CONFIG, "unknown key nef"), ("log", {}, Exit.BUNDLE, "damaged")],
-)
+@pytest.mark.parametrize(("section", "values", "code", "words"), [
+    ("synthesis", {"nef": 5}, Exit.CONFIG, "unknown key nef"), ("log", {}, Exit.BUNDLE, "damaged"),
+])  # fmt: skip
 def test_a_start_that_fails_is_never_ready_and_its_last_line_says_why(
     section: str, values: dict[str, Any], code: Exit, words: str, tmp_path: Path
 ) -> None:

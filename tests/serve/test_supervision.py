@@ -1,7 +1,5 @@
 """When the watchdog is fed and when it is not, on a clock of the test's own."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

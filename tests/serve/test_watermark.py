@@ -1,7 +1,5 @@
 """A daemon whose samples are marked, by a network of random weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Plans against those of upstream's `infer_process`, which the golden file holds, and their own rules."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math
@@ -354,10 +352,9 @@ def test_bigvgan_has_a_frame_of_condition_less():
     assert (len(segment.reference_log_mel), segment.reference_frames) == (391, 390)
 
 
-@pytest.mark.parametrize(
-    ("spreads", "duration", "wanted"),
-    [(True, "script", (455, 498, 517)), (True, "bytes", (455, 552, 682)), (False, "script", (455, 552, 682))],
-)
+@pytest.mark.parametrize(("spreads", "duration", "wanted"), [
+    (True, "script", (455, 498, 517)), (True, "bytes", (455, 552, 682)), (False, "script", (455, 552, 682)),
+])  # fmt: skip
 def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(spreads, duration, wanted):
     planner = make_planner(make_reference("x" * 39), duration=duration)
     arch = replace(planner.manifest.arch, text_embedding_average_upsampling=spreads)

@@ -1,7 +1,5 @@
 """Bundles that a configuration names, after an install that moves a link and after a swap."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

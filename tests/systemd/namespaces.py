@@ -1,7 +1,5 @@
 """systemd that boots in namespaces, below a control group of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The technician's page: its commands, how a box is opened, and who runs what needs a real dpkg."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A staged root for systemd's programs: our units, enabled among NVIDIA's and systemd's own."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 import subprocess
@@ -24,18 +22,7 @@ NVIDIA = {
     "nvfancontrol": ("simple", "nvfb-early.service nvpower.service", "/usr/sbin/nvfancontrol"),
 }
 """Type, After, ExecStart. As audited on an AGX Orin with R36.4.7, where the first two are inactive."""
-NVIDIAS_UNIT = """\
-[Unit]
-Description=A stand-in
-After={1}
-
-[Service]
-Type={0}
-ExecStart={2}
-
-[Install]
-WantedBy=multi-user.target
-"""
+NVIDIAS_UNIT = Path(__file__).with_name("nvidia.service").read_text("utf-8")
 ENABLED = (
     *(f"f5-{name}.service" for name in ("appliance", "clocks", "gateway")),
     *(f"f5-{name}.timer" for name in ("clocks-check", "health", "guard", "upgrade-again")),

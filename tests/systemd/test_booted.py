@@ -1,7 +1,5 @@
 """Our units under systemd itself, booted in namespaces; their programs are stand-ins that leave a line."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,24 +14,7 @@ from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
 """Targets that are empty, so that nothing of this machine is started."""
-BOOT = """\
-echo $$ > {cgroup}/cgroup.procs
-exec unshare --pid --fork --kill-child --mount --mount-proc --cgroup --net sh -ec '
-    # systemd raises limits of the kernel when it boots: not those of the machine that runs this test.
-    mount --bind /proc/sys /proc/sys
-    mount -o remount,ro,bind /proc/sys
-    for place in /run /etc/systemd /usr/lib/systemd/system-generators; do mount -t tmpfs tmpfs $place; done
-    mount --bind {units} {system}
-    # Its groups come below the one of the test.
-    mount --bind {cgroup} {cgroups}
-    mkdir /run/test
-    echo 75 > /run/test/status
-    echo 3 > /run/test/clocks
-    cp {units}/../f5-clock-lock /run/test
-    export container=lxc
-    exec {systemd} --system --unit=multi-user.target --log-target=null --show-status=no
-'
-"""
+BOOT = Path(__file__).with_name("boot.sh").read_text("utf-8")
 DROP_INS = {
     "nvpmodel.service": "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo nvpmodel >> /run/test/log'\n",
     "f5-clocks.service": "[Unit]\nConditionPathExists=\n",

@@ -4,8 +4,6 @@ The box holds the package as dpkg-deb unpacks it, for the Python and machine of 
 a real dpkg are run by tests/debian/test_chroot.py, which reads the same page.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

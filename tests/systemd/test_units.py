@@ -1,7 +1,5 @@
 """The units, as systemd itself reads them, and as the code behind them counts on them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

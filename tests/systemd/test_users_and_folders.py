@@ -1,7 +1,5 @@
 """Users, groups and folders, made in a staged root by systemd's own programs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Pieces of a text that is being written."""
 
-from __future__ import annotations
-
 import itertools
-import json
 import random
 import re
 import time
@@ -16,11 +13,12 @@ from hypothesis import strategies as st
 from appliance.text.languages import LANGUAGES
 from appliance.text.pieces.arriving import TextSplitter
 from appliance.text.pieces.split import Budgets, cut_to_fit, finished, split_low_latency
-from tests.text.languages.test_lines import HERE, ROWS, front
+from tests.harness.rows import rows
+from tests.text.languages.test_lines import ROWS, front
 
 BUDGETS = Budgets(10, 40, 80)
-CHAT = map(json.loads, (HERE.parent / "chat_lines.jsonl").read_text("utf-8").splitlines())
-LINES = [*((code, text) for code, text, _ in ROWS), *((row["language"], row["text"]) for row in CHAT)]
+CHAT = [(row["language"], row["text"]) for row in rows(__file__, "chat_lines.jsonl")]
+LINES = [*((code, text) for code, text, _ in ROWS), *CHAT]
 KINDS = "a.|. |...|1|1,|1 |1:|$1.|a|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|/a|<think>|```|hi, it is. "
 
 

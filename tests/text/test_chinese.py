@@ -1,7 +1,5 @@
 """The device's own segmenter and converter."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What cleaning takes away, and what it must leave alone."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

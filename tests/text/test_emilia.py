@@ -1,7 +1,5 @@
 """Emilia's tokens against upstream's by golden file, and the process that makes phones."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -4,21 +4,17 @@ The lines are chat and donations as viewers write them, written before any detec
 two words follow.
 """
 
-from __future__ import annotations
-
-import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from appliance.config import LanguageRow
 from appliance.errors import ConfigError
 from appliance.text.polyglot import MOST_CHANNELS, LanguageTable
+from tests.harness.rows import rows
 
 FIVE = ("en", "de", "fr", "es", "it")
-ROWS = map(json.loads, Path(__file__).with_name("polyglot_lines.jsonl").read_text("utf-8").splitlines())
-LINES = [(row["language"], row["text"]) for row in ROWS]
+LINES = [(row["language"], row["text"]) for row in rows(__file__, "polyglot_lines.jsonl")]
 LONG = [(language, text) for language, text in LINES if len(text.split()) > 2]
 SHORT = [line for line in LINES if line not in LONG]
 UNTOLD = ("lol", "gg", "666", "😂😂", "https://youtu.be/dQw4w9WgXcQ", "@Hans_Müller", "brb", "xD", "")

@@ -1,7 +1,5 @@
 """Lists of pronunciations and SSML: what is said, where it is silent, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import time
 import unicodedata
@@ -17,6 +15,7 @@ from appliance.text.chat.line import LINK, MAIL
 from appliance.text.chat.marks import Marks
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
+from tests.harness.rows import rows
 from tests.text.test_chat import front
 
 SSML = Handling.SSML
@@ -26,19 +25,7 @@ def said(text: str, words: dict[str, str], language: str = "en", handling: Handl
     return front(language).speakable(text, handling, words).text
 
 
-@pytest.mark.parametrize(("text", "words", "spoken"), [
-    ("@Xx_Anna123: hi Anna's here", {"xx_anna123": "Anna the first"}, "Anna the first: hi Anna's here"),
-    ("ANNA, anna! Hanna annas", {"Anna": "Ah-na"}, "Ah-na, Ah-na! Hanna annas"),
-    ("anna's", {"Anna": "Ah-na"}, "Ah-na's"),
-    ("see https://a.tv/anna, anna@x.com", {"anna": "Ah-na"}, "see link, email address"),
-    ("GG 1v5 C++", {"GG": "good game", "1v5": "one versus five"}, "good game one versus five C plus plus"),
-    ("New York New", {"New": "old", "New York": "the city"}, "the city old"),
-    ("hi 😂", {"😂": "ho ho"}, "hi ho ho"),
-    ("Kappa " * 9, {"Kappa": "capper"}, "capper capper capper"),
-    ("SHOUTING NVIDIA", {"nvidia": "en VIDia"}, "Shouting en VIDia"),
-    ("a.b", {"a.b": "dot"}, "dot"),
-    ("cafe\u0301 5", {"café": "kaffay"}, "kaffay five"),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "words", "spoken"), rows(__file__, "pronunciations.jsonl"))
 def test_words_are_said_as_the_list_says(text: str, words: dict[str, str], spoken: str) -> None:
     assert said(text, words) == spoken
 
@@ -158,39 +145,14 @@ def test_a_full_list_costs_little_more_than_to_read_it(stem: str) -> None:
     assert time.process_time() - read < 30 * (read - begun)
 
 
-@pytest.mark.parametrize(("body", "text", "pauses"), [
-    ("Hello <break time='500ms'/> world.", "Hello world.", [(5, 0.5)]),
-    ("One.<break/>Two.<break strength='strong'/><break time='1.5s'/>Three", "One. Two. Three",
-     [(4, 0.4), (9, 2.3)]),
-    ("<break time='1s'/>Late<break time='2s'/>", "Late", [(4, 2.0)]),
-    ("a<break strength='none'/>b", "a b", []),
-    ("<p>One</p><p><s>Two!</s><s>three</s></p>", "One. Two! three.", []),
-    ("<say-as interpret-as='characters'>C3PO</say-as>", "C three P O", []),
-    ("<say-as interpret-as='digits'>2026</say-as> in 2026", "two zero two six in twenty twenty-six", []),
-    ("call <say-as interpret-as='telephone'>+49 (30) 12</say-as>", "call four nine three zero one two", []),
-    ("<say-as interpret-as='ordinal'>23</say-as>", "twenty-third", []),
-    ("<say-as interpret-as='cardinal'>1,500</say-as>", "one thousand five hundred", []),
-    ("at <say-as interpret-as='time'>3:30pm</say-as>", "at three thirty p m", []),
-    ("<sub alias='World Wide Web'>WWW</sub> &amp; you", "World Wide Web and you", []),
-    ("GG 😂 50% https://a.example", "G G, face with tears of joy, fifty percent link", []),
-])  # fmt: skip
+@pytest.mark.parametrize(("body", "text", "pauses"), rows(__file__, "ssml.jsonl"))
 def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
     spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
     assert spoken.text == text
     assert spoken.pauses == tuple(Pause(*pause) for pause in pauses)
 
 
-@pytest.mark.parametrize(("body", "text", "ignored"), [
-    ("a <emphasis level='strong'>very</emphasis> good day", "a very good day", ["<emphasis level='strong'>"]),
-    ("<prosody rate='slow'>Slow<break/>down</prosody>", "Slow down", ["<prosody rate='slow'>"]),
-    ("<voice name='x'><lang xml:lang='de'>hi</lang></voice>", "hi", ["<voice name='x'>", "<lang "]),
-    ("one<mark name='m'/> two", "one two", ["<mark name='m'>"]),
-    ("<phoneme alphabet='ipa' ph='x'>tomato</phoneme>", "tomato", ["<phoneme alphabet='ipa' ph='x'>"]),
-    ("<audio src='file:///etc/passwd'>a sound<desc>of it</desc></audio>", "a sound",
-     ["<audio src=", "<desc>"]),
-    ("<say-as interpret-as='song'>a 5</say-as>", "a five", ["<say-as interpret-as='song'>"]),
-    ("<metadata>no word</metadata>yes", "yes", ["<metadata>"]),
-])  # fmt: skip
+@pytest.mark.parametrize(("body", "text", "ignored"), rows(__file__, "ssml_ignored.jsonl"))
 def test_words_of_elements_that_change_nothing_are_spoken(body: str, text: str, ignored: list[str]) -> None:
     spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
     assert spoken.text == text
@@ -209,22 +171,7 @@ def test_pronunciations_hold_in_ssml() -> None:
     assert (spoken.text, spoken.pauses) == ("Ah-na Ah-na", (Pause(5, 0.4),))
 
 
-@pytest.mark.parametrize(("document", "message"), [
-    ("Hello", "not well-formed XML"), ("<speak>Hello", "not well-formed XML"),
-    ("<speak>a < b</speak>", "not well-formed XML"), ("<p>Hello</p>", "must be one <speak> element"),
-    ("<speak><speak>a</speak></speak>", "must be one <speak> element"),
-    ("<speak><break time='11s'/></speak>", "above 10s"),
-    ("<speak><break time='fast'/></speak>", "must be like 500ms or 1.5s"),
-    ("<speak><break strength='huge'/></speak>", "strength='huge' is not known"),
-    ("<speak><break>a</break></speak>", "<break> holds no text"),
-    ("<speak><sub>WWW</sub></speak>", "<sub> needs an alias"),
-    ("<speak><sub alias='a'><s>b</s></sub></speak>", "<sub> holds no other element"),
-    ("<speak><say-as interpret-as='cardinal'>many</say-as></speak>", "'many' is not a number"),
-    ("<speak><say-as interpret-as='ordinal'>1.5</say-as></speak>", "'1.5' has no ordinal"),
-    ("<speak>&nbsp;</speak>", "undefined entity"),
-    ('<!DOCTYPE a [<!ENTITY b "b">]><speak>&b;</speak>', "a DOCTYPE is not allowed"),
-    ("<speak>a\ud800</speak>", "characters that XML does not allow"),
-])  # fmt: skip
+@pytest.mark.parametrize(("document", "message"), rows(__file__, "ssml_refused.jsonl"))
 def test_ssml_that_is_refused(document: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^text: as SSML, ") as caught:
         ssml.parse(document)

@@ -1,7 +1,5 @@
 """Nothing of a chat line is lost: properties over random lines, judged without the front end's own tables."""
 
-from __future__ import annotations
-
 import random
 import re
 import string

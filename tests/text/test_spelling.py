@@ -1,7 +1,5 @@
 """Letters reach a vocabulary in its own case and canonical form before any of them is dropped."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

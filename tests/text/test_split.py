@@ -1,7 +1,5 @@
 """Upstream's chunks by golden file and directly; the properties of the low-latency split."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -21,6 +19,7 @@ from appliance.text.pieces.split import (
     cut_to_fit,
     split_low_latency,
 )
+from tests.harness.rows import rows
 from tests.oracle import upstream
 from tests.oracle.golden import generate
 
@@ -100,19 +99,7 @@ def test_no_piece_but_a_lone_one_is_too_short_where_words_are_ordinary(text):
         assert min(size(piece) for piece in pieces) >= AT_ENGLISH_PACE.minimum
 
 
-@pytest.mark.parametrize(("text", "pieces"), [
-    ("Hi, Bob", ["Hi, Bob"]),
-    ("Thanks for the follow, Anna! Welcome to the stream.",
-     ["Thanks for the follow,", "Anna! Welcome to the stream."]),
-    ("谢谢关注！欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。",
-     ["谢谢关注！", "欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。"]),
-    ("Dr. Smith met Mr. Lee at 12:30, they say, for coffee.",
-     ["Dr. Smith met Mr. Lee at 12:30,", "they say, for coffee."]),
-    ("直播间,今天我们一起玩", ["直播间,今天我们一起玩"]),
-    ("欢迎大家来到直播间,今天我们一起玩", ["欢迎大家来到直播间,", "今天我们一起玩"]),
-    ("Welcome to the stream I hope you have a lovely time here tonight with all of us and the cat",
-     ["Welcome to the stream I hope you have a lovely time here", "tonight with all of us and the cat"]),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "pieces"), rows(__file__, "first_pieces.jsonl"))
 def test_first_pieces_are_the_shortest_clauses_that_are_long_enough(text, pieces):
     budgets = Budgets(15, 60, 200) if "they say" not in text else Budgets(9, 60, 200)
     assert split_low_latency(text, budgets) == pieces

@@ -1,7 +1,5 @@
 """Tags that switch a voice or its style: where they count, what is spoken, and that no word is lost."""
 
-from __future__ import annotations
-
 import itertools
 import re
 
@@ -9,6 +7,7 @@ import pytest
 
 from appliance.request import AT_FIRST, Change, Handling, Request, Run, Segmentation, Spoken, Switch
 from appliance.text.styles import Voiced
+from tests.harness.rows import rows
 from tests.text.test_chat import front
 
 STYLES = ("happy", "very-sad", "9")
@@ -25,19 +24,10 @@ def runs(spoken: Spoken) -> list[tuple[str, str]]:
     return [(run.speaker[1], run.text.strip()) for run in request.runs]
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("Hi. [happy] Thanks!", [("", "Hi."), ("happy", "Thanks!")]),
-    ("[HAPPY]Thanks! [Neutral]Bye.", [("happy", "Thanks!"), ("", "Bye.")]),
-    ("[ happy ] a [very-sad] b [9] c", [("happy", "a"), ("very-sad", "b"), ("9", "c")]),
-    ("thanks[happy]you", [("", "thanks"), ("happy", "you")]),
-    ("[happy] a [happy] b", [("happy", "a b")]), ("[happy] [very-sad] a", [("very-sad", "a")]),
-    ("a [happy]", [("", "a")]), ("a [happy]!", [("", "a")]), ("[happy] a [laugh] b", [("happy", "a b")]),
-    ("[neutral] a", [("", "a")]),
-    ("a [pause:1s] [happy] b", [("", "a"), ("happy", "b")]),
-])  # fmt: skip
-def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[tuple[str, str]]) -> None:
+@pytest.mark.parametrize(("text", "expected"), rows(__file__, "styles.jsonl"))
+def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[list[str]]) -> None:
     spoken = said(text)
-    assert runs(spoken) == expected
+    assert runs(spoken) == [*map(tuple, expected)]
     tags = [change.before for change in spoken.changes if change.kind == "style"]
     assert tags and all(tag in text for tag in tags) and "happy" not in spoken.text.lower()
 
@@ -101,29 +91,12 @@ def speakers(
     return [(*run.speaker, run.text.strip()) for run in request.runs]
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("a [voice:berta] b", [("ann", "happy", "a"), ("berta", "", "b")]),
-    ("[Voice: BERTA ]a[voice]b", [("berta", "", "a"), ("ann", "happy", "b")]),
-    ("[voice:berta] [calm] a [voice:o_1] b", [("berta", "calm", "a"), ("o_1", "", "b")]),
-    (
-        "[neutral] a [voice:berta] b [voice] c",
-        [("ann", "", "a"), ("berta", "", "b"), ("ann", "happy", "c")],
-    ),
-    ("10[voice:berta]% [voice] b", [("ann", "happy", "ten percent b")]),
-    ("a [voice:ann] b", [("ann", "happy", "a, voice: ann b")]),
-    (
-        "bo [voice:berta] bo [voice:o_1] bo",
-        [("ann", "happy", "own"), ("berta", "", "Beau"), ("o_1", "", "bo")],
-    ),
-    (
-        "LETS GOOO [voice:berta] 3 😂",
-        [("ann", "happy", "Lets go"), ("berta", "", "three face with tears of joy")],
-    ),
-    ("[voice:berta](https://a.example) a", [("ann", "happy", "voice berta a")]),
-])  # fmt: skip
-def test_a_tag_goes_on_in_another_voice(text: str, expected: list[tuple[str, str, str]]) -> None:
+@pytest.mark.parametrize(("text", "expected"), rows(__file__, "voices.jsonl"))
+def test_a_tag_goes_on_in_another_voice_with_its_styles_and_words(
+    text: str, expected: list[list[str]]
+) -> None:
     found = speakers(text)
-    assert [run[:2] for run in found] == [run[:2] for run in expected]
+    assert [[*run[:2]] for run in found] == [run[:2] for run in expected]
     assert [re.sub(r"\W+", " ", run[2]).strip() for run in found] == [
         re.sub(r"\W+", " ", run[2]).strip() for run in expected
     ]

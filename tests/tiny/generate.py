@@ -3,8 +3,6 @@
 From the root, with torch: `python -m tests.tiny.generate`; with OUT, a bundle there and no watermark.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The package whose cuts ours must equal; stores in a folder of the test."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from pathlib import Path

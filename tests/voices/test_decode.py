@@ -1,7 +1,5 @@
 """Files in, integers out; and everything that is refused, with its reason."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random
@@ -90,10 +88,9 @@ def test_refusals_name_the_reason(audio, message):
     assert caught.value.field == "audio"
 
 
-@pytest.mark.parametrize(
-    ("format", "subtype"),
-    [("WAV", "PCM_16"), ("WAVEX", "PCM_24"), ("RF64", "PCM_16"), ("FLAC", "PCM_16"), *LOSSY],
-)
+@pytest.mark.parametrize(("format", "subtype"), [
+    ("WAV", "PCM_16"), ("WAVEX", "PCM_24"), ("RF64", "PCM_16"), ("FLAC", "PCM_16"), *LOSSY,
+])  # fmt: skip
 @pytest.mark.parametrize("kept", [0.3, 0.7, 0.95])
 def test_a_file_that_ends_too_early_is_refused(format, subtype, kept):
     whole = to_file(burst(3.0), format=format, subtype=subtype)
@@ -217,10 +214,9 @@ def test_a_forty_minute_file_is_refused_before_it_is_decoded(tmp_path, monkeypat
         decode(audio)
 
 
-@pytest.mark.parametrize(
-    ("rate_hz", "channels", "allowed_s"),
-    [(192_000, 2, 15), (192_000, 1, 30), (96_000, 2, 30), (48_000, 2, 60)],
-)
+@pytest.mark.parametrize(("rate_hz", "channels", "allowed_s"), [
+    (192_000, 2, 15), (192_000, 1, 30), (96_000, 2, 30), (48_000, 2, 60),
+])  # fmt: skip
 def test_high_rates_are_allowed_less_time(rate_hz, channels, allowed_s):
     def silence_of(seconds: float) -> bytes:
         return to_file(np.zeros((round(seconds * rate_hz), channels), np.int16), rate_hz, "FLAC")

@@ -1,7 +1,5 @@
 """References against upstream's `preprocess_ref_audio_text` and `infer_batch_process`."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
@@ -15,6 +13,7 @@ from appliance.voices.decode import decode
 from appliance.voices.recording import Recording
 from appliance.voices.reference import prepare, resample, trim
 from appliance.voices.rules import F5, ZIPVOICE, ConditioningRule, complete_transcript
+from tests.harness.rows import rows
 from tests.harness.sounds import RATE_HZ, burst, silence, to_file
 from tests.oracle import upstream
 
@@ -159,15 +158,7 @@ def test_resampling_keeps_a_tone_and_counts_as_torchaudio(rate_hz):
     assert resample(tone, rate_hz, rate_hz) is tone
 
 
-@pytest.mark.parametrize(("given", "want"), [
-    ("Hello", "Hello. "),
-    ("Hello.", "Hello. "),
-    ("Hello. ", "Hello. "),
-    ("Hello!", "Hello!. "),
-    ("Hello ", "Hello . "),
-    ("你好", "你好. "),
-    ("你好。", "你好。"),
-])  # fmt: skip
+@pytest.mark.parametrize(("given", "want"), rows(__file__, "endings.jsonl"))
 def test_transcripts_are_completed(given, want):
     assert complete_transcript(given) == want
 

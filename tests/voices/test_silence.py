@@ -1,7 +1,5 @@
 """Every cut against real pydub, on random signals of every width, rate and number of channels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

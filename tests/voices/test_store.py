@@ -1,7 +1,5 @@
 """The voice store: what survives, what is refused, and that cached references are the bytes of new ones."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Styles of a voice: stored beside it, damaged, bounded and removed without it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

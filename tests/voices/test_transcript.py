@@ -1,7 +1,5 @@
 """Transcripts that a bundle reads only in part, through the store that every way to add a voice calls."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

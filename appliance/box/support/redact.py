@@ -7,7 +7,7 @@ remains. A last pass, `scrubber`, removes identifiers of this box that came thro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +140,15 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def scrubber(box: Box) -> Callable[[str], str]:
-    """Return a function that replaces addresses and identifiers of this box by `…`. Does not raise."""
-    secrets = sorted({secret.strip() for secret in _identities(box)}, key=len, reverse=True)
-    secrets = [secret for secret in secrets if len(secret) > 2 and secret.lower() not in WORDS]
-    known = (re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)") for secret in secrets)
-    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *known)
+    """`replacing` the identifiers of this box. Does not raise."""
+    secrets = {secret.strip() for secret in _identities(box)}
+    return replacing(secret for secret in secrets if len(secret) > 2 and secret.lower() not in WORDS)
+
+
+def replacing(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that replaces addresses and `secrets` by `…`."""
+    known = (rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in sorted(secrets, key=len, reverse=True))
+    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *map(re.compile, known))
 
     def scrub(text: str) -> str:
         for pattern in patterns:

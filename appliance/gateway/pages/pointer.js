@@ -10,6 +10,7 @@ const actions = new WeakMap(); // button → what it does, called with its verb
 const movedAt = new WeakMap(); // row → when the page moved it
 let changedAt = 0;
 let rest = null; // where the pointer is: { x, y, at, button, verb, used }
+let aim = null; // of the last press: { x, y, button, verb }
 
 // Has `act` called for a click on the button, with the verb in its data that was there for the eye.
 export function onClick(button, act) {
@@ -43,9 +44,14 @@ function hasJustMoved(button) {
 
 document.addEventListener("pointermove", look);
 document.addEventListener("pointerdown", (event) => {
-  if (event.pointerType === "touch") rest = null;
+  const isTouch = event.pointerType === "touch";
+  const isNew = isTouch || rest === null;
+  if (isTouch) rest = null;
   look(event);
-  if (event.pointerType === "touch" && hasJustMoved(rest.button)) rest.button = null;
+  const here = buttonOf(event);
+  const isLate = (isNew || rest.used) && hasJustMoved(here);
+  const seen = rest.used ? { button: here, verb: here?.dataset.verb } : rest;
+  aim = { x: event.clientX, y: event.clientY, button: isLate ? null : seen.button, verb: seen.verb };
 });
 document.addEventListener("scroll", () => {
   if (performance.now() - changedAt > ANCHORED_MS) rest = null;
@@ -53,14 +59,15 @@ document.addEventListener("scroll", () => {
 document.addEventListener(
   "click",
   (event) => {
-    const button = buttonOf(event);
-    if (!event.detail) return actions.get(button)?.(button.dataset.verb); // by a key
-    const aimed = rest && !rest.used ? rest : { button: hasJustMoved(button) ? null : button, verb: button?.dataset.verb };
+    const here = buttonOf(event);
+    if (!event.detail || !aim) return actions.get(here)?.(here.dataset.verb); // by a key
+    const { button, verb, x, y } = aim;
     if (rest) rest.used = true;
-    if (!actions.has(button) && !actions.has(aimed.button)) return;
-    if (button !== aimed.button) event.stopPropagation(), event.preventDefault();
-    if (actions.has(aimed.button)) actions.get(aimed.button)(aimed.verb);
-    else toast("The list has just moved, so nothing was done. Click again.", { isBad: true });
+    if (!actions.has(here) && !actions.has(button)) return;
+    if (here !== button) event.stopPropagation(), event.preventDefault();
+    const isHere = here === button || Math.hypot(event.clientX - x, event.clientY - y) <= JITTER; // or it was dragged away
+    if (isHere && actions.has(button)) actions.get(button)(verb);
+    else if (isHere) toast("The list has just moved, so nothing was done. Click again.", { isBad: true });
   },
   true,
 );

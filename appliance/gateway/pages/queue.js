@@ -128,10 +128,11 @@ function newLine(utterance) {
 function newBlock(channel) {
   const made = element("div", "channel");
   const head = made.appendChild(element("div", "head"));
+  const name = head.appendChild(element("div", "name"));
   const block = {
     element: made,
-    title: head.appendChild(element("h3")),
-    mode: head.appendChild(element("p", "mode")),
+    title: name.appendChild(element("h3")),
+    mode: name.appendChild(element("p", "mode")),
     verbs: head.appendChild(element("div", "verbs")),
     list: made.appendChild(element("ol")),
     emptyAt: null,

@@ -170,6 +170,7 @@ export function showStored(voices) {
   const names = JSON.stringify(rows);
   if (at("stored").dataset.names === names) return;
   at("stored").dataset.names = names;
+  const focused = at("stored").contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : "";
   at("stored").replaceChildren(
     ...rows.map(({ path, of, display_name: shown, problem }) => {
       const item = document.createElement("li");
@@ -183,6 +184,7 @@ export function showStored(voices) {
       return item;
     }),
   );
+  if (focused) (at("stored").querySelector(`[aria-label="${CSS.escape(focused)}"]`) ?? at("voices-title")).focus();
 }
 
 async function remove(path, of) {

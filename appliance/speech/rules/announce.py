@@ -33,8 +33,11 @@ def announced(front: FrontEnd, voices: VoiceIndex, queue: Queue, wish: Wish, spo
     if not (wish.announce and spoken.text) or wish.goes_on or _is_known(queue, terms, row.announce_pause_s):
         return spoken
     # The front end reads @user_name99 as a name.
-    written = wish.announce.replace("{user}", re.sub(r"^@*(?=\w)", "@", terms.user))
+    name = re.sub(r"^@*(?=\w)", "@", terms.user)
     words = {**voices.pronunciations(wish.voice), **wish.pronunciations}
+    if not front.speakable(name, words=words, language=wish.language_code).text:
+        return spoken
+    written = wish.announce.replace("{user}", name)
     said = front.speakable(written, words=words, language=wish.language_code).text
     opening = said + ":" * said[-1:].isalnum()
     text = tidied(f"{opening} {spoken.text}")

@@ -96,13 +96,13 @@ def _is_letter(character: str) -> bool:
 
 
 def _without_repeats(text: Rewriting, line: ChatLine, spans: list[Span]) -> list[Span]:
-    """Keep at most MOST_REPEATS of a word that follows itself."""
+    """Keep at most MOST_REPEATS of a word that follows itself, and each digit that is written as a word."""
     result: list[Span] = []
     run: list[Span] = []
 
     def close() -> None:
-        if len(run) > MOST_REPEATS:
-            said = run[0].spoken.strip()
+        said, digit = run[0].spoken.strip() if run else "", line.language_at(run[0].start if run else 0).digit
+        if len(run) > MOST_REPEATS and said.lower() not in (digit(each).strip() for each in "0123456789"):
             text.note(
                 Kind.REPEAT.value, line.text[run[0].start : run[-1].end], " ".join([said] * MOST_REPEATS)
             )

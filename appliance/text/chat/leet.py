@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from appliance.text.languages.en.capitals import pronounceable
 from appliance.text.phones.lexicon import KIND
 from appliance.text.phones.table import ENGLISH, Table
 
@@ -20,7 +21,8 @@ def word(match: re.Match[str]) -> str:
     whole, last = match[0], len(match[0]) - len(match[1])
     for end in (len(whole), last):
         letters = whole[:end].translate(_LETTERS)
-        if _dictionary().get(KIND, letters.lower()) is not None:
+        is_drawn = len(re.findall(r"\d", whole[:end])) > 1 and whole.islower() and pronounceable(letters)
+        if is_drawn or _dictionary().get(KIND, letters.lower()) is not None:
             return letters + whole[end:]
     return whole
 

@@ -45,7 +45,8 @@ _FOREIGN = re.compile(r"(?<![A-Za-z])[\u0370-\u03ff\u0400-\u052f]{2,}(?![A-Za-z]
 """A Greek or Cyrillic word."""
 _DEGREE = re.compile(r"˚|º(?=\s?[CF](?![A-Za-z]))")
 """Drawn as a ring, or as the ending of an ordinal."""
-_NUMERO = re.compile(r"№\s?(?=\d)")
+_NUMERO = re.compile(r"№\s*(?=\d)")
+_HALF = re.compile(r"[\u00bc-\u00be\u2150-\u215e](?=[^\W\d_])")
 _POWER = re.compile(r"(?<=\^\d)\^")
 """Within ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"
@@ -73,6 +74,7 @@ def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
     text.text = unicodedata.normalize("NFC", text.text)
     text.sub(Kind.WIDTH.value, _DEGREE, lambda m: "°")
     text.sub(Kind.WIDTH.value, _NUMERO, lambda m: "#")
+    text.sub(Kind.WIDTH.value, _HALF, lambda m: f"{m[0]} ")
     text.sub(Kind.WIDTH.value, _KEYCAP, lambda m: f" {m[1]}, ")
     text.sub(Kind.WIDTH.value, _LONE, lambda m: chr(ord(m[0]) - 0x1F1E6 + ord("A")))
     text.sub(

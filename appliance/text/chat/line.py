@@ -23,23 +23,30 @@ LINK = (
     rf"|(?<![\w@.-])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}{KANA}，。！？<>]*{_LINK_END})?(?!(?![{HAN}{KANA}])[\w-]|\.\w)"
 )
 MAIL = r"(?<![\w.+-])(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-_ADDRESS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE)
+_NAME = re.compile(rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:", re.IGNORECASE)
 _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
-_ACRONYM = re.compile(r"(?<![A-Za-z])[A-Z]{2,4}(?![a-z])|(?<=\d)[A-Za-z/]{1,5}(?![A-Za-z])")
-"""And a unit. In a Chinese or Japanese line it is no foreign word."""
 _SIGNS = re.compile(
-    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,4}"
+    r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,5}"
     r"|\s(?i:fps|hp|xp|km/h|km|kg|cm|mm|ml|ms|hz|gb|mb|tb|min))(?![A-Za-z])"
 )
 """Acronyms, and signs of numbers, which all languages write in Latin letters: GG, 10 FPS, lvl99."""
-_DIGIT = re.compile(r"\d")
+_CAPITALISED = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]*")
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?![A-Za-z.])")
 """A Japanese laugh, which is no Latin word."""
-_OTHER = "OTHER"
+_NUMBER = re.compile(r"(?<!\w)\W?[$€£¥₹₽₩]?\d[\d.,:]*")
+_LATIN, _OTHER = "LATIN", "OTHER"
+
+
+def unnamed(text: str) -> str:
+    """Text without links, names, tags and emotes, which tell no language."""
+    return _NAME.sub(" ", text) if any(sign in text for sign in ".@#[<:") else text
 
 
 class Languages:
-    """Languages in force. A clause is in the first language that has the script of most of its letters."""
+    """Languages in force. A clause is in the first language that has the script of most of its words.
+
+    Acronyms do not count. Among words of another script, Latin names and a single Latin word do not either.
+    """
 
     def __init__(self, listed: Sequence[Language], readable: Collection[str]) -> None:
         """`readable` are the scripts that the vocabulary has; letters of others tell no language."""
@@ -47,7 +54,8 @@ class Languages:
         self._listed = listed
         scripts = dict.fromkeys(script for language in listed for script in language.scripts)
         groups = {script: LETTERS[script] for script in scripts}
-        if others := "".join(LETTERS[script] for script in readable if script not in scripts):
+        groups |= {_LATIN: LETTERS[_LATIN]} if _LATIN in readable else {}
+        if others := "".join(LETTERS[script] for script in readable if script not in groups):
             groups[_OTHER] = others
         # A single letter, as in "x 3", tells nothing; a single Chinese character does.
         self._words = re.compile(
@@ -57,51 +65,71 @@ class Languages:
             )
             or "(?!)"
         )
+        self._letters = [
+            (language, re.compile("[" + "".join(LETTERS[script] for script in language.scripts) + "]"))
+            for language in listed
+            if _LATIN not in language.scripts
+        ]
 
     @property
     def codes(self) -> tuple[str, ...]:
         return tuple(language.code for language in self._listed)
 
     def of(self, text: str, default: Language | None = None) -> Language:
-        """Language of a text; `default`, or the first, without letters, PLAIN for a script of no language."""
-        return self._decide(text, self._written(text), default or self.first)
+        """Language of a text; `default`, or the first, if no word tells one; PLAIN for an unlisted script."""
+        return self._most(self._written(text), default or self.first)
 
-    def _decide(self, text: str, written: Counter[str | None], default: Language) -> Language:
-        likeliest = self._most(written, default)
-        if likeliest is default or (likeliest.scripts and not _DIGIT.search(text)):
-            return likeliest
-        words = self._written(_SIGNS.sub("", text))
-        return self._most(words, default) if not words or not likeliest.scripts else likeliest
+    def likeliest(self, text: str) -> list[Language]:
+        """Languages that share the script of most words of a text; none if no word tells."""
+        written = self._written(text)
+        most = max((self._share(written, language) for language in self._listed), default=(0, False))
+        return [language for language in self._listed if most[0] and self._share(written, language) == most]
 
     def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
-        """Language of the whole, and the (end, language) of each clause."""
+        """Language of the whole, and the (end, language) of each clause and of a number beside a word."""
         written = self._written(text)
-        whole = self._decide(text, written, self.first)
+        whole = self._most(written, self.first)
         if len(written) < 2:
             return whole, [(len(text), whole)]
-        starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]
-        ends = [*starts[1:], len(text)]
-        clauses = [(text[a:b], b) for a, b in zip(starts, ends, strict=True)]
-        if WIDE.intersection(whole.scripts):
-            clauses = [(_ACRONYM.sub("", clause), end) for clause, end in clauses]
-        return whole, [(end, self.of(clause, whole)) for clause, end in clauses]
+        result, start = [], 0
+        for end in (*(match.end() for match in _CLAUSE.finditer(text)), len(text)):
+            language = self._most(self._written(text[start:end], is_mixed=True), whole)
+            for match in _NUMBER.finditer(text, start, end):
+                beside = self._beside(text, match, language)
+                result += [(match.start(), language), (match.end(), beside)]
+            result.append((end, language))
+            start = end
+        return whole, result
 
-    def _written(self, text: str) -> Counter[str | None]:
+    def _beside(self, text: str, match: re.Match[str], default: Language) -> Language:
+        """Language of a number before or after a word of a script that is not Latin."""
+        after = text[match.end() : match.end() + 3].strip(" %$€£¥₹₽₩")[:1]
+        letter = after if after.isalpha() else text[: match.start() + 1].rstrip(" ")[-1:]
+        written_so = [language for language, letters in self._letters if letters.match(letter)]
+        return default if default in written_so else next(iter(written_so), default)
+
+    def _written(self, text: str, is_mixed: bool = False) -> Counter[str | None]:
         """Words in each script; characters of scripts without spaces."""
-        if "." in text or "@" in text:
-            text = _ADDRESS.sub("", text)
-        text = _LAUGHTER.sub("", text)
-        return Counter(match.lastgroup for match in self._words.finditer(text))
+        text = _LAUGHTER.sub("", unnamed(text))
+        written = Counter(match.lastgroup for match in self._words.finditer(text))
+        if not self._letters or not written[_LATIN]:
+            return +written
+        is_mixed |= len(written) > 1
+        text = _SIGNS.sub("", text)
+        text = _CAPITALISED.sub("", text) if is_mixed else text
+        written = Counter(match.lastgroup for match in self._words.finditer(text))
+        if written[_LATIN] < 2:
+            del written[_LATIN]
+        return +written
+
+    def _share(self, written: Counter[str | None], language: Language) -> tuple[int, bool]:
+        wide = sum(written[script] for script in language.scripts if script in WIDE)
+        return 2 * wide + sum(written[s] for s in language.scripts if s not in WIDE), wide > 0
 
     def _most(self, written: Counter[str | None], default: Language) -> Language:
         if not written:
             return default
-
-        def share(language: Language) -> tuple[int, bool]:
-            wide = sum(written[script] for script in language.scripts if script in WIDE)
-            return 2 * wide + sum(written[s] for s in language.scripts if s not in WIDE), wide > 0
-
-        most = max(self._listed, key=share, default=PLAIN)
+        most = max(self._listed, key=lambda language: self._share(written, language), default=PLAIN)
         first = WIDE.intersection(self.first.scripts)
         if not WIDE.intersection(most.scripts) and any(written[script] for script in first):
             return self.first  # the names within it are foreign, but not its grammar

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from appliance.text.languages.plain import PLAIN
 from appliance.text.languages.readers import language_of
 from appliance.text.languages.speech import Speech
-from appliance.text.languages.words import read
+from appliance.text.languages.words import own, read
 from appliance.text.scripts import script_of
 from appliance.text.spans import Language
 
@@ -42,7 +42,7 @@ def speech(code: str, *others: Path) -> Speech:
         raise UnknownLanguage(f"{code!r} is not known; {', '.join(LANGUAGES)} are")
     base = path.parent.name
     grammar: type[Speech] = import_module(f"{__name__}.{base}").Grammar
-    return grammar(base, read(path, *others))
+    return grammar(base, read(path, *others) if others else own(path))
 
 
 def language(code: str, *others: Path) -> Language:

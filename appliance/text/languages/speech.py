@@ -12,6 +12,7 @@ from appliance.text.languages.plain import unshouted
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
 
+_NEXT_WORD = re.compile(r"\s([^\W\d_]+)")
 _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
 
@@ -164,7 +165,7 @@ class Speech:
         """Gender of a number before its noun; "" without a noun."""
         if self.numbers.feminine == "(?!)":
             return ""
-        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        after = _NEXT_WORD.match(match.string, match.end())
         if not after or re.fullmatch(self.numbers.no_noun, after[1]):
             return ""
         if re.search(rf"(?i)(?<!\w)(?:{self.numbers.labels})\s?$", before(match)):
@@ -179,7 +180,7 @@ class Speech:
         return self.ordinal(int(match[1]), self.gender_of(noun))
 
     def _counted_noun(self, match: re.Match[str]) -> str:
-        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        after = _NEXT_WORD.match(match.string, match.end())
         patterns = (self.units.degrees, self.numbers.no_noun)
         is_noun = after and not any(re.fullmatch(p, after[1], re.I) for p in patterns)
         return after[1] if after and is_noun else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
@@ -130,6 +131,12 @@ _FORMATS: Mapping[str, Sequence[str]] = {
 _RULES = ("at digit", "at letter", "at sign")
 _KNOWN = (*_FACETS, *_TABLES, "list", *_RULES)
 _MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
+
+
+@cache
+def own(path: Path) -> Words:
+    """Words of a language's own file."""
+    return read(path)
 
 
 def read(*paths: Path) -> Words:

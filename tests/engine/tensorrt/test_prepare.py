@@ -1,7 +1,5 @@
 """Engines are relied on when they agree with the CPU's numbers: what is refused, and what takes its place."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

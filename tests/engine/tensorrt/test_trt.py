@@ -1,7 +1,5 @@
 """TensorRT on a fake device: lanes, alignment, the cache of engines, and what is missing or wrong."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

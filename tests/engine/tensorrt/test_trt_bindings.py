@@ -1,7 +1,5 @@
 """What we use of TensorRT, in its own bindings and in TensorRT-RTX's, and of cuda-python; builds."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -4,8 +4,6 @@ Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f:
 `PYTHONPATH=CHECKOUT python -m tests.export.golden.generate`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import types

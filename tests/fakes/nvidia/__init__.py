@@ -1,7 +1,5 @@
 """An NVIDIA device in host memory; see README.md."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`python -m tests.fakes.nvidia serve …`: the command line with a fake GPU; a wrong use ends it with 3."""
 
-from __future__ import annotations
-
 import sys
 
 from appliance.cli import main

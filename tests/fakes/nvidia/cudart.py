@@ -1,7 +1,5 @@
 """`cuda.bindings.runtime`: what the appliance calls of it, as cuda-python 12.6 to 13.5 have it."""
 
-from __future__ import annotations
-
 import ctypes
 import enum
 from functools import partial

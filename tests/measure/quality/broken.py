@@ -1,7 +1,5 @@
 """Steps broken on purpose, each a mistake that a change to the engine could make without raising anything."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from appliance.engine.flow import LaneState

@@ -1,7 +1,5 @@
 """Judges and recordings; what is not installed or not there skips with its name."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

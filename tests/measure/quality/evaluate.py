@@ -9,8 +9,6 @@ set from other noise; the table shows the range of the draws' word error rates a
 The record keeps every finished row: an interrupted table continues.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import hashlib

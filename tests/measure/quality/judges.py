@@ -5,8 +5,6 @@ Figures compare sounds under one judge; they are not listening tests. Sounds are
 within ±1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

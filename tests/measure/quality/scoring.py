@@ -1,7 +1,5 @@
 """A set of replies before the judges: one row of figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean

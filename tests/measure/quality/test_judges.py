@@ -1,7 +1,5 @@
 """The judge of words: on recordings of people whose words are known, and against another counter."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -13,34 +11,14 @@ from hypothesis import strategies as st
 from export.heard import plain, wrong_words
 from export.hearing import Errors, MetricError, recogniser, word_errors
 from export.recogniser import RATE_HZ, resample
+from tests.harness.rows import rows
 from tests.measure.quality.mouth import read_sound
 from tests.measure.quality.scoring import Panel, Reply, errors
 
 of_old_calls = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow, of_old_calls]
 
-SAID = {
-    "town": (
-        "f5_tts",
-        "infer/examples/multi/town.flac",
-        "The difference in the rainbow depends considerably upon the size of the drops, and the width of the "
-        "colored band increases as the size of the drops increases.",
-    ),
-    "main": (
-        "f5_tts",
-        "infer/examples/multi/main.flac",
-        "Six spoons of fresh snow peas, five thick slabs of blue cheese, and maybe a snack for her brother "
-        "Bob.",
-    ),
-    "nature": ("f5_tts", "infer/examples/basic/basic_ref_en.wav",
-        "Some call me nature, others call me mother nature."),
-    "dickens": (
-        "moonshine_voice",
-        "assets/two_cities.wav",
-        "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of "
-        "foolishness, it was the epoch of belief",
-    ),
-}  # fmt: skip
+SAID = dict(rows(__file__, "said.jsonl"))
 """Recording → the package and file it is in, and its words."""
 DICKENS_S = 10.4
 """Where those words end in a longer recording."""
@@ -71,16 +49,7 @@ def test_a_transcript_does_not_depend_on_what_was_transcribed_before() -> None:
         assert [used.transcribe(clip, RATE_HZ) for _ in range(2)] == [alone] * 2
 
 
-@pytest.mark.parametrize(("one", "other"), [
-    ("I've got 42 of them!", "i've got forty-two of them"),
-    ("Twenty-five, thirty.", "25 30"),
-    ("What's your favourite colour tonight?", "what's your favorite color to-night"),
-    ("It was 1984.", "it was nineteen eighty-four"),
-    ("One hundred and fifteen of 100 percent", "115 of one hundred per cent"),
-    ("Ten thirty, fifty cents", "10:30 50 cents"),
-    ("Mister Fox, OK?", "Mr. Fox okay"),
-    ("the 3rd of 7", "The third of seven."),
-])  # fmt: skip
+@pytest.mark.parametrize(("one", "other"), rows(__file__, "alike.jsonl"))
 def test_what_sounds_alike_is_alike(one: str, other: str) -> None:
     assert plain(one) == plain(other)
 

@@ -4,8 +4,6 @@ Another bundle is tried with F5_QUALITY_BUNDLE=FOLDER, and F5_QUALITY_VOICES=FOL
 NAME.wav or NAME.flac and their words NAME.txt (otherwise `voices` beside the bundle).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

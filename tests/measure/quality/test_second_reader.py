@@ -1,7 +1,5 @@
 """The front end and wetext's grammars read the same Chinese numbers, dates and units."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Word timings of the shipped voices, against an aligner that knows nothing of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

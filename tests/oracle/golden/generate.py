@@ -4,8 +4,6 @@ The device's tests read the files, so that they prove the same without torch; a 
 them again and compares.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

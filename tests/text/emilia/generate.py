@@ -7,8 +7,6 @@ tokenizer's needs (piper-phonemize 1.1.0, jieba 0.42.1, cn2an 0.5.24, inflect 7.
 `PYTHONPATH=CHECKOUT:. python -m tests.text.emilia.generate`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import types

@@ -1,7 +1,5 @@
 """What the golden files hold."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Chat lines of each language with their spoken texts, each written or read by its grammar."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,8 +1,5 @@
 """Numbers that must differ, and numbers in words, written by hand."""
 
-from __future__ import annotations
-
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -12,11 +9,12 @@ import pytest
 
 from appliance.text.languages import LANGUAGES, ar, language, speech
 from appliance.text.languages.ru import numbers as russian
-from tests.text.languages.test_lines import HERE, ROWS, front
+from tests.harness.rows import rows
+from tests.text.languages.test_lines import ROWS, front
 
 pytestmark = pytest.mark.once
 
-NUMBERS = [json.loads(line) for line in (HERE / "numbers.jsonl").read_text("utf-8").splitlines()]
+NUMBERS = rows(__file__, "numbers.jsonl")
 
 
 @pytest.mark.parametrize("code", [code for code in LANGUAGES if code not in ("en", "zh")])

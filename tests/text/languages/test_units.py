@@ -1,7 +1,5 @@
 """Units, decimals, groups of digits: no sign stays letters, no number holds a full stop or loses a part."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,25 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.text.languages import LANGUAGES
+from tests.harness.rows import rows
 from tests.text.languages.test_lines import front
 
 pytestmark = pytest.mark.once
 
-AMONG = {
-    "en": "it has {} now",
-    "zh": "现在有{}吧",
-    "de": "es hat {} jetzt",
-    "es": "ahora tiene {} aquí",
-    "fr": "il y a {} ici",
-    "it": "adesso ha {} qui",
-    "pt": "agora tem {} aqui",
-    "ru": "тут есть {} сейчас",
-    "ja": "いま{}です",
-    "hi": "यहाँ {} है",
-    "ar": "هنا {} اليوم",
-    "tr": "burada {} var",
-    "vi": "ở đây có {} nhé",
-}
+AMONG = dict(rows(__file__, "among.jsonl"))
 """A line of each language."""
 LATIN = ("en", "de", "es", "fr", "it", "pt", "tr", "vi")
 UNITS = (

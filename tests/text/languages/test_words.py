@@ -1,7 +1,5 @@
 """Files of words: what is refused and how, rows that a bundle brings, and no language in the shared code."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -14,6 +12,7 @@ from appliance.text import languages
 from appliance.text.languages import LANGUAGES
 from appliance.text.languages.words import COLUMNS, WordsError, read
 from appliance.text.sayable import FrontEnd
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.once
 
@@ -26,26 +25,7 @@ def written(folder: Path, *rows: str, head: str = HEAD) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("row", "message"), [
-    ("untis\tkg\tKilo", "row 2, column table: 'untis' is not known; numbers, money, units, "),
-    ("unit\tkg", "row 2, column spoken: is empty"), ("unit\t\tKilo", "row 2, column written: is empty"),
-    ("unit\tkg \tKilo", "row 2, column written: 'kg ' has a space at an end"),
-    ("unit\tkg\tKilo\t\t", "row 2: has 5 columns; table, written, spoken, also are allowed"),
-    ("unit", "row 2: has 1 columns; "),
-    ("unit\tkg\tKilo\nunit\tkg\tKilos", "row 3, column written: 'kg' is in words/words-de.tsv, row 2 too"),
-    ("month\t13\tSmarch", "row 2, column written: '13' is no month; 1 to 12 are"),
-    ("noun\tHaus\tx", "row 2, column spoken: 'x' is no gender; m, f and n are"),
-    ("scale\tk\tKilo\tmany", "row 2, column also: 'many' is no number"),
-    ("signs\tplsu\tplus", "row 2, column written: 'plsu' is not known; to, score, "),
-    ("numbers\tpairs\tmaybe", "row 2, column spoken: must be yes or no"),
-    ("writing\tstretched\tlong", "row 2, column spoken: 'long' is no number"),
-    ("numbers\tlabels\t(level", "row 2, column spoken: is no pattern: missing )"),
-    ("dates\tdate\t{tag}", "row 2, column spoken: {tag} is not known; {day}, {month} are"),
-    ("at digit\t1(\tone\tnumber", "row 2, column written: is no pattern: missing )"),
-    ("at digit\t1\tone\tnumbre", "row 2, column also: 'numbre' is no kind of change; "),
-    ("at digit\t(1)\t{2}\tnumber", "row 2, column spoken: {2} is not known; {0}, {1} are"),
-    ("at digit\t1\t{1\tnumber", "row 2, column spoken: expected '}' before end of string"),
-])  # fmt: skip
+@pytest.mark.parametrize(("row", "message"), rows(__file__, "refused_words.jsonl"))
 def test_an_error_names_file_row_and_column(tmp_path: Path, row: str, message: str) -> None:
     (folder := tmp_path / "words").mkdir()
     with pytest.raises(WordsError) as caught:
@@ -76,13 +56,15 @@ def test_the_shared_code_has_no_word_of_any_language() -> None:
 
 
 ENGLISH = frozenset(
-    str.split("cents clock code day gbit kbit mbit min minus month not noun number points sec seconds year")
+    str.split(
+        "are cents clock code day gbit kbit mbit min minus month not noun number points sec seconds year"
+    )
 )
 """Names in the code and signs of units; the messages of words.py are English too."""
 
 
 def _spoken(code: str) -> set[str]:
-    """Words of three and more letters of a language's file, but for the patterns of its rules."""
+    """Words of three and more letters of a language's file, but for its patterns and lists."""
     rows = LANGUAGES[code].read_text("utf-8").splitlines()[1:]
-    cells = (row.split("\t") for row in rows if not row.startswith(("at ", "writing", "numbers")))
+    cells = (row.split("\t") for row in rows if not row.startswith(("at ", "list", "writing", "numbers")))
     return set(re.findall(r"[^\W\d_]{3,}", " ".join(cell[2] for cell in cells if len(cell) > 2).lower()))

@@ -3,8 +3,6 @@
 Needs scripts/requirements/hibari.txt: `python -m tests.text.phones.generate`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

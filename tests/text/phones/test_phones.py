@@ -1,7 +1,5 @@
 """English text → phones: hibari's tokens, our own list over them, any text, and the table that is read."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -31,8 +31,6 @@ _BEFORE_ORDINAL = re.compile(
 _YEAR_BEFORE = re.compile(
     r"\b(?:(?i:geboren|jahre?n?|seit|von|bis|in|ab|vor|nach|um|anno|sommer|winter|wm|em)|[A-Z][a-zä]+r) $"
 )
-_DAY_BEFORE = re.compile(r"(?i)\b(?:am|vom|zum|den|dem|beim) $")
-_PLACE_BEFORE = re.compile(r"(?i)\bin der $")
 
 
 class Grammar(Speech):
@@ -96,14 +94,14 @@ class Grammar(Speech):
             (Kind.MONEY, r"(\d{1,3}(?:\.\d{3})+|\d+),[-–]{1,2}\s?(€|EUR|Euro|CHF|Fr\.|)(?!\w)", self._price),
             (Kind.DATE, r"(\d{1,2})\.(\d{1,2})\.(?![\d\w])", self._month),
             (Kind.NUMBER, two, self._first_of_two),
-            (Kind.NUMBER, r"(\d{1,3})\.(?=\s*$|\s?[,!?)])", lambda m: self._alone(m, _PLACE_BEFORE)),
+            (Kind.NUMBER, r"(\d{1,3})\.(?=\s*$|\s?[,!?)\"“])", self._alone),
             (Kind.YEAR, r"(1[1-9]\d0|20\d0)er(n?)(?!\w)", lambda m: f"{self.year(int(m[1]))}er{m[2]}"),
             (Kind.YEAR, r"1[1-9]\d\d(?![\w%°]|[.,:/]\d|\s?[€$])", self._year),
             (Kind.NUMBER, r"(\d{1,4})\.(?=\s?([A-ZÄÖÜ]\w+))", self._ordinal),
             (
                 Kind.DATE,
-                r"([12]?\d|3[01])\.(?=\s*$|\s?[,!?)]|\s[a-zäöü])",
-                lambda m: self._alone(m, _DAY_BEFORE),
+                r"(\d{1,3})\.(?=\s[a-zäöü])",
+                self._alone,
             ),
             (Kind.NUMBER, r"(\d{1,4})(?:st|t)(er?|en|es|em)(?!\w)", lambda m: self.ordinal(int(m[1]), m[2])),
         )
@@ -158,10 +156,12 @@ class Grammar(Speech):
     def _year(self, match: re.Match[str]) -> str | None:
         return self.year(int(match[0])) if _YEAR_BEFORE.search(before(match)) else None
 
-    def _alone(self, match: re.Match[str], told: re.Pattern[str]) -> str | None:
-        """am 14., in der 90."""
-        stop = "" if match.string[match.end() :].strip() else "."
-        return f"{self.ordinal(int(match[1]), 'en')}{stop}" if told.search(before(match)) else None
+    def _alone(self, match: re.Match[str]) -> str | None:
+        """am 14., in der 90., der 5. wird"""
+        earlier, stop = before(match), "" if match.string[match.end() :].strip() else "."
+        if not _BEFORE_ORDINAL.search(earlier):
+            return None
+        return f"{self.ordinal(int(match[1]), _ending(earlier, 'en'))}{stop}"
 
 
 def _ending(earlier: str, strong: str) -> str:

@@ -44,6 +44,9 @@ _MANY_AFTER = re.compile(
 _DECADE_BEFORE = re.compile(
     r"\b(?:the|early|late|mid|and|or|my|your|his|her|our|their)[ -]$|'$|\d0s[-–]$", re.I
 )
+_DECADE_AFTER = re.compile(
+    r"\s(?:music|synth\w*|vibes?|movies?|kids?|rock|pop|metal|hits?|style|aesthetic|songs?|cartoons?|fashion|shows?)\b"
+)
 _YEAR_BEFORE = re.compile(
     r"\b(?:(?i:born|in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
     r"|[QH][1-4]|[A-Z][a-z]{2,}) $"
@@ -100,8 +103,8 @@ class Grammar(Speech):
         scale, sign, groups = amount.scale, amount.sign, match.groupdict()
         if scale in ("k", "K") and re.match(r"(?i)\s(?:run|race)\b", match.string[match.end() :]):
             return None
-        if scale in ("b", "m") and not _MONEY.search(match[0]):
-            if scale == "b":
+        if scale in ("b", "m", "T") and not _MONEY.search(match[0]):
+            if scale in ("b", "T"):
                 return None
             is_time = (groups.get("scale_a") or "m") == "m"  # 1k-2m
             if is_time and not _MANY_AFTER.match(match.string, match.end()):
@@ -145,11 +148,6 @@ class Grammar(Speech):
         half_day = r"(?i)(\d{1,2})(?:[:.](\d{2}))?(?::(\d{2}))?\s?([ap])\.?\s?m\b\.?"
         return (
             (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d){END}", self._slash_date),
-            (
-                Kind.DATE,
-                rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}",
-                lambda m: self._date(*m.groups()),
-            ),
             (Kind.DATE, rf"(\d{{1,2}})\.(\d{{1,2}})\.((?:19|20)\d\d){END}", self._dotted_date),
             (Kind.DATE, stamp, self._timestamp),
             (Kind.DATE, day_month, self._day_month),
@@ -162,8 +160,8 @@ class Grammar(Speech):
             (Kind.FRACTION, rf"(\d+) (\d)/(\d){END}", self._mixed),
             (Kind.FRACTION, rf"(\d)/(\d)(?:rd|th)s?{end}", self._parts),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", self._slash),
-            (Kind.UNIT, rf"(\d{{1,2}})['′](\d{{1,2}})(\"|″|'')?{end}", self._feet),
-            (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″](?=\s|$|[,.!?])", self._inches),
+            (Kind.UNIT, rf"(\d{{1,2}})['′’](\d{{1,2}})(\"|″|”|'')?{end}", self._feet),
+            (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″”](?=\s|$|[,.!?])", self._inches),
             (Kind.RANGE, both, lambda m: " ".join([self.spoken(self.plain(m[1]))] * 2)),  # 50-50
             (Kind.YEAR, rf"(1\d|20)?(\d0)'?s{end}", self._decade),
             (Kind.NUMBER, rf"(?i)(\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th){end}", self._ordinal),
@@ -173,13 +171,10 @@ class Grammar(Speech):
         month_day = rf"(?i)({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?"
         return (
             (Kind.DATE, month_day, self._month_day),
-            (Kind.SIGN, r"(Dr|St)(?:\.|(?=\s|$))(?=\s|$|[,!?])", self._title),
+            (Kind.SIGN, r"(Dr|St)(?:\.|(?=[\s,!?]|$))(?=\s|$|[,!?])", self._title),
             (Kind.ROMAN, r"[IVX]{2,6}(?='s(?![A-Za-z]))", self._possessive),
             (Kind.DATE, r"(?i)(mon|tues?|wed|thu(?:rs)?|fri|sat|sun)\.?(?![A-Za-z\d_])", self._weekday),
         )
-
-    def sign_rules(self) -> Table:
-        return ((Kind.NUMBER, r"#(\d+)(?![A-Za-z\d_])", self._hash),)
 
     def _date(self, year: str, month: str, day: str) -> str | None:
         if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
@@ -256,22 +251,20 @@ class Grammar(Speech):
 
     def _inches(self, match: re.Match[str]) -> str | None:
         """27" monitor, but not the end of a quotation."""
-        return f"{self.spoken(match[1])} inch" if before(match).count('"') % 2 == 0 else None
+        earlier = match.string[: match.start()]
+        is_quoted = earlier.count('"') % 2 or earlier.count("“") > earlier.count("”")
+        return None if is_quoted else f"{self.spoken(match[1])} inch"
 
     def _cents(self, match: re.Match[str]) -> str | None:
         """50c if that is a price: 20c each."""
         is_price = re.match(_EACH, match.string[match.end() :]) or _PRICE_BEFORE.search(before(match))
         return self.in_unit(match[1], "¢") if is_price else None
 
-    def _hash(self, match: re.Match[str]) -> str:
-        """#1, or the number of an order."""
-        is_code = len(match[1]) > 3 and _CODE_BEFORE.search(f"{before(match)}#")
-        return f"number {self.digits(match[1]) if is_code else self.spoken(match[1])}"
-
     def _decade(self, match: re.Match[str]) -> str | None:
         """80s → eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
         century, tens = match[1] or "", match[2]
-        is_seconds = _is_timed(match) or not (century or _DECADE_BEFORE.search(before(match)))
+        is_named = _DECADE_BEFORE.search(before(match)) or _DECADE_AFTER.match(match.string, match.end())
+        is_seconds = _is_timed(match) or not (century or is_named)
         if "'" not in match[0] and is_seconds:
             return None
         if not century and tens in ("00", "10"):

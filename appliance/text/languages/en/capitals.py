@@ -4,49 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from pathlib import Path
 
 from appliance.text.languages.en.numbers import english, english_ordinal
 from appliance.text.languages.quantity import roman
+from appliance.text.languages.words import own
 from appliance.text.spans import Kind, before
 
-SPELT = frozenset(
-    str.split(
-        "GG WP OMG AFK IDK IMO IMHO DIY TTS OBS PC UK US USA EU UN UAE AI TV DJ NPC MMO RTS DPS HP MVP "
-        "VIP CEO CFO CTO BBC CNN HTML CSS HTTP API CPU GPU USB SSD RGB HDR PNG PDF AMD ID DLC PVP PVE "
-        "BGM DM PM AM ETA GLHF EZ RTX GTX PS XP RNG KDA UI UX HR PR QA AC DC IP ISP IQ OP OC OG EA EQ "
-        "FAQ FBI CIA NBA NFL MLB NHL UFC WWE PSU AAA IRL NSFW ATM IOU RSVP UFO URL GPS ISO ADHD ISBN ABC "
-        "CBS NBC IBM ABS LCD EDM MMA GTA OCD ADC AOE CD DVD BTW TBH FYI SMH TLDR AKA EST PST GMT UTC CET "
-        "NYC IGN EUW EUNE UHD IOS HT FT OT AET EOY EOD IPO ETF ATH ROI APR APY"
-    )
-)
-_SPOKEN = frozenset(
-    str.split(
-        "LOL LMAO ROFL LMFAO ASAP NASA NATO FIFA UEFA ESPN JSON RAM GIF NVIDIA OK MOBA MOD UP RIP POG "
-        "YAML TOML YOLO VRAM SIM PIN RAID DOTA COVID LAN JPEG XD"
-    )
-)
-"""Said as a word, or left to the voice."""
-_SHORT_WORDS = frozenset(
-    str.split(
-        "A AN AND ARE AT BE BUT BY CAN DID DO FOR GET GO GOT HAS HE HER HIM HIS HOW IF IN IS IT ITS LET "
-        "ME MY NEW NO NOT NOW OF OFF OH OLD ON ONE OUR OUT SHE SO THE TO TOO TOP TWO WAS WE WHO WHY WIN "
-        "WON WAY YES YOU ALL BIG BAD SAY SEE US AM RUN PLS HEY KEKW LULW HMM SHH PFFT GRR ZZZ BRUH"
-    )
-)
-_ONSETS = frozenset(
-    str.split(
-        "b c d f g h j k l m n p r s t v w y z bl br ch cl cr dr dw fl fr gh gl gn gr kl kn kr ph pl pr "
-        "qu rh sc sch scr sh shr sk sl sm sn sp sph spl spr squ st str sw th thr tr tw wh wr"
-    )
-) | {""}
-_CODAS = frozenset(
-    str.split(
-        "b c d f g k l m n p r s t v w x z bb ck ct dd ff ft gg gh gn ks ld lf lk ll lm lp ls lt lv mb "
-        "mm mp ms mpt nd ng nk nn ns nt nth nce nch ph pp ps pt rb rd rf rg rk rl rm rn rp rs rst rt rth "
-        "rv sh sk sm sp ss st tch ch th ts tt wk wl wn xt zz ght lth dge nge rge sch rch lch sts nds nts "
-        "rds rks rts lls sks ngth ngths mpts cks xts fts lds gths"
-    )
-)
+_LISTS = {name: frozenset(words) for name, words in own(Path(__file__).with_name("words.tsv")).lists.items()}
+SPELT, _SPOKEN, _SHORT_WORDS = _LISTS["spelt"], _LISTS["said as words"], _LISTS["short words"]
+_ONSETS, _CODAS = _LISTS["beginnings of words"] | {""}, _LISTS["ends of words"]
 
 
 def pronounceable(word: str) -> bool:
@@ -88,6 +55,8 @@ _MONARCH = re.compile(
 _IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
 """Information technology, not the pronoun."""
 
+_SHOUTED_NAME = re.compile(r"\bTHE (?:US|EU|UN)$|\b(?:IN|FROM|TO|NEAR|LEAVING|VISIT) LA$")
+
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     word, earlier = match[0], before(match)
@@ -120,6 +89,8 @@ def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return None
     if stem in SPELT and not (shouted and stem in _SHORT_WORDS):
         return Kind.ACRONYM, " ".join(short.removesuffix("'S")) + ("'s" if stem != short else "")
+    if _SHOUTED_NAME.search(earlier + word):
+        return Kind.ACRONYM, " ".join(word)
     if "'" not in short and short not in _SHORT_WORDS and is_spelt(short):
         return Kind.ACRONYM, " ".join(short)
     if len(short) >= 4 or (short in _SHORT_WORDS and short != "A") or shouted:

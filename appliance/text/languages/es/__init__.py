@@ -69,7 +69,7 @@ class Grammar(Speech):
             (Kind.NUMBER, rf"(?i)(\d{{1,2}})\.?({endings})(?![\w])", self._ordinal),
             (Kind.YEAR, r"([1-9]0)['’]?s(?!\w)", self._decade),
             (Kind.NUMBER, r"(\d{1,2})°(?=\s[^\W\d_])", self.numbered),
-            (Kind.TIME, r"1(?![\w:.,/-]|\s[^\W\d_])", self._one_o_clock),
+            (Kind.TIME, r"1(?![\w:/-]|[.,]\d|\s(?!y\s|en punto|pero|o\s)[^\W\d_])", self._one_o_clock),
         )
 
     def letter_rules(self) -> Table:

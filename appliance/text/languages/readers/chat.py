@@ -112,7 +112,8 @@ class ChatReader(Reader):
         """Felipe II; Juan V. is a name."""
         chat, after = self._chat, match.string[match.end() :]
         named = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
-        if not named or not re.fullmatch(NUMERAL, match[1]) or (len(match[1]) == 1 and after[:1] == "."):
+        is_initial = len(match[1]) == 1 and after[:1] == "." and after[1:].strip()
+        if not named or not re.fullmatch(NUMERAL, match[1]) or is_initial:
             return None
         words = self.speech.regnal(roman(match[1]), "f" if named["f"] else "m")
         return words and words + "." * bool(match[2] and not after.strip())

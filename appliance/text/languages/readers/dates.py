@@ -27,10 +27,16 @@ class DateReader(Reader):
         whole = rf"(?P<d>\d{{1,2}})({dates.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}"
         day = rf"(?i)(?P<d>\d{{1,2}})(?={dates.of_month}(?:{months})(?!\w))"
         rules: list[tuple[bool, Kind, str, Say]] = [
-            (True, Kind.DATE, rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){end}", self._date),
+            (True, Kind.DATE, rf"(?P<y>\d{{4}})[-/.](?P<m>\d{{1,2}})[-/.](?P<d>\d{{1,2}}){end}", self._date),
             (dates.day_first != NOTHING, Kind.DATE, whole, self._date),
             (dates.seasons, Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
             (True, Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
+            (
+                self.speech.numbers.decimal == ",",
+                Kind.DATE,
+                rf"(?P<d>\d{{1,2}})\.(?P<m>0[1-9]|1[0-2]){end}",
+                self._dotted_date,
+            ),
             (dates.of_month != NOTHING, Kind.DATE, day, self._day),
         ]
         return [(kind, pattern, say) for is_wanted, kind, pattern, say in rules if is_wanted]
@@ -52,11 +58,16 @@ class DateReader(Reader):
             return self._dates.date.format(**said)
         return self._dates.dated.format(**said, year=s.year(int(year) + 2_000 * (len(year) == 2)))
 
+    def _is_told(self, match: re.Match[str]) -> bool:
+        return re.search(rf"(?i)(?<!\w)(?:{self._dates.before})\s$", before(match)) is not None
+
     def _short_date(self, match: re.Match[str]) -> str | None:
         if match[0] in self.speech.signs.fractions:
             return None
-        is_told = re.search(rf"(?i)(?<!\w)(?:{self._dates.before})\s$", before(match))
-        return self._date(match) if is_told or int(match["d"]) > 12 else None
+        return self._date(match) if self._is_told(match) or int(match["d"]) > 12 else None
+
+    def _dotted_date(self, match: re.Match[str]) -> str | None:
+        return self._date(match) if self._is_told(match) else None
 
     def _day(self, match: re.Match[str]) -> str | None:
         return self.speech.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None

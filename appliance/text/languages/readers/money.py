@@ -65,6 +65,8 @@ class MoneyReader(Reader):
             if small := part.ljust(2, "0").lstrip("0"):
                 return self._with_cents(whole, small, noun, cent)
             number = whole
+        if self.noun_of(amount.sign) and not part.strip("0"):
+            number = whole
         if noun is None:
             return s.spoken(number, gender)
         if self._money.of and number.isdigit() and int(number) and int(number) % 1_000_000 == 0:

@@ -18,7 +18,7 @@ class Reader:
         self.end = rf"(?!{self.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
         """No part of a longer number or word follows."""
         self.word_end = rf"(?!{self.letter}|[\d_])"
-        self.sign = rf"(?P<sign>(?<![{numbers.unsigned}])[-−+])?"
+        self.sign = rf"(?P<sign>(?<![{numbers.unsigned}\ue000])[-−+])?"
         group, point = ("." if numbers.decimal == "," else ","), re.escape(numbers.decimal)
         first = r"(?![0٠०])\d{1,3}"
         self.number = (

@@ -13,7 +13,7 @@ SIGNS = {
     "+": r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
     "=": r"(?<![=!<>])={1,2}(?![=>])",
     "%": r"(?<=\w)\s?[%％](?!\w)",
-    "×": r"×(?=\s?\d)|(?<=\d)\*(?=\d)",
+    "×": r"×(?=\s?\d)|(?<=[\d)])\s?\*\s?(?=[\d(])",
     "÷": r"÷",
     "-": r"(?:(?<=[\d)])|(?<=[\d)] ))[-−](?=\s?\d+(?:[.,]\d+)?\s?=)",
     "±": r"±",
@@ -40,6 +40,7 @@ class SignReader(Reader):
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.FRACTION, rf"(\d{{1,3}}) 1/2(?:\s?((?i:{units})))?{end}", self._half),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
+            (Kind.SIGN, rf"({number})\s?[x×]\s?(?={number}\s?(?i:{units}){end})", self._times),
             (Kind.SIGN, rf"({number})\s?[x×*]\s?({number}){end}", self.pair(s.signs.words["×"])),
         )
 
@@ -68,6 +69,11 @@ class SignReader(Reader):
     def _always(self, words: str) -> Say:
         said = always(self.speech, words)
         return lambda match: said
+
+    def _times(self, match: re.Match[str]) -> str:
+        """120x60cm, of which the second number is read with its unit."""
+        s = self.speech
+        return f"{s.spoken(s.plain(match[1]))}{s.joint}{s.signs.words['×']}{s.joint}"
 
     def _versus(self, match: re.Match[str]) -> str:
         """1v1"""

@@ -142,8 +142,8 @@ class UnitReader(MoneyReader):
             return None
         if unit and re.match(r"\.[^\W\d_](?![^\W\d_])", match.string[match.end() :]):
             return None  # 500 d.C.
-        seats = rf"(?<!\w)(?:{self.speech.numbers.labels}|{self._units.seats})\s$"
-        if unit in cased and re.search(seats, before(match), re.I):
+        seats = rf"(?<!\w)(?:{self.speech.numbers.labels}|{self._units.seats})\.?\s$"
+        if (unit in cased or len(scale) == 1) and re.search(seats, before(match), re.I):
             return None
         return self.speech.measured(Amount(number, scale, self._bits(sign, match.end(), match.string)), match)
 

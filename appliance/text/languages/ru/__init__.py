@@ -52,6 +52,10 @@ _LABEL = re.compile(
 )
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
+_COMPOUNDS = (
+    "летн|дневн|часов|минутн|секундн|кратн|процентн|этажн|комнатн|метров|месячн|градусн|рубл[её]в|долларов"
+)
+"""Beginnings of adjectives that a number joins: 10-летний."""
 
 
 class Grammar(Speech):
@@ -92,7 +96,7 @@ class Grammar(Speech):
 
     def followed(self, match: re.Match[str]) -> str:
         """Gender of one by the singular of the noun, of two by its genitive."""
-        after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() :].lower())
+        after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() : match.end() + 64].lower())
         if not after or re.fullmatch(self.numbers.no_noun, after[1]) or _LABEL.search(before(match)):
             return ""
         groups = match.groupdict()
@@ -137,6 +141,7 @@ class Grammar(Speech):
             (Kind.YEAR, r"(\d\d)\s(год[ау])(?!\w)", self._short_year),
             (Kind.YEAR, year, self._year),
             (Kind.NUMBER, suffixed, self._suffixed),
+            (Kind.NUMBER, rf"(\d{{1,3}})-?((?:{_COMPOUNDS})[а-яё]+)", self._compound),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(5|10|20|100){_ENDS}", self._out_of),
             (Kind.RANGE, r"(\d{1,3})[-–](\d{1,3})(?=\s([а-яё]+))", self._places),
             (Kind.NUMBER, r"([1-9]|1\d|2[01])\sв\.(?!\s?\w)", self._short_century),
@@ -214,7 +219,8 @@ class Grammar(Speech):
 
     def _short_year(self, match: re.Match[str]) -> str | None:
         """98 года, в 98 году; but 22 года are years."""
-        is_count = match[2] == "года" and form(match[1]) == 1
+        is_age = _GENITIVE.search(before(match)) and match[1][1] == "1" and match[1] < "70"
+        is_count = match[2] == "года" and (form(match[1]) == 1 or is_age)
         return (
             None
             if is_count
@@ -286,6 +292,11 @@ class Grammar(Speech):
         elif suffix == "й" and re.match(r"\s[а-яё]+[еиы]\b", after):
             ending = "ой"
         return ordinal(number, ending)
+
+    def _compound(self, match: re.Match[str]) -> str:
+        """10-летний, 100-процентный"""
+        words = genitive(cardinal(int(match[1]))).replace("одного", "одно").replace(" ", "")
+        return re.sub("^ста(?!м)", "сто", words).replace("девяноста", "девяносто") + match[2]
 
     def _out_of(self, match: re.Match[str]) -> str | None:
         whole, most = self.plain(match[1]), match[2]

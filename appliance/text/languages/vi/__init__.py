@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.speech import Speech
-from appliance.text.spans import Kind, Table, before
+from appliance.text.spans import Kind, Table
 
 _SCALES = ((10**9, "tỷ"), (10**6, "triệu"), (1_000, "nghìn"))
 
@@ -43,9 +43,7 @@ class Grammar(Speech):
         return f"{words} {self.cardinal(minute)} phút" if minute else words
 
     def digit_rules(self) -> Table:
-        dated = r"(\d{1,2})/(\d{1,2})(?![\w/]|[.,:]\d)"
         return (
-            (Kind.DATE, dated, self._month_day),
             (Kind.MONEY, r"(\d+)\s?(tr|tỷ|triệu)\s?(\d)(?!\w)", self._tenths),
             (
                 Kind.UNIT,
@@ -53,17 +51,6 @@ class Grammar(Speech):
                 lambda m: f"{self.in_unit(m[1], 'm')} {self.cardinal(int(m[2]))}",
             ),
         )
-
-    def _month_day(self, match: re.Match[str]) -> str | None:
-        day, month = int(match[1]), int(match[2])
-        is_told = re.search(rf"(?i)(?<!\w)(?:{self.dates.before}) $", before(match))
-        if (
-            match[0] in self.signs.fractions
-            or not (is_told or day > 12)
-            or not (1 <= day <= 31 and 1 <= month <= 12)
-        ):
-            return None
-        return f"{self.cardinal(day)} {self.months[month - 1]}"
 
     def _tenths(self, match: re.Match[str]) -> str:
         """1tr5, 2tr3"""

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import DASH, END, NUMBER, PHONE, roman
+from appliance.text.languages.quantity import DASH, NUMBER, PHONE, roman
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.languages.zh.numbers import chinese, chinese_digits
 from appliance.text.spans import Kind, Table, before
@@ -37,11 +37,13 @@ _COUNTED = re.compile(
 )
 _LAUGHING = re.compile(r"(?:笑|哈|乐|死我?了?|[啊呀吧草艹嘛呢了])$")
 _NAMED = re.compile(
-    r"(?:QQ|微信|群|号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
+    r"(?:QQ|微信|群|(?<!\d)号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
     re.I,
 )
 _DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
 _NOT_COUNTED = rf"(?![\d.%°℃℉A-Za-z{_MEASURES}日号月])"
+_NOUN = re.compile("(?![是电热报急来了吧吗的啊呢救和或就、打在叫快])[\u4e00-\u9fff]")
+"""A noun that a number counts."""
 _LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
 _SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|长达|超过|每|用|花|等|刑|个)$")
 _LASTING = re.compile(
@@ -152,17 +154,11 @@ class Grammar(Speech):
             (Kind.PHONE, rf"(?:{emergency}){_NOT_COUNTED}", self._emergency),
             (Kind.CODE, rf"(?:{known}){_NOT_COUNTED}", self._known_number),
             (Kind.CODE, r"\d{3,}(?![\d-])", self._named_number),
-            (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", self._date),
             (Kind.YEAR, years, self._years),
             (Kind.YEAR, r"(\d{2})年", self._two_digit_year),
             (Kind.TIME, half, self._clock),
             (Kind.TIME, time, self._clock),
             (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?![\d.])", self._lap),
-            (
-                Kind.SCORE,
-                rf"(\d+)[:：比](\d+){_LETTER_END}",
-                lambda m: f"{self.spoken(m[1])}比{self.spoken(m[2])}",
-            ),
             (Kind.RANGE, percents, self._percents),
             (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", self._result),
             (Kind.FRACTION, slash, self._slash),
@@ -186,7 +182,8 @@ class Grammar(Speech):
         return None if _is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
 
     def _emergency(self, match: re.Match[str]) -> str | None:
-        is_counted = _is_counted(match) and not _DIALLED.search(before(match))
+        is_counted = _is_counted(match) or _NOUN.match(match.string, match.end())
+        is_counted = is_counted and not _DIALLED.search(before(match))
         return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
 
     def _named_number(self, match: re.Match[str]) -> str | None:
@@ -199,11 +196,6 @@ class Grammar(Speech):
         """2、3个"""
         is_next = int(match[2]) == int(match[1]) + 1
         return f"{self.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
-
-    def _date(self, match: re.Match[str]) -> str | None:
-        year, month, day = map(int, match.groups())
-        is_date = 1 <= month <= 12 and 1 <= day <= 31
-        return f"{self.year(year)}{self.months[month - 1]}{self.day(day, match)}" if is_date else None
 
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
         """86年: of 1986, or 86 years."""

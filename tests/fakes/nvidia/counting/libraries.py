@@ -1,7 +1,5 @@
 """Compile CUDA's libraries that only count, for the onnxruntime-gpu that is installed, with gcc."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

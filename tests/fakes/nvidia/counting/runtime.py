@@ -1,7 +1,5 @@
 """`cuda.bindings.runtime` over the counting libraries, and what they have counted."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import types
