@@ -36,14 +36,8 @@ TINY = Arch(dim=32, depth=2, heads=2, ff_mult=2, text_dim=16, conv_layers=1, dim
 VOCAB = [" ", "a", "b", "c"]
 MELS = 8
 VOCOS = VocosConfig(MELS, 16, 32, 2, n_fft=64, hop=16, padding="center")
-BIGVGAN = dataclasses.replace(
-    small.BIGVGAN,
-    num_mels=MELS,
-    upsample_rates=(4, 2),
-    upsample_kernel_sizes=(8, 4),
-    upsample_initial_channel=16,
-    resblock_dilation_sizes=((1, 3, 5),),
-)
+BLOCKS = {"upsample_rates": (4, 2), "upsample_kernel_sizes": (8, 4), "resblock_dilation_sizes": ((1, 3, 5),)}
+BIGVGAN = dataclasses.replace(small.BIGVGAN, num_mels=MELS, upsample_initial_channel=16, **BLOCKS)
 
 
 Write = Callable[[Path, dict[str, Tensor]], object]
