@@ -153,7 +153,7 @@ def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
 
 @pytest.fixture(autouse=True)
 def as_found(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Restore a shared daemon after each test; before it, Ctrl-C, which programs of the box take as they load."""
+    """Restore a shared daemon after each test, and before it Ctrl-C, which programs of the box take."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     used = {"shared_box", "bundles_box"}.intersection(request.fixturenames)
