@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+import appliance.box.program  # noqa: F401 -- from here on Ctrl-C is a program's, if it is not given back
 import tests.harness.patience  # noqa: F401 -- measures before the first test
 from tests.harness.guard import Guard
 
@@ -34,13 +35,8 @@ for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("PIP_RETRIES", "1")
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
-hypothesis.settings.register_profile(
-    "reproducible",
-    derandomize=True,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
+SLOW = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("reproducible", derandomize=True, print_blob=True, **SLOW)
 hypothesis.settings.load_profile("reproducible")
 
 # The workshop is torch through and through; its test modules import it at their top.
@@ -157,7 +153,9 @@ def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
 
 @pytest.fixture(autouse=True)
 def as_found(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Restore a shared daemon after each test."""
+    """Restore a shared daemon after each test; before it, Ctrl-C, which programs of the box take as they load."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     used = {"shared_box", "bundles_box"}.intersection(request.fixturenames)
     boxes = [request.getfixturevalue(name) for name in used]
     yield

@@ -378,10 +378,8 @@ def lives(folder: Path) -> dict[str, int]:
             backup.restore(new, folder / "f", say)
 
         ended = killed(seen["kills"] + 1, run)
-        parts = {
-            "etc/f5-appliance": {"appliance.yaml", "tls", "tokens.json"},
-            "var/lib/f5-appliance/voices": {"ann", "bob"},
-        }
+        parts = {"etc/f5-appliance": {"appliance.yaml", "tls", "tokens.json"}}
+        parts["var/lib/f5-appliance/voices"] = {"ann", "bob"}
         restored = [part for part, names in parts.items() if set(os.listdir(here / part)) == names]
         for part in parts:
             kept = sorted(here.glob(f"{part}.before-*"))

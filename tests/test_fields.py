@@ -35,17 +35,8 @@ def read(raw: object, **options: Any) -> Whole:
 
 
 def test_every_kind_of_field_is_read() -> None:
-    raw = {
-        "lanes": 8,
-        "loud": True,
-        "seed": None,
-        "level": 1,
-        "kind": "b",
-        "place": "/tmp",
-        "parts": [{"name": "one"}],
-        "weights": {"main": 2},
-        "notes": [1, "two"],
-    }
+    raw = {"lanes": 8, "loud": True, "seed": None, "level": 1, "kind": "b", "place": "/tmp"}
+    raw |= {"parts": [{"name": "one"}], "weights": {"main": 2}, "notes": [1, "two"]}
     found = read(raw)
     assert found == Whole(8, True, None, 1.0, "b", Path("/tmp"), (Part("one"),), {"main": 2.0}, [1, "two"])
     assert isinstance(found.level, float) and isinstance(found.weights["main"], float)

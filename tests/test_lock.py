@@ -97,12 +97,8 @@ def locking(folder: Path) -> Iterator[Locked]:
     readme_certificate(folder)
     file = folder / "tokens.json"
     tokens = {role.value: token_file.add(file, role.value, [role]) for role in Role}
-    server = {
-        "tls_certificate": str(folder / "tls.crt"),
-        "tls_key": str(folder / "tls.key"),
-        "tokens": str(file),
-        "max_calls_of_peer": 4,
-    }
+    server = {"tls_certificate": str(folder / "tls.crt"), "tls_key": str(folder / "tls.key")}
+    server |= {"tokens": str(file), "max_calls_of_peer": 4}
     with running(folder, server=server) as daemon:
         box = Locked(daemon, folder, tokens)
         with box.client("admin") as client:

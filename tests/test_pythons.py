@@ -94,13 +94,8 @@ def test_without_one_a_line_says_what_to_install(there: str, command: str, alone
     ran = in_shell(f"scripts/{command}", alone)
     assert ran.returncode == 1
     [line] = ran.stderr.splitlines()
-    for words in (
-        "3.10 to 3.14",
-        "apt install python3 python3-venv",
-        "dnf install python3",
-        "brew install python",
-        "uv",
-    ):
+    ways = ("apt install python3 python3-venv", "dnf install python3", "brew install python", "uv")
+    for words in ("3.10 to 3.14", *ways):
         assert words in line
 
 

@@ -111,13 +111,9 @@ def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int,
     assert mp3_samples(stream) >= len(samples)
     assert len(decoded(whole)[0]) == len(samples)
     # Opus: the same packets, and a serial number that is drawn anew.
-    opus = [
-        decoded(data)[0]
-        for data in (
-            encode(samples, Encoding.OGG_OPUS, rate_hz),
-            b"".join(streamed(samples, Encoding.OGG_OPUS, rate_hz, places)),
-        )
-    ]
+    whole = encode(samples, Encoding.OGG_OPUS, rate_hz)
+    parts = b"".join(streamed(samples, Encoding.OGG_OPUS, rate_hz, places))
+    opus = [decoded(data)[0] for data in (whole, parts)]
     assert np.array_equal(*opus)
     assert len(opus[0]) == len(samples)
 

@@ -104,11 +104,9 @@ def test_whatever_changes_a_segment_changes_its_key(name: str) -> None:
 
 def test_keys_tell_what_computes_and_how_a_text_is_cut() -> None:
     one, other = segment("a"), segment("b", index=1)
-    keys = {
-        key_of(segments, by, seeded=True)
-        for segments in ([one], [other], [one, other], [other, one], [])
-        for by in ("ort-cuda", "ort-cuda (plain attention)")
-    }
+    ways = ("ort-cuda", "ort-cuda (plain attention)")
+    replies = ([one], [other], [one, other], [other, one], [])
+    keys = {key_of(segments, by, seeded=True) for segments in replies for by in ways}
     assert len(keys) == 10
     same = replace(one, ids=one.ids.copy(), reference_log_mel=one.reference_log_mel.copy())
     assert key_of([one], "x", seeded=True) == key_of([same], "x", seeded=True)

@@ -97,11 +97,8 @@ def test_words_end_before_the_next_segment_fades_in() -> None:
     samples = sound((2.0, 0.3))
     first, second = piece("one two", 1.85, 0), piece("three", 2.0, 1)
     starts = words.starts_s([first, second])
-    timed = [
-        word
-        for one, start_s in zip((first, second), starts, strict=True)
-        for word in words.from_audio(one, start_s, samples, RATE_HZ)
-    ]
+    parts = zip((first, second), starts, strict=True)
+    timed = [word for one, start_s in parts for word in words.from_audio(one, start_s, samples, RATE_HZ)]
     assert [(word.text, round(word.end_s, 2)) for word in timed][1:] == [("two", 1.85), ("three", 3.85)]
     assert timed[1].end_s <= timed[2].start_s
 

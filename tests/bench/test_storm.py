@@ -66,11 +66,8 @@ def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str) -> None:
 
 def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:
     burst, trace = tmp_path / "burst.jsonl", tmp_path / "trace.jsonl"
-    burst.write_text(
-        "".join(
-            json.dumps({"at_s": at / 10, "text": "Good evening.", "user": "ann"}) + "\n" for at in range(4)
-        )
-    )
+    messages = ({"at_s": at / 10, "text": "Good evening.", "user": "ann"} for at in range(4))
+    burst.write_text("".join(json.dumps(message) + "\n" for message in messages))
     options = ["--burst", str(burst), "--capacity", "20", "--verify", "1", "--serial", "2"]
     assert storm(box, *options, "--trace", str(trace)) == 0
     lines = [json.loads(line) for line in trace.read_text().splitlines()]

@@ -247,12 +247,9 @@ def test_a_clock_that_ends_below_its_modes_cap_is_not_pinned(pinned: Jetson, by_
     mode = "MODE_50W" if by_site else "MAXN"
     pinned.write("/etc/f5-appliance/appliance.yaml", f"device:\n  power_mode: {mode}\n" if by_site else "")
     text = pinned.read(NVPMODEL_CONF)
-    pinned.write(
-        NVPMODEL_CONF,
-        text.replace("GPU MAX_FREQ 816000000", "GPU MAX_FREQ 1020000000").replace(
-            "GPU MAX_FREQ -1", "GPU MAX_FREQ 1020000000"
-        ),
-    )
+    for cap in ("816000000", "-1"):
+        text = text.replace(f"GPU MAX_FREQ {cap}", "GPU MAX_FREQ 1020000000")
+    pinned.write(NVPMODEL_CONF, text)
     pinned.write(f"{pinned.profile.devfreq}/available_frequencies", "306000000 918000000\n")
     pinned.set_mode(mode)
     pinned.pin()

@@ -37,6 +37,7 @@ from tests.harness.daemons import (
     write_config,
 )
 from tests.harness.patience import PATIENCE_S
+from tests.harness.rows import rows
 
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."
@@ -142,17 +143,7 @@ def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.Ca
     assert capsys.readouterr().err.startswith("usage: appliance admin swap ")
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--voice", "bob"], "no voice is named 'bob'; those here are ann (NOT_FOUND)"),
-    (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
-    (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
-    (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
-    (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
-    (["--voice", "ann", "--gain", "21"], "gain_db: must be between -20.0 and 20.0, not 21"),
-    (["--voice", "ann", "--timeout", "0.005"], "(DEADLINE_EXCEEDED)\n"),
-    (["--voice", "ann", "--out", "/nowhere/a.wav"], "say: /nowhere/a.wav: No such file or directory\n"),
-    (["--voice", "ann", "--out", "{}/a.m4a"], "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw"),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), rows(__file__, "say_refused.jsonl"))
 @pytest.mark.parametrize("stream", [False, True])
 def test_say_tells_what_was_wrong_and_writes_nothing(
     box: Running, run: Run, tmp_path: Path, arguments: list[str], message: str, stream: bool

@@ -113,11 +113,8 @@ def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sa
     engine = make_engine(backend, lanes=2)
     plain, guided = (engine.open(segment(80, reference=30, guidance=w, sampling=sampling)).id for w in (0, 2))
     conditional, unconditional = [(80, 0)] * 2 if sampling == "exact" else [(50, 30), (50, 0)]
-    for ids, rows in (
-        ([plain], [conditional]),
-        ([guided], [conditional, unconditional]),
-        ([plain, guided], [conditional, conditional, unconditional]),
-    ):
+    one, two = [conditional], [conditional, unconditional]
+    for ids, rows in (([plain], one), ([guided], two), ([plain, guided], [conditional, *two])):
         backend.watch()
         engine.step(ids)
         assert sorted(run[2:] for run in backend.steps()) == sorted(rows)

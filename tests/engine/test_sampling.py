@@ -28,10 +28,8 @@ class Plain:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         names = ("modulation", "condition", "step", "step_keys", "step_reply", "vocoder")
-        self.sessions = {
-            name: onnxruntime.InferenceSession(bundle.graph(name), options, ["CPUExecutionProvider"])
-            for name in names
-        }
+        on = (options, ["CPUExecutionProvider"])
+        self.sessions = {name: onnxruntime.InferenceSession(bundle.graph(name), *on) for name in names}
         self.kept = [t.name for t in kept(bundle.manifest.dimensions)]
 
     def call(self, graph: str, **inputs: Any) -> list[FloatArray]:
@@ -44,15 +42,9 @@ class Plain:
     ) -> list[FloatArray]:
         """A step graph on one row: velocity (N, M), then what else it gives."""
         (rows,) = self.call("modulation", t=np.array([t], np.float32))
-        velocity, *kept = self.call(
-            graph,
-            latents=x[None],
-            condition=condition[None],
-            mod_table=rows,
-            step_index=np.zeros(1, np.int32),
-            lengths=np.array([len(x)], np.int32),
-            **more,
-        )
+        sizes = {"step_index": np.zeros(1, np.int32), "lengths": np.array([len(x)], np.int32)}
+        given = {"latents": x[None], "condition": condition[None], "mod_table": rows, **sizes}
+        velocity, *kept = self.call(graph, **given, **more)
         return [velocity[0], *kept]
 
     def condition(self, given: Segment) -> FloatArray:

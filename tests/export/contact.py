@@ -20,17 +20,9 @@ from tests.export.hub import Hub, serving
 
 NAME = "Rehearsal"
 REPOSITORY = "rehearsal/weights"
-ROW = Known(
-    NAME,
-    REPOSITORY,
-    "model.safetensors",
-    "vocab.txt",
-    family=NAME,
-    languages=("en",),
-    licence="Apache-2.0",
-    note="a rehearsal",
-    config="family.yaml",
-)
+FILES = {"checkpoint": "model.safetensors", "vocab": "vocab.txt", "config": "family.yaml"}
+TERMS = {"languages": ("en",), "licence": "Apache-2.0", "note": "a rehearsal"}
+ROW = Known(NAME, REPOSITORY, **FILES, family=NAME, **TERMS)
 
 
 def stored(folder: Path) -> Hub:

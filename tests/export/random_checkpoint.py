@@ -112,11 +112,8 @@ def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ,
 
 def _with_weight_norm(model: nn.Module) -> Mapping[str, Tensor]:
     """State dict with convolution weights as magnitude and direction, in torch's older naming."""
-    convs = {
-        f"{name}.weight"
-        for name, module in model.named_modules()
-        if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d))
-    }
+    kinds = (nn.Conv1d, nn.ConvTranspose1d)
+    convs = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, kinds)}
     state = {}
     for name, value in model.state_dict().items():
         if name in convs:

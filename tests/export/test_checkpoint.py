@@ -1,4 +1,4 @@
-"""Reading official layouts: what is written in each of them comes back, and what is wrong is named."""
+"""Reading official layouts: weights come back from each layout, and errors name the fault."""
 
 import argparse
 import dataclasses
@@ -28,6 +28,7 @@ from export.sources.header import read_header
 from tests.export.random_checkpoint import redraw, write_random, write_random_bigvgan, write_random_vocos
 from tests.harness import small
 from tests.harness.daemons import finished
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.torch
 
@@ -35,14 +36,8 @@ TINY = Arch(dim=32, depth=2, heads=2, ff_mult=2, text_dim=16, conv_layers=1, dim
 VOCAB = [" ", "a", "b", "c"]
 MELS = 8
 VOCOS = VocosConfig(MELS, 16, 32, 2, n_fft=64, hop=16, padding="center")
-BIGVGAN = dataclasses.replace(
-    small.BIGVGAN,
-    num_mels=MELS,
-    upsample_rates=(4, 2),
-    upsample_kernel_sizes=(8, 4),
-    upsample_initial_channel=16,
-    resblock_dilation_sizes=((1, 3, 5),),
-)
+BLOCKS = {"upsample_rates": (4, 2), "upsample_kernel_sizes": (8, 4), "resblock_dilation_sizes": ((1, 3, 5),)}
+BIGVGAN = dataclasses.replace(small.BIGVGAN, num_mels=MELS, upsample_initial_channel=16, **BLOCKS)
 
 
 Write = Callable[[Path, dict[str, Tensor]], object]
@@ -113,7 +108,7 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_layouts_are_read(layout: str, state: dict[str, Tensor], tmp_path: Path) -> None:
-    """In each format that can hold them, torch's oldest too."""
+    """Each format that can hold the layout is read, torch's oldest too."""
     stored, paths = LAYOUTS[layout](state), [tmp_path / f"model.{n}" for n in ("pt", "old.pt", "safetensors")]
     for path, zips in zip(paths, (True, False), strict=False):
         torch.save(stored, path, _use_new_zipfile_serialization=zips)
@@ -165,16 +160,7 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
         load(tensors)
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("base_model.model.transformer_blocks.0.attn.to_q.lora_A.default.weight", "LoRA .*merge_and_unload"),
-    ("base_model.model.transformer_blocks.0.attn.to_q.base_layer.weight", "LoRA .*merge_and_unload"),
-    ("transformer_blocks.0.attn.to_k.lora_down.weight", "LoRA .*merge_and_unload"),
-    ("transformer_blocks.0.attn.to_k.hada_w1_a", "PEFT adapters .*merge_and_unload"),
-    ("feedforward_model.time_embed2.time_mlp.0.weight",
-     r"distilled student \(DMOSpeech 2.*: \{update: renoise, guidance: none, steps: \[4\], grid: "),
-    ("ema_model.transformer.layers.0.1.weight", "E2-TTS checkpoint .* only F5-TTS's DiT"),
-    ("transformer.transformer_blocks.0.attn.to_q_c.weight", "MMDiT backbone"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "message"), rows(__file__, "no_plain_dit.jsonl"))
 def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"model_state_dict": {name: torch.zeros(2, 2)}}, path)
@@ -184,7 +170,7 @@ def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, 
 
 
 def test_a_vocoder_is_read_from_a_folder_or_the_models_file(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """Without its feature extractor, whose library may have stored it too."""
+    """The feature extractor, which its library may have stored, is left out."""
     folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
     assert "feature_extractor.mel_spec.mel_scale.fb" in stored
@@ -313,7 +299,7 @@ def halved(save: Callable[..., object]) -> Write:
 
 
 def saved(content: Callable[[dict[str, Tensor]], Any]) -> Write:
-    """By torch where it holds others than tensors."""
+    """Write safetensors, or a file of torch if the content is not tensors alone."""
 
     def write(path: Path, state: dict[str, Tensor]) -> None:
         made = content(state)

@@ -60,12 +60,8 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
     for kind, sizes in ((ModulationGraph, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
         made = kind(wanted, *sizes, torch.float16).state_dict()
         # float64 has the scales of float16, unrounded.
-        recover(
-            lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64),
-            found,
-            dict(dit.named_parameters()),
-            made,
-        )
+        own = dict(dit.named_parameters())
+        recover(lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64), found, own, made)
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
 
@@ -89,10 +85,11 @@ def test_the_manuals_commands_make_the_shipped_bundle_again(tmp_path: Path) -> N
     command = [word.replace("weights/", f"{weights}/") for word in shlex.split(found[1])]
     assert cli.main([*command, "--out", str(again)]) == 0
     made = contract.read(again).manifest
+    shipped = SHIPPED.manifest
     assert (made.sampler, made.defaults, made.variants) == (
-        SHIPPED.manifest.sampler,
-        SHIPPED.manifest.defaults,
-        SHIPPED.manifest.variants,
+        shipped.sampler,
+        shipped.defaults,
+        shipped.variants,
     )
     assert made.text.durations == SHIPPED.manifest.text.durations
     assert made.files.keys() == SHIPPED.manifest.files.keys()

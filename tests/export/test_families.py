@@ -17,6 +17,7 @@ from appliance.contract.sampler import Sampler
 from export.families import FamilyError, family, with_mels_for, zipvoice
 from export.families.f5 import NAMED as F5
 from export.families.f5 import parse_family
+from tests.harness.rows import rows
 from tests.oracle import upstream
 
 pytestmark = pytest.mark.torch
@@ -31,7 +32,7 @@ def config_of(name: str) -> Any:
 
 
 def changed(change: dict[str, Any]) -> dict[str, Any]:
-    """v1_Base's file with other keys; those of sections beside the others."""
+    """v1_Base's file with other keys; keys of its sections are merged."""
     whole: dict[str, Any] = config_of("F5TTS_v1_Base")["model"]
     for key, value in change.items():
         whole[key] = {**whole[key], **value} if key in ("arch", "mel_spec") else value
@@ -170,15 +171,7 @@ def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], me
         parse_family(changed({section: change} if section else change), name="x")
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("E2TTS_Base", "", "E2TTS_Base: E2-TTS has a UNetT backbone; only DiT"),
-    ("F5TTS_v2", "", r"F5TTS_v2: no such .* YAML file .*; close names: F5TTS_"),
-    ("FOLDER/absent.yaml", "", r"absent\.yaml: unreadable"),
-    ("FOLDER/own.yaml", "model: [", r"own\.yaml: unreadable"),
-    ("FOLDER/own.yaml", "model: {arch: {depth: 3}}", r"own\.yaml: model\.arch: missing key dim"),
-    ("FOLDER/own.yaml", "family: F5TTS_v9", r"own\.yaml: family: F5TTS_v9: no such family"),
-    ("FOLDER/own.yaml", "- a list", r"own\.yaml: must be a mapping, not list"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "content", "message"), rows(__file__, "no_family.jsonl"))
 def test_what_is_no_family_says_what_is(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(content)
     with pytest.raises(FamilyError, match=message):

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ import yaml
 
 from appliance.contract import bundle as contract
 from appliance.contract.schedule import time_grid
-from appliance.engine.engine import Synthesizer
 from appliance.engine.replay import replay
 from export.families import NAMED
 from tests.conftest import ROOT
@@ -88,11 +87,7 @@ def check_against_upstream(made: contract.Bundle, files: small.Files) -> None:
     wanted = [small.upstream_velocity(flow, case, 0.3) for case in cases]
     finished = small.upstream_sample(flow, sampled, 5)
     del flow
-    forms: tuple[Callable[[], Synthesizer], ...] = (
-        lambda: bundle.engine(variant="default"),
-        bundle.engine,
-        bundle.padded,
-    )
+    forms = (lambda: bundle.engine(variant="default"), bundle.engine, bundle.padded)
     for form in forms:  # one after the other: each holds the weights
         engine = form()
         for case, velocity in zip(cases, wanted, strict=True):

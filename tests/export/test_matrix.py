@@ -54,12 +54,7 @@ FORMS: dict[str, Callable[[BuiltBundle, int], Synthesizer]] = {
     "cpu": lambda made, lanes: made.engine(lanes, "ort-cpu"),
 }
 """`step_keys` with an empty reference at true length, `step` padded, one row without masks."""
-HAS: dict[Precision, tuple[str, ...]] = {
-    "fp32": ("masked", "padded", "cpu"),
-    "fp16": ("masked", "padded", "cpu"),
-    "int8": ("masked",),
-    "int8-qdq": ("masked", "padded", "cpu"),
-}
+HAS = dict.fromkeys(("fp32", "fp16", "int8-qdq"), ("masked", "padded", "cpu")) | {"int8": ("masked",)}
 Model = tuple[str, str, Precision]
 FLOAT32: list[Model] = [(arch, "vocos", "fp32") for arch in small.TRACED]
 PRECISIONS: list[Model] = [("v1", "vocos", precision) for precision in ("fp16", "int8", "int8-qdq")]
@@ -69,12 +64,8 @@ Form = tuple[Model, str]
 
 def forms(models: list[Model], *only: str) -> list[Any]:
     """Rows of models and forms, as parameters."""
-    return [
-        pytest.param((model, form), id="-".join((*model, form)))
-        for model in models
-        for form in HAS[model[2]]
-        if not only or form in only
-    ]
+    rows = [(model, form) for model in models for form in HAS[model[2]] if not only or form in only]
+    return [pytest.param((model, form), id="-".join((*model, form))) for model, form in rows]
 
 
 class Row(NamedTuple):
@@ -94,12 +85,8 @@ class Row(NamedTuple):
 def row(request: pytest.FixtureRequest, workshop: Workshop) -> Row:
     model, form = request.param
     made = workshop.make(*model)
-    return Row(
-        made,
-        BOUNDS[model[2]],
-        cache(partial(FORMS[form], made)),
-        cache(partial(made.engine, variant="default")),
-    )
+    default = cache(partial(made.engine, variant="default"))
+    return Row(made, BOUNDS[model[2]], cache(partial(FORMS[form], made)), default)
 
 
 @pytest.fixture(scope="module")

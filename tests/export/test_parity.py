@@ -40,10 +40,8 @@ def references(made: BuiltBundle) -> list[oracles.Oracle]:
     upstream.require()
     upstream.dit_class()
     weights = load_dit(made.files.checkpoint, made.arch, SIZE)
-    return [
-        oracles.TorchOracle(checkpoint.build_dit(weights, made.arch, SIZE)),
-        oracles.UpstreamOracle(weights, made.arch, SIZE, small.MELS),
-    ]
+    plain = oracles.TorchOracle(checkpoint.build_dit(weights, made.arch, SIZE))
+    return [plain, oracles.UpstreamOracle(weights, made.arch, SIZE, small.MELS)]
 
 
 @pytest.mark.parametrize("nfe", [5, 8])
@@ -60,10 +58,8 @@ def test_upstreams_model_takes_all_weights_or_none(made: BuiltBundle) -> None:
     upstream.require()
     upstream.dit_class()
     weights = dict(load_dit(made.files.checkpoint, made.arch, SIZE))
-    for changed in (
-        {name: value for name, value in weights.items() if name != "proj_out.bias"},
-        {**weights, "proj_out.scale": torch.ones(1)},
-    ):
+    fewer = {name: value for name, value in weights.items() if name != "proj_out.bias"}
+    for changed in (fewer, {**weights, "proj_out.scale": torch.ones(1)}):
         with pytest.raises(RuntimeError, match=r'(Missing|Unexpected) key\(s\) .*"proj_out\.(bias|scale)"'):
             oracles.UpstreamOracle(changed, made.arch, SIZE, small.MELS)
 
@@ -83,13 +79,9 @@ def test_cases_repeat_and_look_like_log_mels() -> None:
 def ask(
     makers: list[Callable[[], oracles.Oracle]], vocoder: nn.Module, *, lossy: bool = False
 ) -> oracles.Expectations:
-    cases = oracles.CaseSet(
-        *(MelSpec("vocos"), VOCABULARY, small.MAX_FRAMES),
-        step_frames=(41,),
-        sample_frames=50,
-        nfes=(5,),
-        readings=((FEMALE, 330), (MALE, 330)),
-    )
+    sizes: Any = {"step_frames": (41,), "sample_frames": 50, "nfes": (5,)}
+    readings = ((FEMALE, 330), (MALE, 330))
+    cases = oracles.CaseSet(MelSpec("vocos"), VOCABULARY, small.MAX_FRAMES, readings=readings, **sizes)
     return oracles.expect(makers, lambda: vocoder, cases, lossy=lossy)
 
 
@@ -108,11 +100,8 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
     assert report.failed == []
     graphs = [("modulation", "float64", 0, 0)]
     graphs += [(name, "float64", frames, 0) for name in ("condition", "vocoder") for frames in (41, 332)]
-    random = [
-        row
-        for name in ("float64", "upstream")
-        for row in (("step", name, 41, 1), ("sample", name, 50, 5), ("wave", name, 50, 5))
-    ]
+    cases = (("step", 41, 1), ("sample", 50, 5), ("wave", 50, 5))
+    random = [(what, name, frames, nfe) for name in ("float64", "upstream") for what, frames, nfe in cases]
     for variant, with_graphs, single in (("default", graphs, ["padded"]), ("ort-cpu", [], [])):
         read = [
             (what, "float64", frames, 1)

@@ -171,11 +171,8 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
     traced = onnx.load(workshop.make("v1").bundle.graph(name, "ort-cpu"), load_external_data=False)
     floats = {product.node.name: product.role for product in rewrites.products_of(traced.graph)}
     roles = Counter(floats.values())
-    assert roles == {
-        "from_latents": 1,
-        "final": 1,
-        **dict.fromkeys(("qkv", "attention.out", "up", "down"), small.V1.depth),
-    }
+    of_blocks = dict.fromkeys(("qkv", "attention.out", "up", "down"), small.V1.depth)
+    assert roles == {"from_latents": 1, "final": 1, **of_blocks}
     graph = onnx.load(int8.bundle.graph(name)).graph
     kinds = Counter(node.op_type for node in graph.node)
     kept = sum(roles[role] for role in rewrites.INT8_KEEPS_FLOAT)
@@ -203,11 +200,8 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
     chosen = dataclasses.replace(rewrites.DIT, floats=("qkv", "final"))
     rewrites.quantise(source, tmp_path / "step.onnx", chosen)
     graph = onnx.load(tmp_path / "step.onnx").graph
-    left = {
-        node.input[1]
-        for node in graph.node
-        if node.op_type == "MatMul" and node.input[1] in {tensor.name for tensor in graph.initializer}
-    }
+    weights = {tensor.name for tensor in graph.initializer}
+    left = {n.input[1] for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights}
     assert left == {"out.weight", *(f"blocks.{i}.attention.qkv.weight" for i in range(small.V1.depth))}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.onnx", "step.onnx.data"]
 

@@ -43,11 +43,7 @@ def observations(fp16: BuiltBundle) -> Observations:
 
 def graphs(bundle: Bundle) -> dict[tuple[str, str], onnx.GraphProto]:
     """Variant and name → step graph, with its weights."""
-    return {
-        (variant, name): onnx.load(bundle.graph(name, variant)).graph
-        for variant, names in FILES.items()
-        for name in names
-    }
+    return {(v, n): onnx.load(bundle.graph(n, v)).graph for v, names in FILES.items() for n in names}
 
 
 def constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:

@@ -42,14 +42,8 @@ MAX_BLOCK_LAUNCHES = 8
 up; down; norm, gate and residual."""
 
 FRAMES = 512
-ONE_LENGTH: dict[str, plan.Range] = {
-    "C": (30, 30, 30),
-    "K": (1, 16, 64),
-    "N": (FRAMES, FRAMES, FRAMES),
-    "P": (256, 256, 256),
-    "R": (1, 2, 4),
-    "S": (128, 128, 128),
-}
+ONE_LENGTH: dict[str, plan.Range] = {"K": (1, 16, 64), "R": (1, 2, 4)}
+ONE_LENGTH |= {name: (n, n, n) for name, n in (("C", 30), ("N", FRAMES), ("P", 256), ("S", 128))}
 """Axis → sizes, of which one length and one reference."""
 ANY_LENGTH = ONE_LENGTH | {"N": (64, FRAMES, 2304)}
 FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in ONE_LENGTH.items()}

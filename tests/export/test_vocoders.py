@@ -1,6 +1,7 @@
 """Our Vocos and BigVGAN, plain and as the modules that are traced, against vocos 0.1.0 and bigvgan 2.4."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +89,7 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
 
 # BigVGAN
 
-V2: dict[str, Any] = {
-    "resblock": "1",
-    "num_mels": 12,
-    "upsample_rates": [4, 2, 2],
-    "upsample_kernel_sizes": [8, 4, 4],
-    "upsample_initial_channel": 32,
-    "resblock_kernel_sizes": [3, 7],
-    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5]],
-    "activation": "snakebeta",
-    "snake_logscale": True,
-    "use_tanh_at_final": False,
-    "use_bias_at_final": False,
-    "sampling_rate": 24000,
-    "batch_size": 4,
-}
+V2: dict[str, Any] = json.loads(Path(__file__).with_name("bigvgan_v2.json").read_text("utf-8"))
 CONFIGS: dict[str, dict[str, Any]] = {
     "v2": V2,
     "linear_scale": {**V2, "snake_logscale": False},

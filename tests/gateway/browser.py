@@ -43,12 +43,9 @@ class Browser:
             os.dup2(b, 4)
 
         with log.open("wb") as out:
+            command = [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"]
             self.process = subprocess.Popen(
-                [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"],
-                stdout=out,
-                stderr=out,
-                close_fds=False,
-                preexec_fn=connect,
+                command, stdout=out, stderr=out, close_fds=False, preexec_fn=connect
             )
         os.close(read_commands)
         os.close(write_answers)

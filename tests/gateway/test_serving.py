@@ -67,10 +67,7 @@ class Moderated:
             for channel, (verbs, _, _) in self.cells.items():
                 for verb in verbs:
                     getattr(client, verb)(channel)
-            self.replies = {
-                channel: pool.submit(self.say, door, channel)
-                for channel, door in zip(self.cells, doors, strict=False)
-            }
+            self.replies = {c: pool.submit(self.say, d, c) for c, d in zip(self.cells, doors, strict=False)}
             until(lambda: len(client.utterances()) == len(self.cells))
             for channel, (_, verb, _) in self.cells.items():
                 if verb:

@@ -186,13 +186,8 @@ def start(
 
     `within`: a command that becomes the one after it, in other surroundings.
     """
-    return subprocess.Popen(
-        [str(part) for part in (*within, python, *command)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words, environment = [str(part) for part in (*within, python, *command)], {**os.environ, **environment}
+    return subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def finished(

@@ -125,16 +125,8 @@ def mutated_yaml(text: str, dice: random.Random) -> bytes:
         at = dice.randrange(len(lines))
         key, mark, value = lines[at].partition(":")
         odd = dice.choice(ODD_YAML)
-        lines[at] = dice.choice(
-            (
-                f"{key}{mark} {odd}",
-                f"{odd}{mark}{value}",
-                f"{key}x{mark}{value}",
-                f"  {lines[at]}",
-                lines[dice.randrange(len(lines))],
-                "",
-            )
-        )
+        ways = (f"{key}{mark} {odd}", f"{odd}{mark}{value}", f"{key}x{mark}{value}", f"  {lines[at]}")
+        lines[at] = dice.choice((*ways, lines[dice.randrange(len(lines))], ""))
     return "\n".join(lines).encode()
 
 

@@ -63,12 +63,8 @@ class Message:
     @property
     def promised(self) -> bool:
         """True if its deadlines were promised and it was spoken to its end."""
-        return (
-            self.job is not None
-            and self.job.guaranteed
-            and not self.job.late_s
-            and self.ended == "SegmentAudio"
-        )
+        job = self.job
+        return job is not None and job.guaranteed and not job.late_s and self.ended == "SegmentAudio"
 
     @property
     def promised_at(self) -> float:

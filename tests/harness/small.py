@@ -60,10 +60,7 @@ BIGVGAN = dataclasses.replace(
     resblock_kernel_sizes=(3,),
     resblock_dilation_sizes=((1, 3),),
 )
-WRITERS: dict[str, tuple[Callable[..., Path], Any]] = {
-    "vocos": (write_random_vocos, VOCOS),
-    "bigvgan": (write_random_bigvgan, BIGVGAN),
-}
+WRITERS = {"vocos": (write_random_vocos, VOCOS), "bigvgan": (write_random_bigvgan, BIGVGAN)}
 MELS_OF = {"vocos": MELS, "bigvgan": BIGVGAN.num_mels}
 
 V1 = Arch(dim=64, depth=2, heads=2, ff_mult=2, text_dim=48, conv_layers=1, dim_head=32)
@@ -143,15 +140,8 @@ def files_in(folder: Path, vocoder: str) -> Files:
 
 def sources(files: Files) -> assemble.Sources:
     vocoder: Any = files.vocoder
-    return assemble.Sources(
-        family(str(files.family)),
-        files.checkpoint,
-        files.vocab,
-        vocoder,
-        files.vocoder_path,
-        weights_licence="Apache-2.0",
-        languages=("en", "zh"),
-    )
+    given = (family(str(files.family)), files.checkpoint, files.vocab, vocoder, files.vocoder_path)
+    return assemble.Sources(*given, weights_licence="Apache-2.0", languages=("en", "zh"))
 
 
 def load(files: Files) -> assemble.Loaded:
@@ -341,13 +331,8 @@ def upstream_velocity(flow: Any, given: Case, time: float) -> FloatArray:
     """(N, M) guided velocity of the case's noise at `time`: c + (c − u)·guidance."""
     cond = torch.zeros(1, *given.noise.shape)
     cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
-    guided, plain = flow.transformer(
-        x=torch.from_numpy(given.noise)[None],
-        cond=cond,
-        text=torch.from_numpy(given.ids).long()[None],
-        time=torch.tensor(time),
-        cfg_infer=True,
-    )
+    x, text = torch.from_numpy(given.noise)[None], torch.from_numpy(given.ids).long()[None]
+    guided, plain = flow.transformer(x=x, cond=cond, text=text, time=torch.tensor(time), cfg_infer=True)
     flow.transformer.clear_cache()
     return (guided + (guided - plain) * given.guidance).numpy()  # type: ignore[no-any-return]
 

@@ -26,15 +26,8 @@ def interpreter(name: str) -> Path:
 def run(*command: object, **environment: str) -> Any:
     """Run a client to its end; the JSON on the last line of what it prints."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=CLIENTS,
-        env={**kept, **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL,
-    )
+    pipes: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    done = subprocess.run([*map(str, command)], cwd=CLIENTS, env={**kept, **environment}, **pipes)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

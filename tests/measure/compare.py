@@ -234,11 +234,8 @@ def table(record: Mapping[str, Any]) -> str:
     ]
     replies = f"then {record['blocks']} blocks of two replies of each"
     about += [*conditions(record), ("warm-up", f"{record['warm_up_s']:.2f} s, not counted; {replies}")]
-    lines = [
-        aligned(about),
-        "",
-        f"{'text':<8}{'figure':<13}{'A':>9}{'B':>9}{'B / A (interval)':>24}  finding",
-    ]
+    lines = [aligned(about), ""]
+    lines.append(f"{'text':<8}{'figure':<13}{'A':>9}{'B':>9}{'B / A (interval)':>24}  finding")
     for row in record["rows"]:
         for name in FIGURES:
             one = row[name]

@@ -43,13 +43,9 @@ class Contender:
 
     def description(self) -> dict[str, str]:
         manifest = bundles.read(self.bundle, verify=False).manifest
-        return {
-            "given": self.given,
-            "kind": self.kind,
-            "version": self.version,
-            "bundle": f"{manifest.family} {manifest.precision}",
-            "manifest": bundles.identity(self.bundle)[:16],
-        }
+        about = {"given": self.given, "kind": self.kind, "version": self.version}
+        bundle = f"{manifest.family} {manifest.precision}"
+        return {**about, "bundle": bundle, "manifest": bundles.identity(self.bundle)[:16]}
 
 
 def contender(given: str, base: Path | None = None, overrides: Sequence[str] = ()) -> Contender:

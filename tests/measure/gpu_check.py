@@ -394,14 +394,8 @@ def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = Fal
     """The device's engine; `mel` leaves the vocoder out."""
     drawn = random_base.upstream_noise(case.frames, case.device) if mel else noise(SEED, 0, case.frames, MELS)
     reference, ids = case.inputs()
-    whole = segment(
-        frames=len(drawn),
-        reference_log_mel=reference,
-        reference_frames=case.reference,
-        ids=ids,
-        noise=drawn,
-        sampling=sampling,
-    )
+    of_voice = {"reference_log_mel": reference, "reference_frames": case.reference}
+    whole = segment(frames=len(drawn), ids=ids, noise=drawn, sampling=sampling, **of_voice)
 
     def run(lanes: int, nfe: int, frames: int) -> FloatArray:
         asked = replace(whole, times=time_grid(nfe), frames=frames, noise=whole.noise[:frames])
@@ -618,10 +612,8 @@ def daemon(work: Path, case: Case, rounds: int) -> Rows:
         folder.mkdir(exist_ok=True)
         engine = {"backend": backend, "lanes": 2, "cache": str(work / "engines"), "threads": 0}
         given: Any = {"nfe": case.nfe, "seed": SEED, "segmentation": "low_latency"}
-        with (
-            running(folder, module=MODULE, speaks_from=work / "bundle", engine=engine) as served,
-            Client(served.address) as client,
-        ):
+        options: Any = {"module": MODULE, "speaks_from": work / "bundle", "engine": engine}
+        with running(folder, **options) as served, Client(served.address) as client:
             client.add_voice("reference", reference_wav(case.reference * 256 / 24_000), TRANSCRIPT)
             found = [client.stream(TEXT, "reference", **given).reply() for _ in range(rounds + 2)][2:]
             return {

@@ -65,10 +65,8 @@ def main(kinds: Sequence[str]) -> None:
                     client.add_voice(voice, audio + voice.encode(), text)
                 client.moderate("moderated")
             print("| beside | P50 idle | P50, P95 beside, times | refused | door |\n|---|---|---|---|---|")
-            with (
-                Client(daemon.address, Credentials(token=friend), retries=0) as client,
-                gateway_of(daemon) as gateway,
-            ):
+            own = Credentials(token=friend)
+            with Client(daemon.address, own, retries=0) as client, gateway_of(daemon) as gateway:
                 for kind in kinds or (*FLOODS, *DOORSTEPS):
                     is_http = kind in DOORSTEPS
                     door = gateway if is_http else daemon

@@ -65,13 +65,6 @@ def sampler(arch: Arch, vocabulary: int, weights: Callable[[Any], Mapping[str, A
 
 def sample(cfm: Any, reference: Any, ids: Any, frames: int, nfe: int, lanes: int = 1) -> Any:
     """(lanes, frames, MELS) of upstream, from tensors on the sampler's device."""
-    out, _ = cfm.sample(
-        reference[None].expand(lanes, -1, -1),
-        ids.long()[None].expand(lanes, -1),
-        frames,
-        steps=nfe,
-        cfg_strength=GUIDANCE,
-        sway_sampling_coef=-1.0,
-        seed=SEED,
-    )
+    given = (reference[None].expand(lanes, -1, -1), ids.long()[None].expand(lanes, -1), frames)
+    out, _ = cfm.sample(*given, steps=nfe, cfg_strength=GUIDANCE, sway_sampling_coef=-1.0, seed=SEED)
     return out.float()

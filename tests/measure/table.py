@@ -92,12 +92,9 @@ TABLES = {"run": table, "upstream": upstream_table}
 
 def written(page: str, record: Mapping[str, Any]) -> str:
     marks = MARKS[record["kind"]]
-    made, count = re.subn(
-        "{}.*?{}".format(*map(re.escape, marks)),
-        lambda _: TABLES[record["kind"]](record).join(marks),
-        page,
-        flags=re.DOTALL,
-    )
+    table = TABLES[record["kind"]](record).join(marks)
+    old = "{}.*?{}".format(*map(re.escape, marks))
+    made, count = re.subn(old, lambda _: table, page, flags=re.DOTALL)
     if count != 1:
         raise SystemExit(f"{README}: the marks are there {count} times, not once")
     return made

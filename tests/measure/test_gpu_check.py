@@ -39,13 +39,8 @@ def endless() -> Rows:
     yield "pause", signal.pause()
 
 
-STAGES = {
-    "prepare": Stage(broken, 60),
-    "endless": Stage(endless, 60),
-    "killed": Stage(killed, 60),
-    "waiting": Stage(whole, 60, prepared=True),
-    "whole": Stage(whole, 60),
-}
+STAGES = {"prepare": Stage(broken, 60), "endless": Stage(endless, 60), "killed": Stage(killed, 60)}
+STAGES |= {"waiting": Stage(whole, 60, prepared=True), "whole": Stage(whole, 60)}
 RUN = "import sys; from pathlib import Path; from tests.measure import gpu_check, test_gpu_check as t;"
 RUN += "gpu_check.fill(Path(sys.argv[1], sys.argv[2] + '.json'), t.STAGES[sys.argv[2]].rows())"
 

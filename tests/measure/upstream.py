@@ -102,14 +102,8 @@ def upstream(
     kind: str, python: Path, folder: Path, threads: int, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
     """tests.measure.upstream_server in its environment, without a network."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HF_HUB_CACHE": str(folder / "hub"),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "WANDB_MODE": "disabled",
-    }
+    offline = {"HF_HUB_CACHE": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
+    environment = {**os.environ, **offline, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     command = [str(python), "-m", "tests.measure.upstream_server", kind, str(NFE), *arguments]
     log = folder / f"{kind}.log"
     with log.open("w") as errors:
@@ -254,10 +248,8 @@ def answer(reply: Reply) -> Answer:
 @contextlib.contextmanager
 def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[Contender, Client]]:
     folder.mkdir()
-    with (
-        running(folder, speaks_from=bundle, engine={"threads": threads}) as daemon,
-        Client(daemon.address) as client,
-    ):
+    engine = {"threads": threads}
+    with running(folder, speaks_from=bundle, engine=engine) as daemon, Client(daemon.address) as client:
         client.add_voice("demo", SPEECH.read_bytes(), TRANSCRIPT)
         contender = Contender(
             name,

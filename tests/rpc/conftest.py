@@ -362,11 +362,8 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
         skipped=lambda: skipped.append(None),
     )
-    config = ServerConfig(
-        listen="127.0.0.1:0",
-        socket=str(tmp_path / "run" / "grpc.sock"),
-        **{"stream_buffer_s": 1.0, "max_calls": 12, **server_keys},
-    )
+    server_keys = {"stream_buffer_s": 1.0, "max_calls": 12, **server_keys}
+    config = ServerConfig(listen="127.0.0.1:0", socket=str(tmp_path / "run" / "grpc.sock"), **server_keys)
     speaking = Speaking(current, config, counters, health)
     callers = Callers(config, Arrivals(arrived))
     broadcaster = Broadcaster(speaking, config.message_s)

@@ -96,11 +96,8 @@ async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encodin
 
 async def test_a_rate_that_an_encoding_lacks_names_those_that_it_has(synthesizer: Stub) -> None:
     asked = request(audio_config={"encoding": pb.OGG_OPUS, "sample_rate_hertz": 44_100})
-    await refused(
-        synthesizer.Synthesize(asked),
-        "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100",
-        field="audio_config.sample_rate_hertz",
-    )
+    message = "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100"
+    await refused(synthesizer.Synthesize(asked), message, field="audio_config.sample_rate_hertz")
 
 
 async def test_a_stream_is_header_audio_end(box: Box) -> None:

@@ -18,10 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 def answer_of(address: str) -> str:
     host, port = address.split(":")
-    with (
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
-        connection.makefile() as answer,
-    ):
+    connection = socket.create_connection((host, int(port)), PATIENCE_S)
+    with connection, connection.makefile() as answer:
         return answer.read()
 
 

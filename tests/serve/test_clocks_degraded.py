@@ -24,12 +24,8 @@ from tests.harness.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
-UNPINNED = Clocks(
-    "unpinned",
-    why="gpu: min 306000000 is under 1300500000",
-    repins=1,
-    last_unpin=Unpin(at=60.0, what=("gpu", "cpu0"), who=("nvpmodel.service ran again",)),
-)
+LAST = Unpin(at=60.0, what=("gpu", "cpu0"), who=("nvpmodel.service ran again",))
+UNPINNED = Clocks("unpinned", why="gpu: min 306000000 is under 1300500000", repins=1, last_unpin=LAST)
 
 
 @pytest.fixture

@@ -28,11 +28,8 @@ from tests.harness.patience import PATIENCE_S, until
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
     """(name, label values …) → value."""
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
-        for sample in family.samples
-    }
+    families = text_string_to_metric_families(metrics.text().decode())
+    return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
 
 
 def test_what_was_spoken_is_counted() -> None:

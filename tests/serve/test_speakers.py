@@ -92,10 +92,8 @@ ALIKE: dict[str, tuple[Asked, Asked]] = {
 @pytest.mark.parametrize("segmentation", ["upstream", "low_latency"])
 @pytest.mark.parametrize("name", ALIKE)
 def test_two_ways_to_ask_sound_alike(client: Client, name: str, segmentation: Any) -> None:
-    made, same = (
-        client.speak(text, voice, segmentation=segmentation, **more, **AS_MADE)
-        for text, voice, more in ALIKE[name]
-    )
+    options = {"segmentation": segmentation, **AS_MADE}
+    made, same = (client.speak(text, voice, **options, **more) for text, voice, more in ALIKE[name])
     assert made.audio == same.audio and made.header.text == same.header.text
     text, voice, _ = ALIKE[name][1]
     plain = client.speak(text, "ann", segmentation=segmentation, **AS_MADE)
@@ -254,10 +252,8 @@ def test_every_door_leaves_the_voice_to_the_text(box: Shared, client: Client, al
 def test_a_crowd_in_both_languages_is_spoken_without_a_fault_and_as_alone(
     box: Running, client: Client, alone: Client
 ) -> None:
-    expected = {
-        DE: alone.speak(DE, "berta", language="de", **AS_MADE).audio,
-        EN: client.speak(EN, "ann", language="en", **AS_MADE).audio,
-    }
+    expected = {DE: alone.speak(DE, "berta", language="de", **AS_MADE).audio}
+    expected[EN] = client.speak(EN, "ann", language="en", **AS_MADE).audio
     wrong: list[object] = []
 
     def speak(text: str) -> None:

@@ -93,12 +93,9 @@ def supervised(
     address = str(folder / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(address)
-        process = start(
-            *("-X", "faulthandler", "-m", "tests.harness.wedging", folder, path),
-            within=within,
-            NOTIFY_SOCKET=address,
-            WATCHDOG_USEC=f"{WATCHDOG_S * 1e6:.0f}",
-        )
+        command = ("-X", "faulthandler", "-m", "tests.harness.wedging", folder, path)
+        of_systemd = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": f"{WATCHDOG_S * 1e6:.0f}"}
+        process = start(*command, within=within, **of_systemd)
         daemon = Supervised(process, yaml.safe_load(path.read_text()), folder)
         listener = threading.Thread(target=_listen, args=(daemon, supervisor))
         listener.start()
@@ -133,10 +130,8 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
         with box.channel() as channel:
             with pytest.raises(grpc.RpcError) as caught:
                 box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
-            assert (caught.value.code().name, caught.value.details()) == (
-                "UNAVAILABLE",
-                f"the daemon is starting: {step}",
-            )
+            assert caught.value.code().name == "UNAVAILABLE"
+            assert caught.value.details() == f"the daemon is starting: {step}"
         box.add_voice()  # voices need no engine
         begun = time.monotonic()
         box.await_message("EXTEND_TIMEOUT_USEC", begun)

@@ -104,11 +104,8 @@ def test_a_tag_goes_on_in_another_voice_with_its_styles_and_words(
 
 def test_a_text_that_goes_on_in_another_voice_returns_to_the_request_s() -> None:
     begin = Switch(0, "calm", "berta")
-    assert speakers("bo [voice] bo [happy] c", style="", begin=begin) == [
-        ("berta", "calm", "Beau"),
-        ("ann", "", "own"),
-        ("ann", "happy", "c"),
-    ]
+    spoken = speakers("bo [voice] bo [happy] c", style="", begin=begin)
+    assert spoken == [("berta", "calm", "Beau"), ("ann", "", "own"), ("ann", "happy", "c")]
 
 
 def test_voices_of_ssml_nest() -> None:
@@ -116,13 +113,8 @@ def test_voices_of_ssml_nest() -> None:
         '<speak>a <voice name="Berta">b <voice name="o_1">c</voice> d<break time="1s"/></voice> e '
         '<voice name="nobody">f</voice> <voice gender="female">g</voice></speak>'
     )
-    assert speakers(text, Handling.SSML) == [
-        ("ann", "happy", "a"),
-        ("berta", "", "b"),
-        ("o_1", "", "c"),
-        ("berta", "", "d"),
-        ("ann", "happy", "e f g"),
-    ]
+    of_berta = [("berta", "", "b"), ("o_1", "", "c"), ("berta", "", "d")]
+    assert speakers(text, Handling.SSML) == [("ann", "happy", "a"), *of_berta, ("ann", "happy", "e f g")]
     assert [run[0] for run in speakers("a [voice:berta] b", Handling.VERBATIM)] == ["ann"]
 
 

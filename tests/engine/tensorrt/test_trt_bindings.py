@@ -43,12 +43,8 @@ OBJECTS = {
 """What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
 OURS = {"log", "progress", "profile", "source", "graph", "bound"}
 """Parameters of our own types among those."""
-WEAK = {
-    ("layer", "precision"),
-    ("layer", "set_output_type"),
-    ("runtime", "BuilderFlag", "FP16"),
-    ("runtime", "BuilderFlag", "OBEY_PRECISION_CONSTRAINTS"),
-}
+WEAK_FLAGS = (("runtime", "BuilderFlag", flag) for flag in ("FP16", "OBEY_PRECISION_CONSTRAINTS"))
+WEAK = {("layer", "precision"), ("layer", "set_output_type"), *WEAK_FLAGS}
 """Of weak typing, which TensorRT-RTX and 11 do not have."""
 
 

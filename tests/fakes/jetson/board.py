@@ -121,12 +121,8 @@ class Jetson:
         user = overrides.setdefault("user", lambda: self.machine.user)
         if self.machine.fault("clock_1970") is not None:
             overrides.setdefault("wall", self._wall_1970)
-        root = FaultyRoot(
-            self.root,
-            private=user() != 0,
-            read_only=self._folders("read_only_root"),
-            full=self._folders("disk_full"),
-        )
+        read_only, full = self._folders("read_only_root"), self._folders("disk_full")
+        root = FaultyRoot(self.root, private=user() != 0, read_only=read_only, full=full)
         overrides.setdefault("statvfs", self._statvfs)
         tools = Tools((self.bin,), {**self.environment, "F5_FAKE_USER": str(user())})
         return Box(**{"root": root, "tools": tools, **overrides})

@@ -182,18 +182,7 @@ class Tree(Monitors):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
 
 
-NVPMODEL_SERVICE = """\
-[Unit]
-Description=nvpmodel service of a fake Jetson
-After=nv.service nvpower.service
-
-[Service]
-Type=oneshot
-ExecStart=/etc/systemd/nvpmodel.sh
-
-[Install]
-WantedBy=multi-user.target
-"""
+NVPMODEL_SERVICE = Path(__file__).with_name("nvpmodel.service").read_text("utf-8")
 
 
 def mounts(state: str) -> str:

@@ -26,13 +26,8 @@ def installed(
     bindings.runtime = runtimes[0]
     cuda: Any = types.ModuleType("cuda")
     cuda.bindings = bindings
-    modules: dict[str, Any] = {
-        "cuda": cuda,
-        "cuda.bindings": bindings,
-        "cuda.bindings.runtime": runtimes[0],
-        "onnxruntime": runtimes[1],
-        "tensorrt": trt,
-    }
+    modules: dict[str, Any] = {"cuda": cuda, "cuda.bindings": bindings, "tensorrt": trt}
+    modules |= {"cuda.bindings.runtime": runtimes[0], "onnxruntime": runtimes[1]}
     # patch.dict would drop, on exit, every module that was imported meanwhile.
     before = {name: sys.modules[name] for name in modules if name in sys.modules}
     sys.modules.update(modules)

@@ -15,12 +15,8 @@ from tests.harness.rows import rows
 from tests.measure.quality.mouth import read_sound
 from tests.measure.quality.scoring import Panel, Reply, errors
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.judges,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+of_old_calls = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow, of_old_calls]
 
 SAID = dict(rows(__file__, "said.jsonl"))
 """Recording → the package and file it is in, and its words."""
@@ -60,10 +56,8 @@ def test_what_sounds_alike_is_alike(one: str, other: str) -> None:
 
 def test_the_nearest_spelling_counts_against_the_words_of_the_text() -> None:
     spellings = ("g g", "gigi")
-    assert [word_errors("gg", heard, *spellings).wrong for heard in ("GG", "G.G.", "Gigi!", "Jake", "")] == [
-        *(0, 0, 0),
-        *(1, 1),
-    ]
+    readings = ("GG", "G.G.", "Gigi!", "Jake", "")
+    assert [word_errors("gg", heard, *spellings).wrong for heard in readings] == [0, 0, 0, 1, 1]
     assert word_errors("gg", "oh g g", *spellings) == Errors(1, 1)
 
 

@@ -18,12 +18,8 @@ from tests.measure.quality.broken import BROKEN, guidance_exchanged
 from tests.measure.quality.mouth import Damage, Mouth, read_sound, references_in
 from tests.measure.quality.scoring import Panel, Reply, Scores, score
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.judges,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+of_old_calls = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow, of_old_calls]
 
 DEMO = Path("appliance/demo/bundle")
 VOICES = Path(__file__).parents[3] / DEMO.parent / "voices"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.rows import rows
 from tests.text.test_chat import front
 
 # The workshop has wetext.
@@ -40,20 +41,6 @@ TASTES = {
     "每小时(.+)公里": r"\1公里每小时",
 }
 """Ways to say the same."""
-OTHERWISE = {
-    "0:05开播": ("零点零五分开播", "零比零五开播"),  # a time, not a score
-    "比分是2-1": ("比分是二比一", "比分是二减一"),  # a score, not a difference
-    "4/1愚人节": ("四月一日愚人节", "一分之四愚人节"),  # a date, since no fraction
-    "速通2:30:15": ("速通两小时三十分十五秒", "速通两点三十分十五秒"),  # as long, not as late
-    "2、3个": ("两三个", "二、三个"),  # an estimate
-    "110次": ("一百一十次", "幺幺零次"),  # counted, not dialled
-    "95后": ("九五后", "九十五后"),  # those born in 1995 and later
-    "房间号8888": ("房间号八八八八", "房间号八千八百八十八"),  # a name
-    "233": ("哈哈哈", "两百三十三"),  # chat laughs so
-    "粉丝突破10w": ("粉丝突破十万", "粉丝突破十w"),  # w for 万
-    "面积20㎡": ("面积二十平方米", "面积二十㎡"),  # no grammar of theirs has it
-}
-"""Line → our reading, which is right, and that of wetext."""
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +73,8 @@ def test_both_read_a_line_alike(theirs: Callable[[str], str]) -> None:
         assert differ({one: other for one, other in TASTES.items() if one != taste}), f"{taste} is of no use"
 
 
-@pytest.mark.parametrize("line", OTHERWISE)
-def test_where_they_differ_a_person_has_looked(theirs: Callable[[str], str], line: str) -> None:
-    assert (ours(line), theirs(line)) == OTHERWISE[line]
+@pytest.mark.parametrize(("line", "right", "other", "why"), rows(__file__, "otherwise.jsonl"))
+def test_where_they_differ_a_person_has_looked(
+    theirs: Callable[[str], str], line: str, right: str, other: str, why: str
+) -> None:
+    assert (ours(line), theirs(line)) == (right, other), f"ours is right: {why}"

@@ -91,13 +91,9 @@ class Runtime(types.ModuleType):
 
     def cudaGetDeviceProperties(self, device: int) -> tuple[cudaError_t, types.SimpleNamespace]:
         major, minor = divmod(self._card.capability, 10)
-        return cudaError_t(0), types.SimpleNamespace(
-            name=b"counting device",
-            major=major,
-            minor=minor,
-            integrated=self._card is ORIN,
-            multiProcessorCount=self._card.multiprocessors,
-        )
+        sizes = {"major": major, "minor": minor, "multiProcessorCount": self._card.multiprocessors}
+        about = types.SimpleNamespace(name=b"counting device", integrated=self._card is ORIN, **sizes)
+        return cudaError_t(0), about
 
     def cudaMemGetInfo(self) -> tuple[cudaError_t, int, int]:
         """Free and whole memory; a driver keeps some for each graph."""
