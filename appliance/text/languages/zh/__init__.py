@@ -26,8 +26,8 @@ _CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
 """Signs of a line with amps: otherwise 3A is a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
 """Words that make 65W no 650,000."""
-_CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～])"
-_CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～])"
+_CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～\"“‘（(「])"
+_CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～\"”’）)」])"
 _LEAVING = re.compile(
     r"(?:走|溜|下|睡|撤|闪|再见|晚安|大家|各位|先|去|见|休息|下播|下线|家人们?|兄弟|朋友|老铁|睡觉|主播|宝|们|拜)"
     r"[了啦咯吧]?[~～，, ]?$"
@@ -41,7 +41,7 @@ _NAMED = re.compile(
     re.I,
 )
 _DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
-_NOT_COUNTED = rf"(?![\d.%°℃℉A-Za-z{_MEASURES}日号月])"
+_NOT_COUNTED = rf"(?!\.?\d|[%°℃℉A-Za-z{_MEASURES}日号月])"
 _NOUN = re.compile("(?![是电热报急来了吧吗的啊呢救和或就、打在叫快])[\u4e00-\u9fff]")
 """A noun that a number counts."""
 _LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
@@ -147,7 +147,7 @@ class Grammar(Speech):
         emergency = "|".join(self.lists["emergency"])
         slash = rf"(?!0\d\d|(?:\d+/)?(?:19|20)\d\d(?!\d))(\d{{1,4}})/(\d{{1,4}}){_LETTER_END}"
         return (
-            (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", self._laughter),
+            (Kind.LAUGHTER, rf"233+(?!\.?\d|[%{_MEASURES}号])", self._laughter),
             (Kind.GOODBYE, leaving, self._goodbye),
             (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", self._repeated),
             (Kind.RANGE, rf"([1-8])[、,，]([2-9])(?=[{_MEASURES}])", self._or_one_more),
@@ -158,7 +158,7 @@ class Grammar(Speech):
             (Kind.YEAR, r"(\d{2})年", self._two_digit_year),
             (Kind.TIME, half, self._clock),
             (Kind.TIME, time, self._clock),
-            (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?![\d.])", self._lap),
+            (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?!\.?\d)", self._lap),
             (Kind.RANGE, percents, self._percents),
             (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", self._result),
             (Kind.FRACTION, slash, self._slash),
