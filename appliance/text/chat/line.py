@@ -93,9 +93,11 @@ class Languages:
         whole = self._most(written, self.first)
         if len(written) < 2:
             return whole, [(len(text), whole)]
-        result, start = [], 0
+        result, start, language = [], 0, whole
         for end in (*(match.end() for match in _CLAUSE.finditer(text)), len(text)):
-            language = self._most(self._written(text[start:end], is_mixed=True), whole)
+            clause = text[start:end]
+            before = language if any(map(str.isalpha, clause)) else whole
+            language = self._most(self._written(clause, is_mixed=True), before)
             for match in _NUMBER.finditer(text, start, end):
                 beside = self._beside(text, match, language)
                 result += [(match.start(), language), (match.end(), beside)]
