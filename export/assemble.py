@@ -31,7 +31,7 @@ from export.model.bigvgan import BigVGANConfig
 from export.model.vocos import VocosConfig
 from export.parity import comparison, oracles
 from export.precision import calibration, qdq, rewrites
-from export.sources import checkpoint
+from export.sources import checkpoint, wholeness
 from export.sources.checkpoint import WeightsKind
 from export.sources.licence import licence, recognised
 from export.sources.reading import framing, text_of
@@ -165,9 +165,13 @@ def load(sources: Sources) -> Loaded:
     ):
         raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
-        loaded.weights()  # fail here rather than after minutes of work
+        weights = loaded.weights()  # fail here rather than after minutes of work
     except checkpoint.OtherVocabulary as error:
         raise checkpoint.OtherVocabulary(f"{error}{_repeated(vocabulary)}") from error
+    wholeness.check(sources.checkpoint, weights, vocabulary.tokens[: vocabulary.size])
+    wholeness.check(sources.vocoder_path, loaded.vocoder)
+    for line in weights.notes:
+        print(line, file=sys.stderr)
     row = sources.family.known or recognised(sources.checkpoint)
     if vocabulary.repeated:
         lost = ", ".join(map(repr, vocabulary.tokens[vocabulary.size :]))

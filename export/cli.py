@@ -306,6 +306,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
         for line in found.advice:
             progress.say(line)
         alone = assemble.graphs_alone(loaded, arguments.max_frames)
+        evidence.settle(found, arguments.accept)
 
         def measure(bundle: contract.Bundle) -> comparison.Report:
             expected = assemble.expectations(loaded, options, alone)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ from export import progress
 from export.assemble import BundleFailed, Loaded
 from export.families import NAMED
 from export.families.declaration import Point
+from export.sources import wholeness
 from export.sources.checkpoint import CheckpointError, WeightsKind
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -54,7 +56,11 @@ OTHERS_FIT_BETTER = 0.95
 HEARS_TEXT = 0.95
 """Ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above 1 with
 a vocabulary in another order."""
-GIVEN, WITHOUT_TEXT = "given", "without text"
+GIVEN, WITHOUT_TEXT, REORDERED = "given", "without text", "another order"
+COPY, COPY_FRAMES = "copy synthesis", 200
+COPIES = 0.75
+"""Largest mean distance of log-mels from the waveform that a vocoder makes of them, in nepers: 0.27 for the
+demo's; 1.5 is that of the mean spectrum, and 2.4 of random weights."""
 TAKEN: Mapping[WeightsKind, str] = {"ema": "averaged", "raw": "raw"}
 OTHER: Mapping[WeightsKind, WeightsKind] = {"ema": "raw", "raw": "ema"}
 
@@ -89,13 +95,17 @@ class Evidence:
     """Mean squared error of the velocity, by the name of the trial."""
     verdict: Verdict = Verdict.FITS
     advice: list[str] = field(default_factory=list)
+    speechless: list[str] = field(default_factory=list)
+    """Reasons why no speech is to be expected."""
+    order_proved: bool = False
+    """True if the vocabulary's order has a smaller loss than another."""
     accepted_by: str = ""
 
     def record(self) -> dict[str, Any]:
         losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
         accepted = {"accepted_by": self.accepted_by} if self.accepted_by else {}
-        recordings = list(self.recordings)
-        return {"recordings": recordings, "losses": losses, "verdict": self.verdict.value} | accepted
+        measured = {"recordings": list(self.recordings), "losses": losses, "verdict": self.verdict.value}
+        return measured | {"order": "proved" if self.order_proved else "not proved"} | accepted
 
 
 def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, accept: str = "") -> Evidence:
@@ -105,6 +115,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     """
     progress.begin("evidence")
     found = Evidence(tuple(one.name for one in recordings))
+    _judge_vocoder(loaded, recordings[0], found)
     recordings = [one for one in recordings if _is_read(loaded, one)]
     if not recordings:
         found.verdict = Verdict.UNREAD
@@ -126,6 +137,13 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
         return _untrained(loaded, found)
     given, heard = found.losses[GIVEN], ", ".join(found.recordings)
     found.losses[WITHOUT_TEXT] = silent = tried[GIVEN].loss(loaded, recordings, drops_text=True)
+    found.losses[REORDERED] = turned = tried[GIVEN].loss(loaded, recordings, reorders=True)
+    found.order_proved = given <= HEARS_TEXT * turned
+    if not found.order_proved:
+        found.advice.append(
+            f"the vocabulary's order is not proved: the loss on {heard} is {given:.2f} in its order, "
+            f"{turned:.2f} in another"
+        )
     if lowest < FITS_SOMEWHAT * given:
         _judge_fit(loaded, recordings, tried, found, accept)
     if given > HEARS_TEXT * silent:
@@ -136,6 +154,28 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
         )
     _compare_weights(loaded, recordings, found)
     return found
+
+
+def settle(found: Evidence, accept: str) -> None:
+    """Raise BundleFailed for weights that make no speech, without `accept`, its reason to be written."""
+    if found.speechless and not accept:
+        raise BundleFailed(f"{'; '.join(found.speechless)}; --accept REASON writes it all the same")
+    if found.speechless:
+        found.accepted_by = accept
+
+
+def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, found: Evidence) -> None:
+    """Measure log-mel → waveform → log-mel of a recording."""
+    mel = log_mel(one.samples(loaded.mel.sample_rate_hz), loaded.mel)[:COPY_FRAMES]
+    with torch.inference_mode():
+        wave = loaded.reference_vocoder()(torch.from_numpy(mel)).numpy().reshape(-1)
+    copy = log_mel(wave.astype(np.float32), loaded.mel)[: len(mel)]
+    found.losses[COPY] = apart = loaded.mel.scale * float(np.abs(copy - mel[: len(copy)]).mean())
+    if not apart <= COPIES:
+        found.speechless.append(
+            f"{loaded.sources.vocoder_path}: the vocoder does not make the sound of its mels: after mel, "
+            f"waveform, mel {one.name} is {apart:.2f} nepers away, allowed {COPIES}"
+        )
 
 
 def _judge_fit(
@@ -191,8 +231,12 @@ class Trial:
         times: Sequence[float] = TIMES,
         *,
         drops_text: bool = False,
+        reorders: bool = False,
     ) -> float:
-        """Mean squared error of the velocity over the frames that the model must fill in."""
+        """Mean squared error of the velocity over the frames that the model must fill in.
+
+        `reorders` takes the tokens for others. Raises BundleFailed if it is not finite for the given flags.
+        """
         given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
         model, text = loaded.declaration.build(loaded.weights(), given), loaded.text
         strength, errors = loaded.sources.defaults.guidance, []
@@ -204,6 +248,8 @@ class Trial:
             cond[known:] = 0.0
             tokens = _tokens(loaded, one)
             ids = torch.from_numpy(loaded.vocabulary.ids(tokens)).long()
+            if reorders:
+                ids = torch.from_numpy(np.random.default_rng(0).permutation(loaded.vocabulary.size))[ids]
             index = None
             if text.durations:
                 places = Placement(text.durations).index(len(mel), tokens, (), len(mel))
@@ -214,7 +260,10 @@ class Trial:
                 velocity = loaded.declaration.velocity(model, point)
                 progress.did(len(mel))
                 errors.append(float((velocity - (mel - noise))[known:].square().mean()))
-        return float(np.mean(errors))
+        loss = float(np.mean(errors))
+        if not math.isfinite(loss) and self.name == GIVEN:
+            raise BundleFailed(f"{loaded.sources.checkpoint}: the loss of the weights is not finite")
+        return loss if math.isfinite(loss) else math.inf
 
 
 def _trials(loaded: Loaded) -> Iterator[Trial]:
@@ -231,9 +280,9 @@ def _trials(loaded: Loaded) -> Iterator[Trial]:
 
 def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
     found.verdict = Verdict.UNTRAINED
-    found.advice.append(
-        f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
-    )
+    told = f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
+    found.advice.append(told)
+    found.speechless.append(told)
     _compare_weights(loaded, (), found)
     return found
 
@@ -246,6 +295,11 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], fo
         if other.weights().averaged == loaded.weights().averaged:
             return
     except CheckpointError:
+        return
+    try:
+        wholeness.check(loaded.sources.checkpoint, other.weights())
+    except CheckpointError as error:
+        found.advice.append(f"the {TAKEN[kind]} weights, which are not taken, are broken: {error}")
         return
     told = (
         f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones "

@@ -84,8 +84,8 @@ class _Work:
         seeds = 1 if len(recordings) > 1 else len(SEEDS)
         lengths = [len(one.samples(spec.sample_rate_hz)) // spec.hop for one in recordings]
         passes = sum(map(self.evaluation, lengths)) * seeds
-        # All trials at one time, all trials at all times, and the given trial without its text.
-        yield Stage("evidence", "torch", passes * (trials + (trials + 1) * len(TIMES)))
+        # All trials at one time, all trials at all times, the given one without and with other text.
+        yield Stage("evidence", "torch", passes * (trials + (trials + 2) * len(TIMES)))
         steps = len(declared.single) + self._forms * len(declared.steps)
         step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
         yield Stage("graphs", "trace", step_s * (steps + 4 * assemble.SMALL_GRAPH))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,7 +54,7 @@ class Vocabulary:
         if self.tokens and self.tokenizer in ("simple", "espeak"):
             return
         if not self.tokens or self.tokens[0] not in FIRST:
-            found = repr(self.tokens[0]) if self.tokens else "nothing"
+            found = shown(self.tokens[0]) if self.tokens else "nothing"
             raise ValueError(f"the first line must be a single space, not {found}")
 
     @functools.cached_property
@@ -112,11 +114,30 @@ def parse_vocabulary(text: str, tokenizer: Tokenizer = "pinyin", voice: str = ""
 def read_vocabulary(path: Path, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
     """Raises BundleError when the file is missing or no vocabulary."""
     try:
-        return parse_vocabulary(path.read_bytes().decode("utf-8"), tokenizer, voice)
+        return parse_vocabulary(_lines(path.read_bytes()), tokenizer, voice)
     except OSError as error:
         raise BundleError(f"{path}: unreadable: {error.strerror}") from error
     except ValueError as error:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
+
+
+def _lines(raw: bytes) -> str:
+    """One token per line, of a text in UTF-8 or UTF-16, or of JSON: a list, or tokens and their numbers."""
+    text = raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8")
+    if not text.lstrip().startswith(('["', '{"', "[\n", "{\n")):
+        return text
+    try:
+        tokens = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(tokens, dict):
+        numbers = sorted(tokens.values()) if all(type(n) is int for n in tokens.values()) else []
+        if numbers != list(range(len(tokens))):
+            raise ValueError("JSON must number its tokens from 0, without gaps")
+        tokens = sorted(tokens, key=tokens.__getitem__)
+    if not all(isinstance(token, str) and "\n" not in token for token in tokens):
+        raise ValueError("JSON must be a list of tokens, or an object of tokens and their numbers")
+    return "".join(f"{token}\n" for token in tokens)
 
 
 def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:

@@ -135,7 +135,7 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound)
+        return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound < math.inf)
 
     @property
     def snr_db(self) -> float | None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
+from appliance.contract.mel import MelSpec, filterbank
 from appliance.contract.sampler import UPSTREAM, Sampler
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
 from export.model.dit import DiT, rotary_frequencies
@@ -39,7 +41,16 @@ from export.sources.stored import Weights as Weights
 
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
+POSITIONS = "text_embed.freqs_cis"
+"""A constant that some files of torch hold."""
+BESIDE = re.compile(r"dur(?:ation)?_(?:pred\w*|model|net\w*)|feats?_extract\w*")
+"""Component of the names of a duration predictor, or of the mels of ESPnet."""
+BLOCK = re.compile(r"transformer_blocks\.(\d+)\.")
 GUIDANCE = "time_embed.guidance_embed.weight"
+FILTERS, FILTERS_DIFFER = "feature_extractor.mel_spec.mel_scale.fb", 1e-3
+"""Filters that a Vocos was trained with, and the rounding of their values, which are at most 1."""
+MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
+"""Arguments of Vocos' mels."""
 BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
 
 _COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
@@ -106,8 +117,14 @@ def load_dit(
             )
         names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
+    beside = [name for name in stored if is_beside(name)]
+    notes = [f"{path}: {some(beside)} are no part of the DiT and are left out"] if beside else []
     found = unwrapped(path, stored, kind, DIT)
-    entries = {name: found.entry(name) for name in found}
+    table = rotary_frequencies(arch.dim_head)
+    exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
+    entries = exact | {_renumbered(name, found): found.entry(name) for name in found if name != POSITIONS}
+    if entries.keys() - exact.keys() - set(found):
+        notes.append(f"{path}: its blocks are numbered with gaps, and are numbered anew")
     if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
         raise OtherVocabulary(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
@@ -115,9 +132,22 @@ def load_dit(
         )
     embeds = check_guidance(path, entries, GUIDANCE, sampler)
     weights = checked(path, entries, lambda: DiT(arch, vocab_size, mels, embeds_guidance=embeds))
-    table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
-    exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
-    return Weights({name: weights.entry(name) for name in weights} | exact, averaged=found.averaged)
+    _check_rotary(path, weights.entry(ROTARY).read(), table)
+    whole = {name: weights.entry(name) for name in weights} | exact
+    return Weights(whole, averaged=found.averaged, notes=notes)
+
+
+def is_beside(name: str) -> bool:
+    """True for a tensor of a part that some trainers keep beside the DiT."""
+    return any(BESIDE.fullmatch(part) for part in name.split("."))
+
+
+def _renumbered(name: str, names: Collection[str]) -> str:
+    """The name of a block's tensor, if pruned blocks left gaps in the numbers of the others."""
+    if not (block := BLOCK.match(name)):
+        return name
+    left = sorted({int(found[1]) for other in names if (found := BLOCK.match(other))})
+    return f"transformer_blocks.{left.index(int(block[1]))}.{name[block.end() :]}"
 
 
 def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: Sampler) -> bool:
@@ -175,7 +205,7 @@ def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weigh
     models: dict[tuple[bool, str], dict[str, StoredTensor]] = {}
     for raw in stored:
         prefix, name = _split(raw, kin.own)
-        if name in _COUNTERS or not set(raw.split(".")).isdisjoint(kin.skipped):
+        if name in _COUNTERS or not set(raw.split(".")).isdisjoint(kin.skipped) or is_beside(raw):
             continue
         averaged = stored.averaged or not AVERAGING.isdisjoint(prefix)
         key = averaged, ".".join(part for part in prefix if part not in _WRAPPERS)
@@ -230,7 +260,7 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
     """
     beside = config_beside(place if place.is_file() else place / "config.yaml", "config.yaml")
     alone = not place.is_file() or (beside.is_file() and DIT.mark not in "".join(read(place)))
-    config = _config(beside, yaml.safe_load, VocosConfig.parse) if alone else None
+    config = _config(beside, yaml.safe_load, _vocos) if alone else None
     path = vocoder_file(place, "vocos")
     try:
         stored = _vocoder_in(path, VOCOS, kind)
@@ -242,7 +272,37 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
         ) from error
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     config = config or _vocos_config(path, stored)
+    if FILTERS in stored:
+        sizes = config.sample_rate, config.mels, config.hop, config.n_fft, config.n_fft
+        ours = filterbank(MelSpec("vocos", *sizes))
+        theirs = stored[FILTERS].numpy()
+        if theirs.shape != ours.shape or not np.abs(theirs - ours).max() <= FILTERS_DIFFER:
+            raise CheckpointError(
+                f"{path}: {FILTERS}, the filters of its mels, are not those of charactr/vocos-mel-24khz "
+                "(HTK, up to half the sample rate), which alone are supported"
+            )
     return config, checked(path, entries, lambda: _vocoder(config))
+
+
+def _vocos(raw: object) -> VocosConfig:
+    """The configuration, whose mels must be the usual ones. Raises ValueError."""
+    config = VocosConfig.parse(raw)
+    top = raw if isinstance(raw, Mapping) else {}
+    sections = top["model"]["init_args"] if isinstance(top.get("model"), Mapping) else top
+    usual: dict[str, tuple[object, ...]] = {
+        "f_min": (None, 0),
+        "f_max": (None, config.sample_rate / 2),
+        "norm": (None,),
+        "power": (1,),
+    }
+    usual |= {"mel_scale": ("htk",), "center": (True,), "win_length": (None, config.n_fft)}
+    for name, value in (sections["feature_extractor"].get("init_args") or {}).items():
+        if name not in MEL_ARGUMENTS and value not in usual.get(name, ()):
+            raise ValueError(
+                f"feature_extractor.init_args.{name}: {value!r} makes other mels than "
+                f"charactr/vocos-mel-24khz; allowed are {', '.join(MEL_ARGUMENTS)}"
+            )
+    return config
 
 
 def _vocoder(config: VocosConfig | BigVGANConfig) -> nn.Module:
@@ -301,8 +361,11 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> StoredTensor:
     return StoredTensor(stored.entry(direction).shape, lambda: fold(stored[magnitude], stored[direction]))
 
 
-def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
-    """`exact`, of which `stored` must be a rounding: bfloat16's turns frame 1000 by 0.44 rad."""
+def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
+    """Raise CheckpointError unless `stored` is a rounding of `exact`.
+
+    That of bfloat16 turns frame 1000 by 0.44 rad.
+    """
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
     if not difference <= rounding + _FLOAT32_ROUNDING:
@@ -310,7 +373,6 @@ def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
             f"{path}: {ROTARY} differs from 10000^(-2i/{2 * len(exact)}) by up to {difference:.1e} of its "
             f"values, more than {stored.dtype} rounds; only that table is supported"
         )
-    return exact
 
 
 def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], nn.Module]) -> Weights:

@@ -4,6 +4,7 @@ imported (1.4 s and 280 MB). What a file is, its first bytes tell, whatever its 
 
 from __future__ import annotations
 
+import codecs
 import io
 import pickle
 import re
@@ -17,6 +18,8 @@ from typing import Any, Literal, TypeVar
 from safetensors import SafetensorError, safe_open
 
 from appliance.contract.mel import Kind
+from appliance.fields import shown
+from export.sources import shards
 
 T = TypeVar("T")
 Format = Literal["safetensors", "zip", "pickle"]
@@ -68,15 +71,22 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"(\xb5/\xfd", "is compressed (zstd); unpack it"),
     (b"7z\xbc\xaf", "is an archive (7z); unpack it"),
     (b"Rar!", "is an archive (rar); unpack it"),
-    (b"<", "is a web page, not the file; download it again, by the link to the raw file"),
 )
 """First bytes of what is no checkpoint of torch, and the rest of the sentence about the file."""
 _ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 """ir_version, the first field of a ModelProto, and the tag of a later field."""
+_TAR_AT, _FIRST = 257, 512
+_DISTRIBUTED = (
+    "is a checkpoint of torch.distributed; make one file of its folder: "
+    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt"
+)
+_UNPACKED = "is part of an unpacked .pt; pack its folder again: zip -0 -r model.pt FOLDER"
 _PICKLED = b"\x80"
 _ZIPPED = b"PK\x03\x04"
 _FLOATS = re.compile(r"float[48]_|float6_|F[468]_|F4$|F8$")
 """Types of less than 16 bits, as torch or safetensors names them."""
+_INTEGERS = re.compile(r"u?int8|[IU]8|Char|Byte")
+"""Types of whole numbers, likewise."""
 _NAMED_IN_ERRORS = 4
 _LEGACY = 0x1950A86A20F9469CFC6C
 """First number of torch's format before 1.6; two more pickles stand before the object."""
@@ -111,6 +121,14 @@ NO_DIT: Others = (
     ),
 )
 """Models that are no plain DiT."""
+_QUANTISED: Others = tuple(
+    (re.compile(rf"\.(?:{names})$"), f"holds weights that {maker} quantised; {_WHERE}")
+    for names, maker in (
+        (r"absmax|quant_map|nested_absmax|SCB|quant_state\..*", "bitsandbytes"),
+        (r"scale_weight|weight_scale(?:_inv)?|input_scale", "a program with scales beside them (fp8, int8)"),
+        (r"scales", "Apple's MLX or GPTQ"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -186,13 +204,17 @@ def is_averaged(name: str) -> bool:
 
 def told(path: Path) -> Format:
     """Format of a file by its first bytes. Raises CheckpointError naming another, and the remedy."""
+    if path.is_dir():
+        raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; name the file in it'}")
     if not path.is_file():
-        raise CheckpointError(
-            f"{path}: {'is a folder; name the file in it' if path.is_dir() else 'no such file'}"
-        )
+        raise CheckpointError(f"{path}: no such file")
+    if path.suffix == ".distcp":
+        raise CheckpointError(f"{path}: {_DISTRIBUTED}")
+    if path.name == "data.pkl":
+        raise CheckpointError(f"{path}: {_UNPACKED}")
     try:
         with path.open("rb") as stream:
-            first = stream.read(64)
+            first = stream.read(_FIRST)
     except OSError as error:
         raise CheckpointError(f"{path}: unreadable: {error.strerror}") from error
     if not first:
@@ -200,6 +222,10 @@ def told(path: Path) -> Format:
     for magic, sentence in _MAGIC:
         if first.startswith(magic):
             raise CheckpointError(f"{path}: {sentence}")
+    if first[_TAR_AT:].startswith(b"ustar"):
+        raise CheckpointError(f"{path}: is an archive (tar); unpack it")
+    if text := text_in(first):
+        raise CheckpointError(f"{path}: {text}")
     if _ONNX.match(first):
         raise CheckpointError(f"{path}: is an ONNX graph, which is what is made here; {_WHERE}")
     if first.startswith(_ZIPPED):
@@ -212,8 +238,40 @@ def told(path: Path) -> Format:
     return "pickle"
 
 
+def folder_of(folder: Path) -> str:
+    """The rest of a sentence about a folder that a program would read as one checkpoint; "" for others."""
+    if any(folder.glob("*.distcp")):
+        return _DISTRIBUTED
+    return _UNPACKED if (folder / "data.pkl").is_file() else ""
+
+
+def text_in(first: bytes) -> str:
+    """The rest of a sentence about a file that begins with a text; "" if it does not."""
+    marked = first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    text = first.decode("utf-16" if marked else "utf-8-sig", errors="ignore").strip()
+    if not text or not all(one.isprintable() or one.isspace() for one in text):
+        return ""
+    if text.startswith("<"):
+        return "is a web page, not the file; download it again, by the link to the raw file"
+    return f"is a text, not weights: {shown(text)}; download it again"
+
+
+def shards_of(path: Path) -> tuple[Path, ...]:
+    """Files of a checkpoint in shards; none for others. Raises CheckpointError."""
+    try:
+        return shards.files(path)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
 def read_header(path: Path) -> Header:
-    """Header of a file. Raises CheckpointError naming what is wrong with it."""
+    """Header of a file, or of shards. Raises CheckpointError naming what is wrong with it."""
+    if parts := shards_of(path):
+        return Header(path, {"": {name: one for part in parts for name, one in _header(part).names.items()}})
+    return _header(path)
+
+
+def _header(path: Path) -> Header:
     format = told(path)
     if format == "safetensors":
         return _safetensors(path)
@@ -271,7 +329,7 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 
 def check_names(path: Path, names: Iterable[str], others: Others) -> None:
     """Raise CheckpointError for another model's names."""
-    for pattern, sentence in others:
+    for pattern, sentence in (*others, *_QUANTISED):
         if found := [name for name in names if pattern.search(name)]:
             raise CheckpointError(f"{path}: {sentence} (it has {some(found)})")
 
@@ -335,7 +393,16 @@ def _legacy(path: Path) -> object:
 
 
 def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
-    """Raise CheckpointError for floats of 8 bits or fewer."""
+    """Raise CheckpointError for floats of 8 bits or fewer, and weights that are whole numbers."""
+    types = list(types)
+    if found := [
+        (name, kind) for name, kind in types if name.endswith("weight") and _INTEGERS.fullmatch(kind)
+    ]:
+        name, kind = found[0]
+        raise CheckpointError(
+            f"{path}: holds {len(found)} weights of {kind} ({name}): quantised weights are not supported; "
+            "give the float32, float16 or bfloat16 checkpoint"
+        )
     if found := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
         name, kind = found[0]
         raise CheckpointError(

@@ -25,6 +25,7 @@ from appliance.contract.mel import Kind
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.errors import BundleError
 from export.model.arch import F5TTS, ZipVoiceArch, flags_of
+from export.sources import shards
 from export.sources.header import (
     NO_DIT,
     STUDENT,
@@ -34,9 +35,11 @@ from export.sources.header import (
     Header,
     check_names,
     config_beside,
+    folder_of,
     newest,
     numbers,
     read_header,
+    shards_of,
     some,
     vocoder_file,
 )
@@ -49,6 +52,7 @@ ZIPVOICE_MARK = "fm_decoder."
 EMBED = "embed.weight"
 GUIDANCE = "guidance_scale_embed"
 CHECKPOINTS = (
+    shards.INDEX,
     *("iter-*-avg-*.pt", "epoch-*-avg-*.pt"),
     *("model_last.pt", "model_last.safetensors", "model_*[0-9].pt", "model_*[0-9].safetensors"),
     *("checkpoint-*[0-9].pt", "epoch-*[0-9].pt", "best-valid-loss.pt", "best-train-loss.pt"),
@@ -285,7 +289,7 @@ def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
             if (size := read_vocabulary(path).size) == wanted:
                 found.missing.pop("--vocab", None)
                 found.options["--vocab"] = str(path)
-                found.facts["vocabulary"] = f"{path}, {wanted} tokens"
+                found.facts["vocabulary"] = f"{path}, {wanted} tokens, order not proved: `bundle` measures it"
                 return path
             others.append(f"{path} has {size}")
         except BundleError as error:
@@ -449,6 +453,12 @@ def _newest(folder: Path) -> Header:
         if header.path.name != "model_last.pt" or later is None or not isinstance(update, int):
             return header
         return read_header(later) if numbers(later)[-1] > update else header
+    if what := folder_of(folder) or folder_of(
+        next((one.parent for one in folder.glob("*/data.pkl")), folder)
+    ):
+        raise CheckpointError(f"{folder}: {what}")
+    if lone := [path.name for path in sorted(folder.iterdir()) if shards.is_shard(path)]:
+        raise CheckpointError(f"{folder}: has shards ({some(lone)}) without their index ({shards.INDEX})")
     started = ", ".join(path.name for path in sorted(folder.glob("pretrained_*")))
     known = "; known are those of F5-TTS, ZipVoice, Vocos and BigVGAN"
     only = f", only what it started from ({started})" if started else known
@@ -457,7 +467,8 @@ def _newest(folder: Path) -> Header:
 
 def _weights_in(folder: Path) -> list[Path]:
     fit = [path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()]
-    return sorted((path for path in fit if not NOT_TRAINED.match(path.name)), key=numbers, reverse=True)
+    whole = [path for path in fit if not shards.is_shard(path)] + [*folder.glob(shards.INDEX)]
+    return sorted((path for path in whole if not NOT_TRAINED.match(path.name)), key=numbers, reverse=True)
 
 
 def _yamls(folder: Path) -> list[Path]:
@@ -474,8 +485,10 @@ def _bases(folder: Path) -> list[Known]:
 
 
 def _sized(path: Path) -> str:
-    megabytes = path.stat().st_size / 1e6
-    return f"{path.name} ({megabytes:,.{1 if megabytes < 10 else 0}f} MB)"
+    parts = shards_of(path)
+    megabytes = sum(part.stat().st_size for part in parts or [path]) / 1e6
+    count = f" in {len(parts)} shards" if parts else ""
+    return f"{path.name} ({megabytes:,.{1 if megabytes < 10 else 0}f} MB{count})"
 
 
 def _weights(path: Path, how: str, progress: str) -> str:

@@ -7,7 +7,8 @@ import pathlib
 import pickle
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from export.sources.header import (
     choose,
     open_safetensors,
     parts_of,
+    shards_of,
     some,
     told,
 )
@@ -58,10 +60,14 @@ class StoredTensor:
 class Weights(Mapping[str, Tensor]):
     """Reads a tensor on each access; floats become float32."""
 
-    def __init__(self, entries: Mapping[str, StoredTensor], *, averaged: bool = False) -> None:
+    def __init__(
+        self, entries: Mapping[str, StoredTensor], *, averaged: bool = False, notes: Sequence[str] = ()
+    ) -> None:
         self._entries = dict(entries)
         self.averaged = averaged
         """True for a moving average of the trained weights."""
+        self.notes = notes
+        """Sentences about what was read otherwise than it is stored."""
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = self._entries[name].read()
@@ -101,9 +107,26 @@ class Stored:
 
 
 def read(path: Path) -> Stored:
-    """Open a file of safetensors or torch by its first bytes. Raises CheckpointError naming what it is."""
+    """Open a file of safetensors or torch by its first bytes, or shards. Raises CheckpointError naming it."""
+    if parts := shards_of(path):
+        whole = [_one(part).weights("raw") for part in parts]
+        return Stored(path, {"": Weights({name: part.entry(name) for part in whole for name in part})})
+    return _one(path)
+
+
+def _one(path: Path) -> Stored:
     format = told(path)
-    return _safetensors(path) if format == "safetensors" else _unpickled(path, zipped=format == "zip")
+    return (
+        _safetensors(path)
+        if format == "safetensors"
+        else _unpickled(path, mapped=format == "zip" and _is_plain(path))
+    )
+
+
+def _is_plain(path: Path) -> bool:
+    """True unless a program has compressed the members of a zip file, as torch never does."""
+    with zipfile.ZipFile(path) as archive:
+        return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
 
 
 def _safetensors(path: Path) -> Stored:
@@ -115,13 +138,13 @@ def _safetensors(path: Path) -> Stored:
     return Stored(path, {"": Weights({name: entry(name) for name in slices})})
 
 
-def _unpickled(path: Path, *, zipped: bool) -> Stored:
-    """Content of a file of torch, mapped where it is zipped, as since torch 1.6."""
+def _unpickled(path: Path, *, mapped: bool) -> Stored:
+    """Content of a file of torch; zipped, as since torch 1.6, it can be mapped."""
     try:
         with torch.serialization.safe_globals(list(SAFE_TYPES)), tempfile.TemporaryDirectory() as folder:
             link = Path(folder, "model.pt")  # torch 2.13 goes by the name, too: .safetensors
             link.symlink_to(path.absolute())
-            whole = torch.load(link, map_location="cpu", weights_only=True, mmap=zipped)
+            whole = torch.load(link, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: {_refusal(path, error)}") from error
     except Exception as error:  # a damaged pickle raises anything

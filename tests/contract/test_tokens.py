@@ -146,6 +146,15 @@ def test_characters_are_tokens_as_they_are_where_the_vocabulary_says_so():
     assert Vocabulary((" ",), "char").split(line, to_tokens) == list(line)
 
 
+@pytest.mark.parametrize("content", [
+    " \na\n你\n".encode("utf-16"), b'[" ", "a", "\\u4f60"]',
+    b'{"a": 1, " ": 0, "\\u4f60": 2}', b'{\n" ": 0, "a": 1, "\\u4f60": 2}',
+])  # fmt: skip
+def test_a_vocabulary_may_be_utf_16_or_json(tmp_path, content):
+    (tmp_path / "vocab").write_bytes(content)
+    assert read_vocabulary(tmp_path / "vocab").tokens == (" ", "a", "你")
+
+
 @pytest.mark.parametrize(("content", "message"), [
     (b"a\nb\n", "single space, not 'a'"), (b"", "nothing"), (b" \n\xff", "utf-8"), (None, "unreadable"),
 ])  # fmt: skip

@@ -39,10 +39,13 @@ def brief_gate() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """So that a comparison does not depend on how sums are split over the machine's cores."""
+    """So that a comparison does not depend on how sums are split over the machine's cores; the weights of
+    most tests are random.
+    """
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with small.of_random_weights():
+        yield
     torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import pickle
 import re
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import yaml
 from onnx import helper
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -279,6 +281,11 @@ def adapter(path: Path, _: object) -> None:
     (path / "adapter_config.json").write_text("{}")
 
 
+def unpacked(path: Path, name: str = "data.pkl") -> None:
+    path.mkdir()
+    (path / name).write_bytes(b"\x80")
+
+
 def npz_file(path: Path, state: dict[str, Tensor]) -> None:
     with path.open("wb") as stream:
         np.savez(stream, **{name: value.numpy() for name, value in state.items()})  # type: ignore[arg-type]
@@ -321,7 +328,17 @@ WRONG: dict[str, tuple[Write, str]] = {
     "empty": (lambda path, _: path.write_bytes(b""), "is empty"),
     "program": (lambda path, _: torch.jit.script(torch.nn.Linear(2, 2)).save(str(path)),
         "TorchScript program, .* from which it was made"),
-    "text": (lambda path, _: path.write_text('{"error": 404}'), "no torch checkpoint, nor safetensors"),
+    "text": (lambda path, _: path.write_text('{"error": 404}'), 'is a text, not weights: .{"error": 404}'),
+    "text of one word": (lambda path, _: path.write_text("Entry not found"), "a text.*: 'Entry not found'"),
+    "page after a mark": (lambda path, _: path.write_text("\ufeff\n <!doctype html>"), "is a web page"),
+    "tar": (lambda path, _: path.write_bytes(bytes(257) + b"ustar"), r"archive \(tar\); unpack it"),
+    "int8": (saved(lambda state: {n: v.to(torch.int8) for n, v in state.items()}),
+        r"weights of I8 \(.*\): quantised weights are not supported; give the float32"),
+    "bitsandbytes": (saved(lambda state: state | {"transformer.a.absmax": torch.ones(2)}),
+        "holds weights that bitsandbytes quantised"),
+    "a shard alone": (lambda path, state: save_file(state, path), "is one shard of several, and their index"),
+    "unpacked": (lambda path, _: unpacked(path), "unpacked .pt; pack its folder again: zip -0"),
+    "distributed": (lambda path, _: unpacked(path, "__0_0.distcp"), "dcp_to_torch FOLDER"),
     "mlx arrays": (npz_file, r"\.npz.* Apple's MLX, "),
     "mlx metadata": (lambda path, state: save_file(state, path, {"format": "mlx"}),
         "Apple's MLX, .* give the checkpoint of torch"),
@@ -378,9 +395,9 @@ WRONG: dict[str, tuple[Write, str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_file_that_cannot_be_read_is_named(wrong: str, state: dict[str, Tensor], tmp_path: Path) -> None:
     write, message = WRONG[wrong]
-    path = tmp_path / "model.pt"
+    path = tmp_path / ("model-00001-of-00002.pt" if wrong == "a shard alone" else "model.pt")
     write(path, state)
-    with pytest.raises(CheckpointError, match=f"model\\.pt: .*{message}"):
+    with pytest.raises(CheckpointError, match=f"model.*\\.pt: .*{message}"):
         load(path)
 
 
@@ -422,6 +439,19 @@ def test_a_vocoders_folder_without_its_parts_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("head: {}")
     with pytest.raises(CheckpointError, match=r"config\.yaml: missing section feature_extractor"):
         load_vocos(tmp_path)
+    write_random_vocos(tmp_path, VOCOS)
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    config["feature_extractor"]["init_args"] |= {"f_min": 0, "f_max": 8000}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(CheckpointError, match=r"f_max: 8000 makes other mels .* allowed are sample_rate"):
+        load_vocos(tmp_path)
+    write_random_vocos(tmp_path, VOCOS)
+    stored = torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
+    torch.save(
+        stored | {checkpoint.FILTERS: stored[checkpoint.FILTERS] * 0.99}, tmp_path / "pytorch_model.bin"
+    )
+    with pytest.raises(CheckpointError, match="the filters of its mels, are not those of"):
+        load_vocos(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"config\.json: "):
         load_bigvgan(tmp_path)
@@ -450,3 +480,48 @@ def test_writing_and_opening_hold_no_whole_model(tmp_path: Path) -> None:
     assert size > 170  # MiB
     assert writing < 110  # a few copies of the largest tensor, 24 MiB
     assert opening < 20
+
+
+def shards(path: Path, state: dict[str, Tensor]) -> None:
+    """The tensors in two files, and the index in place of one."""
+    names = list(state)
+    parts = {f"model-0000{n}-of-00002.safetensors": names[n - 1 :: 2] for n in (1, 2)}
+    for file, own in parts.items():
+        save_file({name: state[name] for name in own}, path.with_name(file))
+    index = {"weight_map": {name: file for file, own in parts.items() for name in own}}
+    path.with_name("model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def compressed(path: Path, state: dict[str, Tensor]) -> None:
+    torch.save(state, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def pruned(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The numbers of the blocks with a gap."""
+    return {name.replace("transformer_blocks.1.", "transformer_blocks.4."): v for name, v in state.items()}
+
+
+BESIDE = {"duration_predictor.out.weight": torch.ones(2), "feats_extract.melmat": torch.ones(2)}
+
+
+@pytest.mark.parametrize(("name", "write", "note"), [
+    ("model.safetensors.index.json", shards, ""),
+    ("model-00002-of-00002.safetensors", shards, ""),
+    ("model.pt", compressed, ""),
+    ("model.pt", saved(lambda state: {n: v for n, v in state.items() if n != ROTARY}), ""),
+    ("model.pt", saved(lambda state: state | {checkpoint.POSITIONS: torch.ones(4, 4)}), ""),
+    ("model.pt", saved(pruned), "numbered anew"),
+    ("model.pt", saved(lambda state: state | BESIDE), "duration_predictor.*feats_extract.* are left out"),
+])  # fmt: skip
+def test_weights_in_other_forms_are_the_same(
+    name: str, write: Write, note: str, state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    write(tmp_path / name, state)
+    weights = load(tmp_path / name)
+    assert_same(weights, state)
+    assert re.search(note, " ".join(weights.notes)) if note else not weights.notes

@@ -79,7 +79,7 @@ def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
     manifest.write_text(manifest.read_text().replace(f"max_frames: {small.MAX_FRAMES}", "max_frames: 512"))
     words = {
         "parity": ["parity", str(brief), *made.files.arguments()],
-        "bundle": small.bundle_command(made.files, out, "int8"),
+        "bundle": [*small.bundle_command(made.files, out, "int8"), "--accept", "random weights"],
     }
     started = ["-m", "export", *words[command]]
     environment = {**network_spy.environment(tmp_path), "OMP_NUM_THREADS": "1"}

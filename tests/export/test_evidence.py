@@ -2,24 +2,28 @@
 
 import dataclasses
 import json
+import math
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from appliance.contract.bundle import Arch, Text
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.engine.cases import FEMALE, samples
 from appliance.text.tokens.tokenizers import maker
 from export import assemble, evidence
-from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, weigh
+from export.evidence import GIVEN, WITHOUT_TEXT, Verdict, recording_of, settle, weigh
 from export.families import f5, family
+from export.sources.header import CheckpointError
 from tests.harness import small
 from tests.harness.daemons import ROOT, SPEECH
 
@@ -139,7 +143,8 @@ def test_other_words_and_a_vocabulary_in_another_order_feign_no_wrong_flags(
     turned = dataclasses.replace(loaded.vocabulary, tokens=(first, *rest[::order]))
     given = dataclasses.replace(alone, words=words or alone.words)
     found = weigh(dataclasses.replace(loaded, vocabulary=turned), [given])
-    assert found.verdict is Verdict.FITS and re.search(told, found.advice[0])
+    assert found.verdict is Verdict.FITS and re.search(told, found.advice[-1])
+    assert not found.order_proved
 
 
 def test_wrong_mels_name_the_vocoder(loaded: assemble.Loaded, alone: evidence.EvidenceRecording) -> None:
@@ -153,16 +158,45 @@ def test_wrong_mels_name_the_vocoder(loaded: assemble.Loaded, alone: evidence.Ev
 def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loaded) -> None:
     own = recording_of(SPEECH, WORDS)
     found = weigh(loaded, [own])
-    assert found.recordings == (SPEECH.name,)
+    assert found.recordings == (SPEECH.name,) and found.record()["order"] == "proved"
+    assert 0.1 < found.losses[evidence.COPY] < 0.4 and not found.speechless
     recordings = own, dataclasses.replace(own, words=OTHERS)
     given = evidence.Trial.given(loaded)
     said, other = (given.loss(loaded, [one]) for one in recordings)
     assert found.losses[GIVEN] == pytest.approx(said, rel=1e-3) and other > said
 
 
-def test_random_weights_prove_nothing(tmp_path: Path) -> None:
+def test_random_weights_prove_nothing_and_are_written_if_accepted(tmp_path: Path) -> None:
     found = weigh(small.load(small.write_files(tmp_path / "weights", small.V1)))
     assert found.verdict is Verdict.UNTRAINED and "proves nothing" in found.advice[0]
+    with pytest.raises(assemble.BundleFailed, match=r"nepers away.*predict no speech.*--accept REASON"):
+        settle(found, "")
+    settle(found, "a rehearsal")
+    assert (found.record()["accepted_by"], found.record()["order"]) == ("a rehearsal", "not proved")
+
+
+EMBEDDING, FF = "text_embed.text_embed.weight", "transformer_blocks.1.ff.ff.2."
+
+
+@pytest.mark.parametrize(("name", "row", "value", "told"), [
+    (EMBEDDING, 3, math.nan, r"1 tensors hold NaN or infinities: text_embed\S+ \(token '\S'\)"),
+    (FF + "weight", 3, math.inf, r"hold NaN or infinities: transformer_blocks\.1\.ff\.ff\.2\.weight;"),
+    (FF + "weight", slice(None), 0.0, r"1 tensors hold nothing but zeros: transformer_blocks\.1\.ff"),
+    (FF + "weight", slice(9, None), 0.0, r"1 tensors end with zeros, .* stopped: transformer_blocks\.1\.ff"),
+    (EMBEDDING, -1, 0.0, ""), (FF + "bias", slice(None), 0.0, ""),
+    ("transformer_blocks.1.attn_norm.linear.weight", slice(None), 0.0, ""),
+])  # fmt: skip
+def test_broken_weights_are_refused_by_name(
+    name: str, row: Any, value: float, told: str, tmp_path: Path
+) -> None:
+    """Biases, gates and unused tokens may be zeros."""
+    files = small.write_files(tmp_path, small.V1)
+    weights = load_file(files.checkpoint)
+    [whole] = [one for one in weights if one.endswith(name)]
+    weights[whole][row] = value
+    save_file(weights, files.checkpoint)
+    with pytest.raises(CheckpointError, match=told) if told else nullcontext():
+        small.load(files)
 
 
 def blurred(name: str, value: torch.Tensor) -> torch.Tensor:

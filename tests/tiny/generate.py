@@ -45,6 +45,7 @@ def generate(out: Path) -> int:
             "--max-frames": MAX_FRAMES,
             "--licence": "Apache-2.0",
             "--language": "en,zh",
+            "--accept": "random weights",
             "--out": out,
         }
         return export(["bundle", *(str(word) for pair in sources.items() for word in pair)])

@@ -1,0 +1,38 @@
+"""Shards: the weights of one model in several files, which an index beside them names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+INDEX = "*.index.json"
+_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
+
+
+def files(path: Path) -> tuple[Path, ...]:
+    """Files of an index, or of the index that belongs to a shard; none for another file.
+
+    Raises ValueError.
+    """
+    index = path
+    if shard := _SHARD.fullmatch(path.name):
+        index = path.with_name(f"{shard[1]}{shard[2]}.index.json")
+        if not index.is_file():
+            raise ValueError(f"is one shard of several, and their index {index.name} is not beside it")
+    if not index.match(INDEX) or not index.is_file():
+        return ()
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{index.name} is no index of shards, it has no weight_map") from error
+    found = tuple(index.with_name(Path(str(name)).name) for name in names)
+    if absent := [shard.name for shard in found if not shard.is_file()]:
+        raise ValueError(
+            f"{index.name} names {len(found)} shards, of which {', '.join(absent)} are not beside it"
+        )
+    return found
+
+
+def is_shard(path: Path) -> bool:
+    return _SHARD.fullmatch(path.name) is not None

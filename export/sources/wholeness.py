@@ -1,0 +1,56 @@
+"""Weights that a copy, a download or a training has broken, refused by name before any work on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from export.sources.checkpoint import CheckpointError
+from export.sources.header import some
+from export.sources.stored import Weights
+
+GATE = "_norm.linear.weight"
+"""End of the name of a block's modulation, whose training begins at zero."""
+EMBED = "embed.weight"
+"""End of the name of an embedding of tokens."""
+SHORTEST_ROW = 32
+"""Values of a row from which a last row of zeros tells a file that was cut short."""
+REMEDY = "copy or download the file again, or take an earlier checkpoint of the training"
+
+
+def check(path: Path, weights: Weights, tokens: Sequence[str] = ()) -> None:
+    """Raise CheckpointError for NaN, infinities, and matrices that are zeros or end with zeros.
+
+    `tokens` name the last rows of the embedding. Biases, gates and unused tokens may be zeros.
+    """
+    broken, empty, cut = [], [], []
+    for name in weights:
+        tensor = weights[name]
+        if not torch.isfinite(tensor).all():
+            broken.append(name + _rows(name, tensor, tokens))
+        if sum(size > 1 for size in tensor.shape) < 2 or name.endswith(GATE):
+            continue
+        if not tensor.any():
+            empty.append(name)
+        elif not (name.endswith(EMBED) or tensor[-1].numel() < SHORTEST_ROW or tensor[-1].any()):
+            cut.append(name)
+    sentences = (
+        (broken, "hold NaN or infinities"),
+        (empty, "hold nothing but zeros"),
+        (cut, "end with zeros, as a file does whose download stopped"),
+    )
+    if wrong := [f"{len(names)} tensors {what}: {some(names)}" for names, what in sentences if names]:
+        raise CheckpointError(f"{path}: the weights are not whole: {'; '.join(wrong)}; {REMEDY}")
+
+
+def _rows(name: str, tensor: Tensor, tokens: Sequence[str]) -> str:
+    """Tokens of the rows of an embedding that are not finite."""
+    if not name.endswith(EMBED) or not tokens:
+        return ""
+    rows = torch.nonzero(~torch.isfinite(tensor).all(dim=-1)).flatten().tolist()
+    before = len(tensor) - len(tokens)
+    called = [f"token {tokens[row - before]!r}" if row >= before else "the filler" for row in rows]
+    return f" ({some(called)})"
