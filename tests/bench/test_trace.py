@@ -301,7 +301,7 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
         assert work == pytest.approx([known.condition_ms, known.steps_ms, known.vocoder_ms], abs=0.01)
         assert seen["work_s"].keys() == {"open", "step", "finish"}
     assert all(found[name]["wall_s"] <= reply.wall_s for name, reply in replies.items())
-    assert found["paused"]["waits_s"]["paused"] > 0.5 * found["paused"]["wall_s"]
+    assert 0.0 < found["paused"]["waits_s"]["paused"] < found["paused"]["wall_s"]
     assert trace["otherData"]["backend"] == "ort-cpu"
 
 
