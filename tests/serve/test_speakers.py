@@ -289,7 +289,7 @@ def test_a_reload_changes_the_table_within_the_loaded_bundles(
     # A table that cannot be used leaves the one before it.
     third = {"voice": "ann", "bundle": str(tmp_path / "third")}
     for languages, message in (
-        ({"xx": {"voice": "ann"}}, "xx: 'xx' is not known; en, zh"),
+        ({"xx": {"voice": "ann"}}, "xx: 'xx' is not known; ar, de, en"),
         ({"en": third}, "en.bundle: only a restart loads another bundle"),
     ):
         rewrite(box, text={"languages": languages})
