@@ -80,7 +80,7 @@ def test_weights_that_lack_the_words_of_the_recordings_are_not_judged_by_them(tm
     given = published(tmp_path, tokens="のあい。")
     loaded = assemble.load(dataclasses.replace(given, tokenizer="simple", languages=("ja",)))
     found = evidence.weigh(loaded)
-    assert (found.verdict, found.losses) == (evidence.Verdict.UNREAD, {})
+    assert (found.verdict, [*found.losses]) == (evidence.Verdict.UNREAD, [evidence.COPY])
     assert "lack the words of heart, michael; pass --recording FILE --transcript TEXT" in found.advice[0]
 
 
