@@ -53,7 +53,7 @@ class Phrases:
         gauge("f5_phrases_bytes", "Samples that it holds.", lambda: self.size_bytes)
 
     def keys(self, ways: Sequence[Sequence[Segment]], made_by: str, *, seeded: bool) -> Sequence[Key | None]:
-        """Key of each way to make a reply; None for all if the cache does not keep the reply."""
+        """Return one key for each way to make a reply, or None for each if the reply is not stored."""
         if self._limit_bytes > 0 and (seeded or self._drawn_seeds):
             return [key_of(segments, made_by, seeded=seeded) for segments in ways]
         return [None] * len(ways)

@@ -20,7 +20,7 @@ OURS = {"DPKG_FRONTEND_LOCKED": "true"}
 
 
 class AptError(Exception):
-    """One line: what failed, and what to do."""
+    """Failure of apt or dpkg. The message is one line and ends with the remedy."""
 
 
 @contextlib.contextmanager

@@ -198,7 +198,7 @@ def read(file: Path) -> tuple[Backup, Tree]:
 
 
 def _next(tar: tarfile.TarFile, name: str, entry: ArchiveEntry | None = None) -> bytes:
-    """Return the content of the next file, which is the listing or that of an entry. Raises ValueError."""
+    """Read the next file, which must be `name`, of the entry's size and hash. Raises ValueError."""
     if (member := tar.next()) is None:
         raise ValueError(f"cut off: {name} is not in it")
     is_it = member.name == name and member.isreg() and (entry is None or member.size == entry.size)
@@ -215,7 +215,7 @@ def _next(tar: tarfile.TarFile, name: str, entry: ArchiveEntry | None = None) ->
 
 
 def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Replace the parts that differ, and keep what was there. Raises BackupFailure, StorageError, OSError."""
+    """Replace the parts that differ; keep the old ones. Raises BackupFailure, StorageError, OSError."""
     backup, tree = read(file)
     parts, module = backup.parts, platform.identify(box.root).module
     present = _collect(box, list[str]().append)[0].parts

@@ -90,7 +90,7 @@ class VoiceIndex:
         return recorded
 
     def find(self, place: Place) -> Voice | Style | None:
-        """As `get`; None for what is not stored, whose error would list the store's folder."""
+        """Return a style or voice as `get` does; None if it is not stored. Never lists the store's folder."""
         if not place.is_named:
             return None
         with storage_errors(str(place)):

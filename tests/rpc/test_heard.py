@@ -1,4 +1,4 @@
-"""What was heard of a reply that was ended in its midst, by the clock of the queue."""
+"""Characters of an interrupted reply that its player has reached, by the queue's clock."""
 
 from collections.abc import Iterator
 from itertools import count

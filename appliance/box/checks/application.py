@@ -56,7 +56,7 @@ class Application:
 
 
 def refused(box: Box, text: bytes) -> str:
-    """Return what the version that is here refuses in a configuration; empty if nothing is known."""
+    """Return the installed version's error for a configuration; empty if there is none, or no answer."""
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         Path(file.name).write_bytes(text)
         os.chmod(file.name, 0o644)  # the check runs as the daemon's user

@@ -316,7 +316,7 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
     reach = ceiling if ceiling is None or held is None else min(ceiling, held)
     # With the lower limit at what is within reach nothing below it is free, whatever the hardware's maximum.
     locked = emc.locked or clock.fixed or (reach is not None and clock.min == reach)
-    # What the firmware reports as the maximum is no cap of the mode: it may rise again.
+    # The firmware's maximum is no cap of the mode, because the firmware may raise it again.
     above = cap is not None and emc.cap is not None and ceiling is not None and emc.cap > cap
     if ceiling is None:
         why = "the hardware's maximum cannot be read"

@@ -61,7 +61,7 @@ SHOWN_VALUE = re.compile(
     r"|openvino|ort-cpu|ort-cuda|tensorrt|upstream|adaptive|low_latency|drop|name|speak|debug|info|warning|error"
     r"|/run/f5-appliance/(?:grpc|admin)\.sock|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
 )
-"""Values that are shown, as are those of SHIPPED."""
+"""Pattern of values that the bundle shows. It shows the values of SHIPPED, too."""
 MAC = re.compile(r"\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}\b")
 IPV4 = re.compile(r"\b(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}\b")
 IPV6 = re.compile(r"\b(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|\bfe80:[0-9A-Fa-f:]+")

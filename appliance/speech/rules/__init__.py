@@ -1,6 +1,6 @@
-"""Optional changes of what is spoken, each in a file of its own."""
+"""Rules that change the spoken text on request, one file each."""
 
 from appliance.speech.rules.announce import announced
 
 RULES = (announced,)
-"""Rules in order: (front end, voices, queue, wish, spoken) → what is spoken."""
+"""Rules in order of use. Each maps (front end, voices, queue, wish, spoken text) to a spoken text."""
