@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from appliance.contract.mel import Kind, MelSpec
 from appliance.contract.sampler import Sampler
 from appliance.contract.tokens import Tokenizer, Vocabulary
 from appliance.durable import publish
-from export import progress
+from export import progress, traces
 from export.families import DECLARATIONS, Declaration, Family, of, with_mels_for
 from export.families.declaration import Given, GraphMaker, StepGraph
 from export.graphs import fourier, parts, to_onnx, vocoders
@@ -261,6 +260,8 @@ class BuildOptions:
     keep_float: Collection[str] = qdq.KEEPS_FLOAT
     """Roles of products that int8-qdq leaves in float16."""
     created_by: str = ""
+    traces: Path | None = None
+    """Folder that keeps traced graphs for further exports."""
 
     @property
     def lossy(self) -> bool:
@@ -487,12 +488,12 @@ class BundleWriter:
         return made
 
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
-        """Write one graph, free its module, and return its file name."""
+        """Write one graph, give back what it took, and return its file name."""
         path = self.folder / f"{name}{suffix}.onnx"
         progress.begin("graphs", f"tracing {path.stem}")
         with torch.no_grad():
-            to_onnx.export(make(), signatures.signatures(self.dimensions)[name], path)
-        gc.collect()
+            traces.export(make(), signatures.signatures(self.dimensions)[name], path, self.options.traces)
+        comparison.give_back()
         progress.part((1.0 if name in self.declaration.steps else SMALL_GRAPH) / self.work)
         return path.name
 

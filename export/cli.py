@@ -16,7 +16,7 @@ from typing import get_args
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
 from appliance.errors import BundleError, EngineFault, PhonesMissing
-from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
+from export import assemble, contact, evidence, fetch, inspection, progress, traces, watermark, workload
 from export.families import MELS, NAMED, Family, FamilyError, family, of
 from export.graphs.to_onnx import ExportError
 from export.parity import comparison
@@ -88,6 +88,13 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
     make.add_argument("--out", type=Path)
+    make.add_argument(
+        "--traces",
+        type=lambda word: None if word == "none" else Path(word),
+        default=traces.CACHE,
+        metavar="FOLDER",
+        help="keeps traced graphs for later exports; none: trace anew (default: %(default)s)",
+    )
     make.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: the family's")
     _add_gate(make)
     make.set_defaults(run=_bundle, usage_error=make.error)
@@ -299,7 +306,9 @@ def _bundle(arguments: argparse.Namespace) -> None:
     gc.freeze()  # later searches for garbage skip the imported modules
     recordings = _recordings(arguments)
     loaded = _sources(arguments, sampler, named.defaults)
-    options = assemble.BuildOptions(name, arguments.max_frames, beside, keep_float, "python -m export bundle")
+    options = assemble.BuildOptions(
+        name, arguments.max_frames, beside, keep_float, "python -m export bundle", arguments.traces
+    )
     plan = workload.plan(loaded, options, recordings, arguments.sampling)
     with progress.shown(plan):
         found = evidence.weigh(loaded, recordings, accept=arguments.accept)

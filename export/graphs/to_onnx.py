@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -68,17 +68,20 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
         )
     assert program is not None
     model = program.model
-    optimizer.fold_constants(model)
-    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    _share_constants(model, dict(module.named_parameters()))
-    _drop_whole_slices(model.graph)
-    _reshape_by_position(model.graph)
-    passes.CommonSubexpressionEliminationPass()(model)
-    optimizer.remove_unused_nodes(model)
+    weights = module.state_dict()
+    with _without_weights(model.graph, weights):
+        optimizer.fold_constants(model)
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        # Equal constants need one name, by which common subexpressions are found.
+        passes.DeduplicateInitializersPass(size_limit=4096)(model)
+        _drop_whole_slices(model.graph)
+        _reshape_by_position(model.graph)
+        passes.CommonSubexpressionEliminationPass()(model)
+        optimizer.remove_unused_nodes(model)
     passes.ClearMetadataAndDocStringPass()(model)  # contains file paths of this machine
     model.ir_version = contract.MAX_IR_VERSION
     if rows == ANY_ROWS:
-        _name_rows(model.graph, spec, module.state_dict())
+        _name_rows(model.graph, spec, weights)
     _name_axes(model.graph, spec, fixed)
     program.save(str(path), external_data=True)
     data = path.with_name(f"{path.name}.data")
@@ -87,14 +90,20 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     check_signature(path, spec)
 
 
-def _share_constants(model: onnx_ir.Model, weights: Container[str]) -> None:
-    """Give equal constants one name, by which common subexpressions are found. Weights keep their names."""
-    initializers, every = model.graph.initializers, dict(model.graph.initializers)
-    kept = {name: initializers.pop(name) for name in every if name in weights}
-    passes.DeduplicateInitializersPass(size_limit=4096)(model)
-    kept |= initializers
-    initializers.clear()
-    initializers.update({name: kept[name] for name in every if name in kept})
+@contextlib.contextmanager
+def _without_weights(graph: onnx_ir.Graph, names: Collection[str]) -> Iterator[None]:
+    """Hide the weights from passes, so that what the passes make depends on the structure alone."""
+    hidden = {value: value.const_value for name, value in graph.initializers.items() if name in names}
+    for value in hidden:
+        del graph.initializers[str(value.name)]
+        value.const_value = None
+    yield
+    constants = dict(graph.initializers)
+    graph.initializers.clear()
+    for value, value.const_value in hidden.items():
+        if value.uses():
+            graph.register_initializer(value)
+    graph.initializers.update(constants)
 
 
 @contextlib.contextmanager
@@ -124,8 +133,8 @@ def share_weights(path: Path, weights: Path) -> None:
         if not tensor.external_data:
             continue
         same = theirs.get(tensor.name)
-        own = _stored(tensor, path.parent)
-        if same is not None and own == _stored(same, path.parent):
+        own = stored(tensor, path.parent)
+        if same is not None and own == stored(same, path.parent):
             del tensor.external_data[:]
             tensor.external_data.extend(same.external_data)
         else:
@@ -136,7 +145,7 @@ def share_weights(path: Path, weights: Path) -> None:
     path.with_name(f"{path.name}.data").unlink(missing_ok=True)
 
 
-def _stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
+def stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
     at = {entry.key: entry.value for entry in tensor.external_data}
     with (folder / at["location"]).open("rb") as stream:
         stream.seek(int(at.get("offset", 0)))

@@ -104,6 +104,8 @@ SAMPLING_BOUND = 1.65
 would be 1.5, by six readings of the demo's weights."""
 FINE_NFE = 16
 """Of that solution."""
+HOPELESS = 3.0
+"""Distance of a sampling, in bounds, from which the next is not tried: it is about as far away."""
 OWN_ERRORS = 8.0
 """Error of a float32 graph that passes whatever its bound, in those of torch's own float32 on these weights,
 both from float64. It is what `BOUNDS` are of the 6e-7 that torch has with usual ones."""
@@ -246,21 +248,18 @@ def measure(
     report = Report(bundle.manifest.precision, absent=expected.absent, peaks=expected.peaks, choices=choices)
     names = variants(bundle)
     paths: set[Path] = set()
-    for variant in names:
+    judged = [(name, expected.graphs, expected.trajectories) for name in names]
+    last = [solved.last for solved in expected.trajectories[:1]]  # their other graphs are the default's
+    judged += [(name, [], last) for name in (FUSED, FLOAT32_SUMS) if name in bundle.manifest.variants]
+    for variant, alone, trajectories in judged:
+        give_back()
         progress.begin(f"gate of {variant}")
         graphs = Graphs(bundle, variant, bounds_of(bundle.manifest, variant, expected))
-        report.rows.extend(single(graphs, expected.graphs, paths))
-        for solved in expected.trajectories:
+        report.rows.extend(single(graphs, alone, paths))
+        for solved in trajectories:
             report.rows.extend(velocities(graphs, solved))
         del graphs
-        give_back()
-    for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
-        if variant in bundle.manifest.variants and expected.trajectories:
-            progress.begin(f"gate of {variant}")
-            graphs = Graphs(bundle, variant, expected.bounds)
-            report.rows.extend(velocities(graphs, expected.trajectories[0].last))
-            del graphs
-            give_back()
+    give_back()
     case = expected.trajectories[0].case if expected.trajectories else None
     tried = choices if named == "auto" else (named,) if named in MEASURED else ()
     sampled = measure_samplings(
@@ -302,7 +301,7 @@ def measure_samplings(
     first: bool = False,
 ) -> Report:
     """Compare the cheaper samplings `tried` with `exact` on `case` (the first of READINGS) without an oracle,
-    in the CPU's variant; those after the first within its bound not, if `first`.
+    in the CPU's variant; if `first`, only until one is within its bound or HOPELESS.
 
     Not where steps renoise, of which more are no finer solution, nor where no keys are kept. Calls `more`
     with each variant's samples before its engine closes.
@@ -328,7 +327,7 @@ def measure_samplings(
                 error = ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
                 row = Row(sampling, variant, "exact", case.frames, nfe, error, SAMPLING_BOUND)
                 report.samplings.append(row)
-                if first and row.holds:
+                if first and (row.holds or not error < HOPELESS * SAMPLING_BOUND):
                     break
             tried = ()  # what they leave out is the weights' matter, not the arithmetic's
     return report

@@ -106,7 +106,7 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
         read = [
             (what, "float64", frames, 1)
             for frames in (solved.case.frames for solved in answers.trajectories)
-            for what in ["guided", "guided", "unguided", "guided", "keys", "reply", *single]
+            for what in ["guided", "guided", "unguided", "keys", "reply", *single]
         ]
         found = [(r.what, r.against, r.frames, r.nfe) for r in report.rows if r.variant == variant]
         assert found == [*with_graphs, *read, *random]
@@ -353,9 +353,14 @@ def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
     assert "short-kv at 500 frames" in report(short_kv=math.inf, short=1.0).failed[0]
 
 
-def test_exact_against_itself_is_a_ratio_of_one(made: BuiltBundle) -> None:
-    report = comparison.measure_samplings(made.bundle, tried=("exact",))
-    assert [row.error for row in report.samplings] == [pytest.approx(1.0, rel=1e-4)]
+@pytest.mark.parametrize(("bound", "tried"), [(1.65, 1), (0.5, 2), (0.3, 1)])
+def test_samplings_are_tried_until_one_holds_or_is_hopeless(
+    bound: float, tried: int, made: BuiltBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`exact` against itself is a ratio of one."""
+    monkeypatch.setattr(comparison, "SAMPLING_BOUND", bound)
+    report = comparison.measure_samplings(made.bundle, tried=("exact", "exact"), first=True)
+    assert [row.error for row in report.samplings] == tried * [pytest.approx(1.0, rel=1e-4)]
 
 
 def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Written graphs against the contract, and what the writer refuses."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -15,13 +16,15 @@ from torch import Tensor, nn
 from appliance.contract import graphs as contract
 from appliance.contract.bundle import FUSED, Bundle, Precision
 from appliance.contract.graphs import STEPS, TAIL
+from export import traces
 from export.families import NAMED
 from export.graphs import to_onnx
 from export.graphs.condition import Condition
 from export.graphs.modulation import TIME_FREQUENCIES
 from export.model.dit import DiT
 from export.sources.checkpoint import load_dit
-from tests.harness import small, traces
+from tests.harness import small
+from tests.harness import traces as harness
 from tests.harness.small import Workshop
 
 pytestmark = pytest.mark.torch
@@ -202,19 +205,49 @@ class Fixed(nn.Module):
 VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
-def test_a_trace_depends_on_structure_and_weights_alone(tmp_path: Path) -> None:
+def test_a_trace_depends_on_structure_alone(tmp_path: Path) -> None:
     """A trace equals, to the byte, a graph that was kept of other weights and is filled with these."""
-    spec = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"]
-    written, keys = [], []
-    for name, seed, trace in (("a", 11, traces.of), ("b", 12, traces.of), ("c", 12, to_onnx.export)):
-        files = small.write_files(tmp_path / name, small.V1, seed=seed)
-        weights = load_dit(files.checkpoint, small.V1, len(small.VOCABULARY))
-        module, path = Condition(weights, small.V1, M, 64, torch.float32), tmp_path / name / "condition.onnx"
-        keys.append(traces.key(module, spec, path.name))
-        trace(module, spec, path)
-        written.append((path.read_bytes(), path.with_name("condition.onnx.data").read_bytes()))
-    assert written[0] != written[1] == written[2] and len(set(keys)) == 1
-    assert traces.key(Condition(weights, small.V1, M, 32, torch.float32), spec, path.name) != keys[0]
+    spec, folder = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"], tmp_path / "kept"
+
+    def condition(seed: int, frames: int = 64, zero: bool = False) -> nn.Module:
+        files = small.write_files(tmp_path / f"{seed}", small.V1, seed=seed)
+        weights = dict(load_dit(files.checkpoint, small.V1, len(small.VOCABULARY)))
+        if zero:  # as biases begin: equal weights stay two
+            weights = {name: w * (not name.endswith("bias")) for name, w in weights.items()}
+        return Condition(weights, small.V1, M, frames, torch.float32)
+
+    def written(module: nn.Module, write: Callable[..., None], *where: Path) -> tuple[bytes, bytes]:
+        write(module, spec, tmp_path / "condition.onnx", *where)
+        return harness.contents(tmp_path / "condition.onnx")
+
+    one, other = condition(11), condition(12, zero=True)
+    anew = written(other, traces.export, folder)
+    assert anew == written(other, harness.of) != written(one, harness.of)
+    assert harness.key(one, spec, "a") == harness.key(other, spec, "a") != harness.key(one, spec, "b")
+    assert harness.key(condition(11, 32), spec, "a") != harness.key(one, spec, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traces, "trace", None)  # what is kept needs none
+        assert written(other, traces.export, folder) == anew
+        assert written(one, traces.export, folder) == written(one, harness.of)
+
+
+def test_kept_graphs_are_few_and_a_damaged_one_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "MOST_KEPT", 2)
+    monkeypatch.setattr(traces, "trace", harness.of)
+    wanted = []
+    for name in ("a", "b", "c", "c", "c"):
+        traces.export(Odd(), VOCODER, tmp_path / f"{name}.onnx", tmp_path / "kept")
+        wanted.append((tmp_path / f"{name}.onnx").read_bytes())
+        kept = sorted((tmp_path / "kept").iterdir(), key=os.path.getmtime)
+        assert len(kept) == min(len(wanted), 2) and not (tmp_path / f"{name}.onnx.data").exists()
+        if len(wanted) > 2:
+            kept[-1].write_bytes(kept[-1].read_bytes()[:-9])
+    assert wanted[2] == wanted[3] == wanted[4]
+    (tmp_path / "file").touch()
+    traces.export(Odd(), VOCODER, tmp_path / "c.onnx", tmp_path / "file" / "kept")
+    assert (tmp_path / "c.onnx").read_bytes() == wanted[2]
 
 
 def test_no_comment_and_no_docstring_is_code_that_traces() -> None:
@@ -222,7 +255,7 @@ def test_no_comment_and_no_docstring_is_code_that_traces() -> None:
         '"""Why."""\n\nA = 1  # each\n"""Of\nA."""\ndef f():\n    """How."""\n\n    # Then.\n    return A\n'
     )
     bare, other = "A = 1\ndef f():\n    return A", "A = 1\ndef f():\n    return 'Why.'"
-    assert traces.code_of(said) == traces.code_of(bare) != traces.code_of(other)
+    assert harness.code_of(said) == harness.code_of(bare) != harness.code_of(other)
 
 
 def test_an_axis_that_the_tracer_fixed_is_refused(tmp_path: Path) -> None:
@@ -254,11 +287,12 @@ ROWS = contract.GraphSpec("rows", (X,), (Y,))
 
 
 def test_a_number_of_rows_is_no_constant(tmp_path: Path) -> None:
-    traces.of(Rowed(None), ROWS, tmp_path / "right.onnx")
+    harness.of(Rowed(None), ROWS, tmp_path / "right.onnx")
     for rows in (1, 3):
         x = np.random.default_rng(rows).standard_normal((rows, 5, 4), dtype=np.float32)
         np.testing.assert_array_equal(small.run(tmp_path / "right.onnx", {"x": x})["y"], x)
-    shapes = [value.type.tensor_type.shape for value in onnx.load(tmp_path / "right.onnx").graph.value_info]
+    values = onnx.load(tmp_path / "right.onnx").graph.value_info
+    shapes = [value.type.tensor_type.shape for value in values if value.name != "weight"]
     assert all(axis.dim_value % to_onnx.ANY_ROWS or not axis.dim_value for s in shapes for axis in s.dim)
 
 
@@ -291,10 +325,10 @@ def operators(path: Path) -> Counter[str]:
 
 def test_simplifying_a_graph_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, plain = tmp_path / "simple.onnx", tmp_path / "plain.onnx"
-    traces.of(Odd(), VOCODER, path)
+    harness.of(Odd(), VOCODER, path)
     for name in ("_drop_whole_slices", "_reshape_by_position"):
         monkeypatch.setattr(to_onnx, name, lambda _: None)
-    traces.of(Odd(), VOCODER, plain)
+    harness.of(Odd(), VOCODER, plain)
     assert operators(path)["Shape"] == 0 < operators(plain)["Shape"]
     assert operators(path).total() < operators(plain).total()
     rng = np.random.default_rng(1)
@@ -355,7 +389,7 @@ def test_no_number_of_the_host_meets_a_device_tensor(name: str, variant: str, wo
 def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
     """A weight of another content under the same name, or of another name, goes into the graph's own file."""
     for name, factor in (("one", 1.0), ("two", 1.0), ("three", 3.0)):
-        traces.of(Weighed(factor), VOCODER, tmp_path / f"{name}.onnx")
+        harness.of(Weighed(factor), VOCODER, tmp_path / f"{name}.onnx")
     sizes = {name: (tmp_path / f"{name}.onnx").stat().st_size for name in ("two", "three")}
     for name in ("two", "three"):
         to_onnx.share_weights(tmp_path / f"{name}.onnx", tmp_path / "one.onnx")
@@ -387,7 +421,7 @@ class Weighed(nn.Module):
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("twice") / "vocoder.onnx"
-    traces.of(Twice(), VOCODER, path)
+    harness.of(Twice(), VOCODER, path)
     return path.read_bytes()
 
 

@@ -1,0 +1,104 @@
+"""Graphs of earlier exports without their weights: an export of the same structure fills them with its own.
+
+A trace takes seconds, and its graph depends on the structure of the module alone. A kept graph holds the
+places of its weights, and the bytes of the constants that the tracer made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import lzma
+import os
+import pickle
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+
+from appliance.contract.graphs import GraphSpec
+from appliance.durable import replace_file
+from export.graphs.to_onnx import export as trace
+from export.graphs.to_onnx import stored
+
+ROOT = Path(__file__).resolve().parent
+TRACERS = "graphs/*.py", "model/*.py", "families/*.py", "watermark.py", "../appliance/contract/graphs.py"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "f5-appliance", "graphs")
+MOST_KEPT = 500
+"""Graphs in a folder, of which a bundle has 7 to 20; of v1_Base each takes up to 60 kB."""
+
+
+def export(module: nn.Module, spec: GraphSpec, path: Path, folder: Path | None = None) -> None:
+    """Write what `to_onnx.export` writes, by a graph that `folder` keeps, else add it there."""
+    if folder is None:
+        return trace(module, spec, path)
+    kept = folder / f"{source()[:16]}-{key(module, spec, path.name)}.xz"
+    try:
+        packed = kept.read_bytes()
+        os.utime(kept)
+        fill(packed, module, path)
+    except (OSError, lzma.LZMAError):
+        trace(module, spec, path)
+        with contextlib.suppress(OSError):  # a folder that nobody can write keeps none
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(kept, pack(module, path))
+            for oldest in sorted(folder.glob("*.xz"), key=os.path.getmtime)[:-MOST_KEPT]:
+                oldest.unlink()
+
+
+def pack(module: nn.Module, path: Path) -> bytes:
+    """The graph at `path` without the module's weights."""
+    model, weights = onnx.load(path, load_external_data=False), module.state_dict()
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.raw_data = b""
+        elif tensor.external_data:
+            tensor.raw_data = stored(tensor, path.parent)
+    return lzma.compress(model.SerializeToString(deterministic=True))
+
+
+def fill(packed: bytes, module: nn.Module, path: Path) -> None:
+    """Write the packed graph with the module's weights. Raises LZMAError."""
+    model, weights = onnx.ModelProto.FromString(lzma.decompress(packed)), module.state_dict()
+    model.producer_version = torch.__version__  # which names the build: one for CPUs, or for CUDA
+    data = path.with_name(f"{path.name}.data")
+    with data.open("wb") as stream:
+        for tensor in model.graph.initializer:
+            content = memoryview(tensor.raw_data)
+            if tensor.name in weights:
+                content = np.ascontiguousarray(weights[tensor.name].numpy()).data
+            if tensor.external_data:
+                stream.seek(int(next(at.value for at in tensor.external_data if at.key == "offset")))
+                stream.write(content)
+                tensor.ClearField("raw_data")
+            else:
+                tensor.raw_data = bytes(content)
+    if not data.stat().st_size:
+        data.unlink()
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
+    """Hash of all that a trace depends on but for `source` and the weights' values."""
+    shapes = [(each, tensor.dtype, tensor.shape) for each, tensor in module.state_dict().items()]
+    plain = vars(nn.Module())
+    parts = [
+        (part, type(owner), pickle.dumps({k: v for k, v in vars(owner).items() if k not in plain}, 4))
+        for part, owner in module.named_modules()
+    ]
+    return hashlib.sha256(repr((name, spec, shapes, parts)).encode()).hexdigest()[:24]
+
+
+@functools.cache
+def source(code: Callable[[str], str] = str) -> str:
+    """Hash of the versions that trace and of the `code` in their sources."""
+    files = sorted(path for pattern in TRACERS for path in ROOT.glob(pattern))
+    packages = "torch", "onnx", "onnxscript", "onnx-ir"
+    versions = [metadata.version(name).partition("+")[0] for name in packages]
+    whole = "\0".join([*(code(path.read_text("utf-8")) for path in files), *versions])
+    return hashlib.sha256(whole.encode()).hexdigest()
