@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from appliance.text.languages import quantity
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.numerals import Numerals
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
@@ -26,7 +27,7 @@ class Amount(NamedTuple):
 
 
 class Speech:
-    """Grammar of one language. Each is a subclass, which has at least `cardinal`, `ordinal` and `clock`."""
+    """Grammar of one language, by the rows of its file. A subclass has what no row can say."""
 
     phone = (
         rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
@@ -44,6 +45,7 @@ class Speech:
             words.dates,
         )
         self.times, self.signs, self.chat, self.lists = words.times, words.signs, words.chat, words.lists
+        self.numerals = Numerals(words.numerals, self.form)
         self.joint = " " if self.numbers.spaced else ""
         self.comma = self.numbers.comma + self.joint
         self._genders = {
@@ -51,19 +53,17 @@ class Speech:
         }
         self.months = [self.dates.months[str(month)] for month in range(1, 13)]
 
-    # Each language has its own.
-
     def cardinal(self, number: int, gender: str = "") -> str:
         """Words of a number below 10¹²; before a noun with its gender "m" or "f", "" in counting."""
-        raise NotImplementedError
+        return self.numerals.say("cardinal", number, gender)
 
     def ordinal(self, number: int, ending: str = "") -> str:
         """Words of an ordinal with a gender, or with an ending of the language's own."""
-        raise NotImplementedError
+        return self.numerals.say("ordinal", number, ending)
 
     def clock(self, hour: int, minute: int, marked: bool) -> str:
         """Hour and minutes; `marked` if the word for hour was written."""
-        raise NotImplementedError
+        return self.numerals.say("clock", 100 * hour + minute, "marked" if marked else "")
 
     def digit_rules(self) -> Table:
         """Readings at a digit, a currency, or a sign before a digit. The common readings follow."""
@@ -90,15 +90,15 @@ class Speech:
         return self.dates.first if number == 1 and self.dates.first else self.cardinal(number)
 
     def year(self, number: int) -> str:
-        return self.cardinal(number)
+        return self.numerals.say("year" if self.numerals.has("year") else "cardinal", number)
 
     def half(self, whole: int) -> str | None:
         """Words of a number and a half."""
-        return None
+        return self.numerals.say("half", whole) if self.numerals.has("half") else None
 
     def regnal(self, number: int, gender: str) -> str | None:
         """Words of a king's or queen's number, if they are not its cardinal."""
-        return None
+        return self.numerals.say("regnal", number, gender) if self.numerals.has("regnal") else None
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return unshouted(match, shouted)

@@ -13,11 +13,6 @@ from appliance.text.languages.readers import digit_table
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
-_SCALES = (
-    (10**9, ("مليار", "ملياران", "مليارات")),
-    (10**6, ("مليون", "مليونان", "ملايين")),
-    (1_000, ("ألف", "ألفان", "آلاف")),
-)
 _QUARTERS = {15: "والربع", 20: "والثلث", 30: "والنصف"}
 _MINUTE = ("دقيقة", "دقيقتان", "دقائق")
 _HALVES = {"a": " صباحا", "ص": " صباحا", "p": " مساء", "م": " مساء"}
@@ -40,30 +35,6 @@ _SIMPLE = r"(?!\d+[/:]\d|\d+(?:[ -]\d+){2,}|\d+(?:\.\d+){2,})"
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Words of a number; with a gender the form before a noun: مئتا."""
-        words = " و".join(self._parts(number, gender))
-        return re.sub(rf"({_LARGE_TWO})ان$", r"\1ا", words) if gender else words
-
-    def _parts(self, number: int, gender: str) -> list[str]:
-        for size, names in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                many = f"{self.cardinal(count, 'm')} {names[self.form(str(count))]}"
-                return [many if count > 2 else names[count - 1], *(self._parts(rest, gender) if rest else ())]
-        if number >= 100:
-            hundreds, rest = self.lists["hundreds"][number // 100], number % 100
-            return [hundreds, *(self._parts(rest, gender) if rest else ())]
-        ones = self.lists["feminine ones" if gender == "f" else "ones"]
-        if number <= 10:
-            return [ones[number]]
-        if number < 20:
-            pair = {11: ("أحد", "إحدى"), 12: ("اثنا", "اثنتا")}.get(number, (ones[number - 10],) * 2)
-            return [f"{pair[gender == 'f']} {'عشرة' if gender == 'f' else 'عشر'}"]
-        tens = self.lists["tens"][number // 10]
-        one = re.sub("ثماني$", "ثمان", ones[number % 10])
-        return [one, tens] if number % 10 else [tens]
-
     def ordinal(self, number: int, ending: str = "") -> str:
         """Definite; from 100 on the number itself."""
         tens, ones = divmod(number, 10)

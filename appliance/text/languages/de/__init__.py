@@ -7,7 +7,6 @@ import re
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Table, before
 
-_SCALES = ((10**9, "Milliarde", "Milliarden"), (10**6, "Million", "Millionen"))
 _IRREGULAR = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
 _NEUTER = (
     "Mal|Spiel|Level|Video|Match|Jahr|Game|Leben|Team|Kapitel|Tor|Ziel|Geschenk|Abo|Kind|Buch|Set|Quartal"
@@ -34,26 +33,6 @@ _YEAR_BEFORE = re.compile(
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Only one itself has a gender: ein Euro, eine Stunde."""
-        if number == 1 and gender:
-            return "eine" if gender == "f" else "ein"
-        for size, one, many in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                words = f"eine {one}" if count == 1 else f"{self.cardinal(count)} {many}"
-                return words + (f" {self.cardinal(rest)}" if rest else "")
-        for size, name in ((1_000, "tausend"), (100, "hundert")):
-            if number >= size:
-                count, rest = divmod(number, size)
-                hundreds = re.sub("eins$", "ein", self.cardinal(count))
-                return hundreds + name + (self.cardinal(rest) if rest else "")
-        if number < 20:
-            return self.lists["small"][number]
-        tens, ones = divmod(number, 10)
-        one = "ein" if ones == 1 else self.lists["small"][ones]
-        return (f"{one}und" if ones else "") + self.lists["tens"][tens]
-
     def ordinal(self, number: int, ending: str = "e") -> str:
         rest = number % 100
         if rest in _IRREGULAR:
@@ -64,21 +43,8 @@ class Grammar(Speech):
     def regnal(self, number: int, gender: str) -> str:
         return f"{'die' if gender == 'f' else 'der'} {self.ordinal(number).capitalize()}"
 
-    def half(self, whole: int) -> str:
-        return f"{self.cardinal(whole, 'm')}einhalb"
-
-    def year(self, number: int) -> str:
-        century, rest = divmod(number, 100)
-        if 11 <= century <= 19:
-            return f"{self.cardinal(century)}hundert{self.cardinal(rest) if rest else ''}"
-        return self.cardinal(number)
-
     def day(self, number: int, match: re.Match[str]) -> str:
         return self.ordinal(number, _ending(before(match), "er"))
-
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        words = f"{self.cardinal(hour, 'm')} Uhr"
-        return f"{words} {self.cardinal(minute)}" if minute else words
 
     def digit_rules(self) -> Table:
         months = "|".join(month[:3] for month in self.months)

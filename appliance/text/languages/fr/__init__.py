@@ -9,38 +9,6 @@ from appliance.text.spans import Kind, Table, before
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Une before a feminine noun."""
-        for size, one, many in ((10**9, "un milliard", "milliards"), (10**6, "un million", "millions")):
-            if number >= size:
-                count, rest = divmod(number, size)
-                words = one if count == 1 else f"{self.cardinal(count)} {many}"
-                return words + (f" {self.cardinal(rest, gender)}" if rest else "")
-        if number >= 1_000:
-            count, rest = divmod(number, 1_000)
-            # Before mille, cent and vingt take no s.
-            thousands = re.sub("(?<=cent|ingt)s$", "", self.cardinal(count))
-            words = "mille" if count == 1 else f"{thousands} mille"
-            return words + (f" {self.cardinal(rest, gender)}" if rest else "")
-        if number >= 100:
-            count, rest = divmod(number, 100)
-            words = "cent" if count == 1 else f"{self.lists['small'][count]} cent"
-            return f"{words} {self.cardinal(rest, gender)}" if rest else words + "s" * (count > 1)
-        words = self._below_hundred(number)
-        return f"{words}e" if gender == "f" and re.search(r"\bun$", words) else words
-
-    def _below_hundred(self, number: int) -> str:
-        small = self.lists["small"]
-        if number < 20:
-            return small[number]
-        tens, ones = divmod(number, 10)
-        ten = self.lists["tens"][tens]
-        if tens in (7, 9):
-            ones += 10
-        if not ones:
-            return ten + "s" * (tens == 8)
-        return f"{ten}{' et ' if ones in (1, 11) and tens < 8 else '-'}{small[ones]}"
-
     def ordinal(self, number: int, ending: str = "") -> str:
         if number == 1:
             return "première" if ending == "f" else "premier"
@@ -50,13 +18,6 @@ class Grammar(Speech):
 
     def form(self, number: str) -> int:
         return int(float(number) >= 2)
-
-    def half(self, whole: int) -> str:
-        return f"{self.cardinal(whole)} et demi"
-
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        words = f"{self.cardinal(hour, 'f')} heure{'s' * (hour > 1)}"
-        return f"{words} {self.cardinal(minute)}" if minute else words
 
     def digit_rules(self) -> Table:
         return (

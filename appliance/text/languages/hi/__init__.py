@@ -7,9 +7,6 @@ import re
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
-_SCALES = ((10**11, "खरब"), (10**9, "अरब"), (10**7, "करोड़"), (10**5, "लाख"), (1_000, "हज़ार"), (100, "सौ"))
-_ORDINALS = {1: "पहल", 2: "दूसर", 3: "तीसर", 4: "चौथ", 6: "छठ"}
-_ENDINGS = {"ा": "वाँ", "ी": "वीं", "े": "वें"}
 _WRITTEN_ENDINGS = {
     "ा": r"ला|रा|था|ठा|वा[ँं]?|\sवा[ँं]",
     "ी": r"ली|री|थी|ठी|वी[ँं]?|\sवी[ँं]",
@@ -23,34 +20,9 @@ _LIMIT = r"(?<![\w)<>])([<>])(\d+(?:,\d+)*(?:\.\d+)?)(\s?%|\s[\u0900-\u097f]+)?(
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Lakh, crore, arab and kharab; no gender."""
-        for size, name in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                return f"{self.cardinal(count)} {name}" + (f" {self.cardinal(rest)}" if rest else "")
-        return self.lists["small"][number]
-
-    def ordinal(self, number: int, ending: str = "") -> str:
-        """Ordinal with the vowel of its gender and case."""
-        ending = ending or "ा"
-        if number in _ORDINALS:
-            return _ORDINALS[number] + ending
-        return self.cardinal(number) + _ENDINGS[ending]
-
-    def year(self, number: int) -> str:
-        century, rest = divmod(number, 100)
-        if 11 <= century <= 19:
-            return f"{self.cardinal(century)} सौ" + (f" {self.cardinal(rest)}" if rest else "")
-        return self.cardinal(number)
-
-    def half(self, whole: int) -> str:
-        """1½ and 2½ have words of their own."""
-        return {1: "डेढ़", 2: "ढाई"}.get(whole) or f"साढ़े {self.cardinal(whole)}"
-
     def decimals(self, whole: str, part: str) -> str:
         if part == "5" and whole != "0":
-            return self.half(int(whole))
+            return self.numerals.say("half", int(whole))
         return f"{self.cardinal(int(whole))} दशमलव {self.digits(part)}"
 
     def clock(self, hour: int, minute: int, marked: bool) -> str:

@@ -10,12 +10,7 @@ from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
 
-_MYRIADS = ((10**12, "ちょう"), (10**8, "おく"), (10**4, "まん"))
 _SCALES = {"百": 100, "千": 1_000, "万": 10**4, "億": 10**8, "兆": 10**12}
-_JOINED = {
-    **{"さんひゃく": "さんびゃく", "ろくひゃく": "ろっぴゃく", "はちひゃく": "はっぴゃく"},
-    **{"さんせん": "さんぜん", "はちせん": "はっせん"},
-}
 _CLOSED = {"いち": "いっ", "ろく": "ろっ", "はち": "はっ", "じゅう": "じゅっ", "ゃく": "ゃっ"}
 """Ends of numbers before some counters: いち + かい → いっかい."""
 _FEW = ("いち", "はち", "じゅう")
@@ -48,25 +43,6 @@ class Grammar(Speech):
         self._whole = dict(zip(whole[::2], whole[1::2], strict=True))
         """Numbers with their counter that have a word of their own: 1人."""
         self._any = "|".join(sorted(self._counters, key=len, reverse=True))
-
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Kana of a number; 10,000 and 10,000,000 say their one."""
-        digits = self.lists["digits"]
-        for size, name in _MYRIADS:
-            if number >= size:
-                count, rest = divmod(number, size)
-                words = self.cardinal(count)
-                if words.endswith("せん") and count % 10_000 == 1_000:
-                    words = f"{words.removesuffix('せん')}いっせん"
-                words = _with(words, name, "t" if name == "ちょう" else "")
-                return words + (self.cardinal(rest) if rest else "")
-        words = ""
-        for size, name in ((1_000, "せん"), (100, "ひゃく"), (10, "じゅう")):
-            count, number = divmod(number, size)
-            if count:
-                written = ("" if count == 1 else digits[count]) + name
-                words += _JOINED.get(written, written)
-        return words + (digits[number] if number or not words else "")
 
     def count(self, number: int, counter: str, words: str = "") -> str:
         """A number with its counter; `words` of the number, if they are not its cardinal."""

@@ -57,9 +57,6 @@ class Grammar(Speech):
     phone = rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}"
     phone_digits = 9
 
-    def cardinal(self, number: int, gender: str = "") -> str:
-        return chinese(number)
-
     def ordinal(self, number: int, ending: str = "") -> str:
         return f"第{chinese(number)}"
 
