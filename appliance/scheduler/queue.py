@@ -122,8 +122,7 @@ class Queue:
             return sorted(filter(workload.is_moderated, names))
 
     def moderate(self, name: str, on: bool) -> None:
-        """Hold requests of a channel until somebody approves them, or hold them no longer. Raises QueueFull.
-        """
+        """Hold a channel's requests until somebody approves them; not `on`: no longer. Raises QueueFull."""
         workload = self._workload
         with workload.changed:
             workload.moderated.pop(name, None)
