@@ -35,6 +35,10 @@ class Rule(NamedTuple):
     kind: Kind
     pattern: str
     spoken: str
+    earlier: str
+    """Pattern of the words before; "" for any words."""
+    is_without: bool
+    """True for a rule that holds unless these words are before."""
 
 
 class Row(NamedTuple):
@@ -249,9 +253,12 @@ def _rule(row: Row) -> Rule:
     kinds = {kind.value: kind for kind in Kind}
     if row.also not in kinds:
         raise row.error("also", f"{row.also!r} is no kind of change; {', '.join(kinds)} are")
-    groups = _compiled(row, "written", row.written).groups
+    earlier, _, pattern = row.written.rpartition(" … ")
+    groups = _compiled(row, "written", pattern).groups
+    _compiled(row, "written", earlier)
     _check_format(row, [str(group) for group in range(groups + 1)])
-    return Rule(kinds[row.also], row.written, row.spoken)
+    words = earlier.removeprefix("not ")
+    return Rule(kinds[row.also], pattern, row.spoken, words, words != earlier)
 
 
 def _check_format(row: Row, names: Sequence[str]) -> None:

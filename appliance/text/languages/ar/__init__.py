@@ -20,8 +20,6 @@ _BEFORE = (
     r"و?(?:في|من|إلى|الى|على|عن|حتى|بعد|قبل|منذ|خلال|حوالي|يوم|كل|لمدة|مع|بين|تحت|فوق|عام|سنة|لعام|بعام|لسنة)"
 )
 _LARGE_TWO = "ألف|مئت|مليون|مليار"
-_RANKED, _RANKED_FEMININE = "مركز|موسم|قرن|جزء|دور|أسبوع", "حلقة|مرحلة|جولة|مرتبة"
-"""Nouns whose number is an ordinal."""
 _WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
 """Masculine nouns that two of them make a dual: 2 يوم."""
 _DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
@@ -89,7 +87,6 @@ class Grammar(Speech):
 
     def digit_rules(self) -> Table:
         return (
-            (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", self._rank),
             (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", self._one),
             *self.in_case(
                 (
@@ -176,15 +173,6 @@ class Grammar(Speech):
         if noun and number < 100:
             return self.ordinal(number, "f" if noun[0].endswith("ة ") else "")
         return f"ال{self.cardinal(number, self.followed(match))}"
-
-    def _rank(self, match: re.Match[str]) -> str | None:
-        """المركز 2, الحلقة 3"""
-        noun = re.search(rf"(?<!\w)(?:[وفبك]?ال|لل)(?:{_RANKED}|(?P<f>{_RANKED_FEMININE})) $", before(match))
-        return (
-            self.ordinal(int(match[1]), "f" if noun["f"] else "")
-            if noun and 0 < int(match[1]) < 100
-            else None
-        )
 
     def _by(self, match: re.Match[str]) -> str:
         return f"{self.spoken(self.plain(match[1]))} في {oblique(self.spoken(self.plain(match[2])))}"
