@@ -32,7 +32,10 @@ _at_ctrl_c(_leave)
 
 
 def run(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
-    """Exit with the status of `main`, 130 after Ctrl-C, 1 if nobody reads the output, `fault` after a crash."""
+    """Exit with the status of `main`.
+
+    The status is 130 after Ctrl-C, 1 if nobody reads the output, and `fault` after a crash.
+    """
     from appliance.box.root import error_location, error_text
     from appliance.errors import StorageError
 
