@@ -23,7 +23,7 @@ MOST_SHOWN = 200
 MOST_LISTED = 32
 """Keys in an error message."""
 MOST_BITS = 14_000
-"""Bits of the largest integer in a message. Of 4,300 digits Python writes none, reprlib of 3.14 an address."""
+"""Bits of the largest integer in a message. Of 4,300 digits Python writes none, and reprlib an address."""
 
 
 class _Shown(reprlib.Repr):

@@ -79,6 +79,8 @@ class Sources:
     dialect: str = ""
     """Dialect of known weights, by their makers' name; empty: their usual dialect."""
     vocoder_weights: WeightsKind = "ema"
+    adapter: Path | None = None
+    """Folder of an adapter to merge."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class Loaded:
     @property
     def given(self) -> Given:
         s = self.sources
-        return Given(s.checkpoint, s.vocab, self.vocabulary, s.family.arch, self.mel, s.weights, s.sampler)
+        arch, mel = s.family.arch, self.mel
+        return Given(s.checkpoint, s.vocab, self.vocabulary, arch, mel, s.weights, s.sampler, s.adapter)
 
     def weights(self) -> checkpoint.Weights:
         """Map the model's weights again at each call, so that pages are released after use."""

@@ -178,6 +178,9 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         help="the moving average, or what it was made of, which short fine-tunes need; default: what "
         "upstream speaks from, F5-TTS's average, ZipVoice's raw weights",
     )
+    parser.add_argument(
+        "--adapter", type=Path, metavar="DIR", help="of LoRA or LoHa, as PEFT stores it, to merge into them"
+    )
     parser.add_argument("--vocab", type=Path)
     parser.add_argument("--vocoder", choices=tuple(MELS), help="default: that of the family's mels")
     parser.add_argument(
@@ -239,6 +242,7 @@ def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract
             None if arguments.text_around is None else tuple(arguments.text_around),
             arguments.dialect,
             vocoder_weights=arguments.vocoder_weights,
+            adapter=arguments.adapter,
         )
     )
 

@@ -32,7 +32,7 @@ from export import progress
 from export.assemble import BundleFailed, Loaded
 from export.families import NAMED
 from export.families.declaration import Point
-from export.sources import wholeness
+from export.sources import adapter, wholeness
 from export.sources.checkpoint import CheckpointError, WeightsKind
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -57,6 +57,7 @@ HEARS_TEXT = 0.95
 """Ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above 1 with
 a vocabulary in another order."""
 GIVEN, WITHOUT_TEXT, REORDERED = "given", "without text", "another order"
+UNADAPTED = "without the adapter"
 COPY, COPY_FRAMES = "copy synthesis", 200
 COPIES = 0.75
 """Largest mean distance of log-mels from the waveform that a vocoder makes of them, in nepers: 0.27 for the
@@ -100,12 +101,15 @@ class Evidence:
     order_proved: bool = False
     """True if the vocabulary's order has a smaller loss than another."""
     accepted_by: str = ""
+    adapter: dict[str, Any] = field(default_factory=dict)
+    """The adapter that was merged."""
 
     def record(self) -> dict[str, Any]:
         losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
         accepted = {"accepted_by": self.accepted_by} if self.accepted_by else {}
         measured = {"recordings": list(self.recordings), "losses": losses, "verdict": self.verdict.value}
-        return measured | {"order": "proved" if self.order_proved else "not proved"} | accepted
+        merged = {"adapter": self.adapter} if self.adapter else {}
+        return measured | {"order": "proved" if self.order_proved else "not proved"} | merged | accepted
 
 
 def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, accept: str = "") -> Evidence:
@@ -114,7 +118,8 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     Raises BundleFailed for a misfit without `accept`, its reason to be written.
     """
     progress.begin("evidence")
-    found = Evidence(tuple(one.name for one in recordings))
+    merged = adapter.read(loaded.sources.adapter).record() if loaded.sources.adapter else {}
+    found = Evidence(tuple(one.name for one in recordings), adapter=merged)
     _judge_vocoder(loaded, recordings[0], found)
     recordings = [one for one in recordings if _is_read(loaded, one)]
     if not recordings:
@@ -153,6 +158,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
             "the vocabulary"
         )
     _compare_weights(loaded, recordings, found)
+    _compare_base(loaded, recordings, found)
     return found
 
 
@@ -311,6 +317,19 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], fo
         fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * given else ""
         told += f", with a loss of {theirs:.2f} for {given:.2f}{fit}"
     found.advice.append(told)
+
+
+def _compare_base(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
+    """Say the loss of the weights without the adapter that is merged: no file proves that it fits them."""
+    if loaded.sources.adapter is None:
+        return
+    other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
+    try:
+        found.losses[UNADAPTED] = theirs = Trial.given(other).loss(other, recordings)
+    except CheckpointError:  # the adapter brings the embedding of its own vocabulary
+        return
+    heard, given = ", ".join(found.recordings), found.losses[GIVEN]
+    found.advice.append(f"the loss on {heard} is {given:.3g} with the adapter, {theirs:.3g} without it")
 
 
 def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 MOST_KEYS = 10_000
 """Limit of keys in one mapping, including merged ones."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(Composer, yaml.CSafeLoader):
+    """libyaml scans and parses; its own composer overflows the stack at deep nesting, Python's raises."""
+
+    def __init__(self, text: str) -> None:
+        yaml.CSafeLoader.__init__(self, text)
+        Composer.__init__(self)
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Raise YAMLError, with the line, whatever a constructor raises: `!!bool foo` raises KeyError."""
         try:
@@ -35,7 +42,7 @@ class _Loader(yaml.SafeLoader):
 def parse_yaml(text: bytes | str, where: object, error: type[Exception]) -> Any:
     """Value of a YAML text. Raises `error` with a message of one line that begins with `where`."""
     try:
-        # A subclass of SafeLoader, which constructs plain values alone.
+        # CSafeLoader constructs plain values alone.
         return yaml.load(text.decode("utf-8") if isinstance(text, bytes) else text, _Loader)
     except (ValueError, RecursionError, yaml.YAMLError) as invalid:
         raise error(f"{where}: unreadable: {' '.join(str(invalid).split())}") from invalid

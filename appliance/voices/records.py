@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import stat
@@ -226,10 +225,6 @@ def _check_record(recorded: Recorded, where: str) -> None:
         raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(recorded.sha256)}")
     if not normalise(recorded.transcript):
         raise ValueError(f"{where}: transcript: is empty")
-    try:
-        json.dumps(dataclasses.asdict(recorded), ensure_ascii=False).encode()
-    except UnicodeError as error:
-        raise ValueError(f"{where}: holds half a character") from error
     try:
         check_pronunciations(recorded.pronunciations if isinstance(recorded, Voice) else {})
     except InvalidRequest as error:

@@ -178,7 +178,7 @@ class VoiceStore:
     def delete(self, place: Place) -> None:
         """Remove a style, or a voice with its styles. Raises VoiceNotFound, StorageError.
 
-        Prepared references are removed too, unless another recording has the same audio.
+        Prepared references are removed too. Another recording with the same audio is prepared again.
         """
         index = self.index
         if not place.is_named:
@@ -187,7 +187,7 @@ class VoiceStore:
             gone = {recorded.sha256 for at, recorded in index.readable(place.voice) if at.is_in(place)}
             remove(self._set_aside(place))
             sync((self._folder / place.folder).parent)
-            for sha256 in gone - {recorded.sha256 for _, recorded in index.readable()}:
+            for sha256 in gone:
                 index.prepared.forget(sha256)
 
     def sweep(self) -> None:

@@ -112,6 +112,8 @@ class Given:
     mel: MelSpec
     weights: WeightsKind
     sampler: Sampler
+    adapter: Path | None = None
+    """Folder of an adapter to merge."""
 
 
 class GraphMaker(Protocol):

@@ -205,8 +205,9 @@ def flags(arch: Arch) -> str:
 
 
 def load(given: Given) -> Weights:
+    size, mels = given.vocabulary.size, given.mel.mels
     return checkpoint.load_dit(
-        given.checkpoint, given.arch, given.vocabulary.size, given.mel.mels, given.weights, given.sampler
+        given.checkpoint, given.arch, size, mels, given.weights, given.sampler, given.adapter
     )
 
 

@@ -176,7 +176,7 @@ def _numbers(path: Path) -> dict[str, int]:
 
 def load(given: Given) -> Weights:
     """Weights under the names of `export.model.zipformer`, the embedding in the order of the vocabulary."""
-    stored = checkpoint.load(given.checkpoint, given.weights, KIN)
+    stored = checkpoint.load(given.checkpoint, given.weights, KIN, given.adapter)
     if EMBED not in stored:
         raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
     embeds = checkpoint.check_guidance(given.checkpoint, stored, GUIDANCE, given.sampler)
