@@ -5,10 +5,11 @@ few sentences do not show the fault. So each graph of each variant is compared, 
 with computations that do not use the graphs: the plain torch model in float64, and upstream's package if it
 is installed.
 
-Float32 and float16 graphs have bounds on the relative error. INT8's steps have none, because guidance amplifies
-their errors and later steps correct them. INT8's samples are judged in units of the distance between few and many
-steps (`Coarse`), and by log-mels, because the phase of a waveform is arbitrary.
+Float32 and float16 graphs have bounds on the relative error. INT8's steps have none, because guidance
+amplifies their errors and later steps correct them. INT8's samples are judged in units of the distance
+between few and many steps (`Coarse`), and by log-mels, because the phase of a waveform is arbitrary.
 
 The price is minutes of computation for each bundle, mostly in float64. Not measured here: the arithmetic of a
-GPU (`engine/tensorrt/gate.py` does that on the device), and words (`contact.py` counts wrong ones in English).
+GPU (`engine/tensorrt/gate.py` does that on the device), and words (`contact.py` counts wrong ones in
+English).
 """

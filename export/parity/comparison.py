@@ -88,9 +88,9 @@ BOUNDS: dict[Precision, dict[str, float]] = {
 """Largest accepted errors.
 
 Steps of lossy precisions have none: guidance amplifies their errors, and later steps correct them. Samples
-have log-mels instead, because their phase is arbitrary. `heard`: mean distance of log-mels in nepers that passes
-whatever few steps cost. INT8 of the demo voice is 0.03 to 0.05 from its float32, and as often wrong in its
-words (appliance/demo/README.md).
+have log-mels instead, because their phase is arbitrary. `heard`: mean distance of log-mels in nepers that
+passes whatever few steps cost. INT8 of the demo voice is 0.03 to 0.05 from its float32, and as often wrong in
+its words (appliance/demo/README.md).
 """
 LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
 BESIDE_HALF = BOUNDS["int8-qdq"] | {name: BOUNDS["int8"][name] for name in ("mel", "wave mel", "heard")}
