@@ -115,6 +115,8 @@ class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
+    code: Literal["name", "drop"] = "name"
+    """Of a block; inline code is read, or dropped too."""
     language: str = ""
     """Code of the language before the bundle's own: "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from appliance.text.spans import Language
 
 _TLDS = (
     "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link|ai|eu|fr|it|es|nl|ru|us|ca|edu"
-    "|gov|stream|site|online"
+    "|gov|stream|site|online|tr|vn|br|mx|pt|ch|pl|kr|tw|hk|ae|ua|kz|рф|(?:com?|org|net|gov|edu|ac)\\.[a-z]{2}"
 )
 _LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end is the sentence's
 LINK = (

@@ -220,8 +220,8 @@ class Speech:
         """Words of a group of a rule in the file of words.
 
         {1} is a number, {1:f} before a feminine noun, {1:in kg} with its unit, {1:ordinal} and {1:ordinal f}
-        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version, and
-        {1:word} as written.
+        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version,
+        {1:unit} and {1:units} the first and second form of a unit, and {1:word} as written.
         """
         if form == "word":
             return text
@@ -229,6 +229,8 @@ class Speech:
             return self.joint.join(self.digits(character) or character for character in text)
         if form in ("digits", "groups", "points"):
             return {"digits": self.digits, "groups": self.grouped, "points": self.points}[form](text)
+        if form in ("unit", "units"):
+            return self.units.nouns[text].forms[form == "units"]
         if form.startswith("in "):
             return self.in_unit(self.plain(text), form.removeprefix("in "))
         if form.startswith("ordinal"):

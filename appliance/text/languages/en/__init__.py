@@ -162,7 +162,6 @@ class Grammar(Speech):
             (Kind.FRACTION, rf"(\d)/(\d)(?:rd|th)s?{end}", self._parts),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", self._slash),
             (Kind.UNIT, rf"(\d{{1,2}})['′’](\d{{1,2}})(\"|″|”|'')?{end}", self._feet),
-            (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″”](?=\s|$|[,.!?)])", self._inches),
             (Kind.RANGE, both, lambda m: " ".join([self.spoken(self.plain(m[1]))] * 2)),  # 50-50
             (Kind.YEAR, rf"(1\d|20)?(\d0)'?s{end}", self._decade),
             (Kind.NUMBER, rf"(?i)(\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th){end}", self._ordinal),
@@ -249,12 +248,6 @@ class Grammar(Speech):
             return "Street"
         names = {"Dr": "Doctor", "St": "Saint"}
         return names[match[1]] if re.match(r"\s[A-Z]", match.string[match.end() :]) else None
-
-    def _inches(self, match: re.Match[str]) -> str | None:
-        """27" monitor, but not the end of a quotation."""
-        earlier = match.string[: match.start()]
-        is_quoted = earlier.count('"') % 2 or earlier.count("“") > earlier.count("”")
-        return None if is_quoted else f"{self.spoken(match[1])} inch"
 
     def _cents(self, match: re.Match[str]) -> str | None:
         """50c if that is a price: 20c each."""

@@ -58,6 +58,11 @@ class Grammar(Speech):
         words = f"{self.cardinal(hour, 'f')} heure{'s' * (hour > 1)}"
         return f"{words} {self.cardinal(minute)}" if minute else words
 
+    def grouped(self, text: str) -> str:
+        """Pairs of digits are numbers: zéro six, douze."""
+        groups = re.findall(r"\d{2}(?=(?:\d\d)*(?!\d))|\d+", text)
+        return self.comma.join(self.spoken(each) if len(each) == 2 else self.digits(each) for each in groups)
+
     def digit_rules(self) -> Table:
         return (
             (Kind.TIME, r"(\d{1,2})\s?h\s?1/2(?!\w)", lambda m: f"{self.in_unit(m[1], 'h')} et demie"),

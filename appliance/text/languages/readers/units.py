@@ -13,6 +13,9 @@ from appliance.text.languages.speech import Amount, Speech
 from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Table, before
 
+_IN_QUOTES = re.compile(r"(?<![\w.])[\"“](?![^\"”]*[\"”])")
+"""A quotation's opening mark without its closing one."""
+
 
 class UnitReader(MoneyReader):
     def __init__(self, speech: Speech) -> None:
@@ -55,6 +58,7 @@ class UnitReader(MoneyReader):
                 rf"{self.sign}{self._quantity()}(?:{end}|(?={s.units.glued})){time_end}",
                 self._amount,
             ),
+            (Kind.UNIT, r"(\d+(?:[.,]\d+)?)(?:[\"″”]|'')(?=\s|$|[,.!?)])", self._inches),
             (
                 Kind.UNIT,
                 rf"(?<![{s.numbers.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
@@ -74,6 +78,11 @@ class UnitReader(MoneyReader):
             (Kind.UNIT, rf"\s?/\s?(?=100\s?(?:{self._rates})(?!\w))", lambda m: per),
             (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: s.signs.slash or " "),
         )
+
+    def _inches(self, match: re.Match[str]) -> str | None:
+        """27" monitor, but not the end of a quotation."""
+        noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 200))
+        return None if is_quoted or not noun else self.speech.counted(self.speech.plain(match[1]), noun)
 
     def _rate(self, match: re.Match[str]) -> str | None:
         """The part of a rate after its number: /s, and any word after money."""
