@@ -56,7 +56,7 @@ def rewrite(
 def tidied(text: str) -> str:
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
-    text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
+    text = re.sub(r"\s+([,.!?;:，。！？、،؛؟…)])|(\()\s+", r"\1\2", text)
     text = re.sub(r"([,，、])(?:\s?[,，、])+", r"\1", text)
     text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
     text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)

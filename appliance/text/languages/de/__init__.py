@@ -166,5 +166,5 @@ class Grammar(Speech):
 
 def _ending(earlier: str, strong: str) -> str:
     """Ending of an ordinal after earlier words; in a pair, 1. und 2., both have the same."""
-    earlier = re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", earlier)
+    earlier = re.sub(r"\d+\.(?:\d+\.)?\s?(?:und|oder|bis|[-–/])\s?$", "", earlier)
     return "en" if _WEAK.search(earlier) else "e" if _ARTICLE.search(earlier) else strong

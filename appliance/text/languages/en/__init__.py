@@ -161,7 +161,7 @@ class Grammar(Speech):
             (Kind.FRACTION, rf"(\d+) (\d)/(\d){END}", self._mixed),
             (Kind.FRACTION, rf"(\d)/(\d)(?:rd|th)s?{end}", self._parts),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", self._slash),
-            (Kind.UNIT, rf"(\d{{1,2}})['′’](\d{{1,2}})(\"|″|”|'')?{end}", self._feet),
+            (Kind.UNIT, rf"(\d{{1,2}})['′’](?:\s(?=\d+[\"″”]))?(\d{{1,2}})(\"|″|”|'')?{end}", self._feet),
             (Kind.RANGE, both, lambda m: " ".join([self.spoken(self.plain(m[1]))] * 2)),  # 50-50
             (Kind.YEAR, rf"(1\d|20)?(\d0)'?s{end}", self._decade),
             (Kind.NUMBER, rf"(?i)(\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th){end}", self._ordinal),
@@ -187,7 +187,7 @@ class Grammar(Speech):
         first, second, year = match.groups()
         if len(year) == 2 and re.search(r"kda|\bwent\b|score|deaths", match.string, re.I):
             return None
-        year = f"20{year}" if len(year) == 2 else year
+        year = f"{19 if int(year) > 50 else 20}{year}" if len(year) == 2 else year
         return self._date(year, first, second) or self._date(year, second, first)
 
     def _dotted_date(self, match: re.Match[str]) -> str | None:

@@ -56,7 +56,7 @@ class DateReader(Reader):
         said = {"day": s.day(day, match), "month": s.months[month - 1]}
         if not year:
             return self._dates.date.format(**said)
-        return self._dates.dated.format(**said, year=s.year(int(year) + 2_000 * (len(year) == 2)))
+        return self._dates.dated.format(**said, year=s.year(int(year) + (1_900 if int(year) > 50 else 2_000) * (len(year) == 2)))
 
     def _is_told(self, match: re.Match[str]) -> bool:
         return re.search(rf"(?i)(?<!\w)(?:{self._dates.before})\s$", before(match)) is not None

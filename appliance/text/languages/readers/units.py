@@ -50,7 +50,7 @@ class UnitReader(MoneyReader):
             (
                 Kind.RANGE,
                 rf"(?=.[^-–—~～]{{0,40}}[-–—~～]){self.sign}{self._quantity('_a')}{DASH}(?P<minus>[-−])?"
-                rf"{self._quantity('_b')}{end}(?!\s?=|-\d)",
+                rf"{self._quantity('_b')}{end}(?!\s?=|-\d){time_end}",
                 self._range,
             ),
             (
@@ -58,7 +58,7 @@ class UnitReader(MoneyReader):
                 rf"{self.sign}{self._quantity()}(?:{end}|(?={s.units.glued})){time_end}",
                 self._amount,
             ),
-            (Kind.UNIT, r"(\d+(?:[.,]\d+)?)(?:[\"″”]|'')(?=\s|$|[,.!?)])", self._inches),
+            (Kind.UNIT, r"(\d+(?:[.,]\d+)?)(?:[\"″”]|'')(?=[^\w\"]|$)", self._inches),
             (
                 Kind.UNIT,
                 rf"(?<![{s.numbers.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
@@ -143,12 +143,18 @@ class UnitReader(MoneyReader):
         """Amount of a match; None if its letter is no unit: 5G, 4K."""
         groups, cased = match.groupdict(), self._units.cased
         unit = groups[f"unit{suffix}"] or ""
-        number, scale = self.speech.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
+        written, scale = groups[f"number{suffix}"], groups[f"scale{suffix}"] or ""
+        # A sign before the number is written so in English, which groups by commas: $1,500.
+        is_grouped = groups[f"before{suffix}"] and re.fullmatch(r"[1-9]\d{0,2},\d{3}", written)
+        number = written.replace(",", "") if is_grouped else self.speech.plain(written)
         sign = (unit if unit.upper() in self.codes else groups[f"before{suffix}"] or unit).strip()
         if (len(unit) == 1 and unit.isupper() and unit not in cased) or (
             scale == "K" and number in ("2", "4", "8") and not sign
         ):
             return None
+        end = match.end(f"scale{suffix}")
+        if re.fullmatch(r"\s[A-Z]-\d", match.string[end - 2 : end + 2]):
+            return None  # F-150 B-52
         if unit and re.match(r"\.[^\W\d_](?![^\W\d_])", match.string[match.end() :]):
             return None  # 500 d.C.
         seats = rf"(?<!\w)(?:{self.speech.numbers.labels}|{self._units.seats})\.?\s$"
