@@ -19,7 +19,7 @@ from tests.text.languages.test_lines import ROWS, front
 BUDGETS = Budgets(10, 40, 80)
 CHAT = [(row["language"], row["text"]) for row in rows(__file__, "chat_lines.jsonl")]
 LINES = [*((code, text) for code, text, _ in ROWS), *CHAT]
-CODE = "x = 1. It is so, or not.\n" * 20
+CODE = f"```\n{'x = 1. It is so. ' * 20}\n```"
 KINDS = "a.|. |...|1|1,|1 |1:|$1.|a|A. |LOL |好|你好，|二|สวัสดี|مرحبا |नमस्ते |😀|a@|/a|<think>|```|hi, it is. "
 
 
@@ -53,7 +53,8 @@ def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, .
      ["Oh my dear", "*waves at everybody* hi there, all."]),
     (["<think>It is long, much longer. Than any ", "budget.</th", "ink>Hello there, chat."],
      ["Hello there,", "chat."], None),
-    (["Here it is: ```", CODE, "``` and so", " on."], ["Here it is:", f"```{CODE}``` and so on."], None),
+    ([f"Here it is:\n{CODE}\nand so on, my friends."[n : n + 11] for n in range(0, 400, 11)],
+     ["Here it is:", CODE, "and so on, my friends."], None),
     (["> So long a quotation, it seems.\nYes, it", " is, my friend."],
      ["> So long a quotation, it seems.\nYes,", "it is, my friend."], None),
     (["LOL 😂😂😂 that was 😂", " so funny 👍🏽 and 👍 it is, 1️⃣ or 1️⃣"],

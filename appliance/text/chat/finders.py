@@ -107,7 +107,9 @@ def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     return None
 
 
-def _face(line: ChatLine, match: re.Match[str]) -> str:
+def _face(line: ChatLine, match: re.Match[str]) -> str | None:
+    if match[0] == "X)" and re.search(r"\([^()]*$", line.text[: match.start()]):
+        return None  # (Alfonso X)
     return f" {line.language_at(match.start()).heart} " if match[0][:2] == "<3" else " "
 
 
