@@ -31,8 +31,8 @@ _TELLING = re.compile(
 )
 """Numbers, signs, capitals, lone consonants, short words with a full stop: read by their neighbours."""
 _FENCE = re.compile(r"```|(?m:^~~~)")
-_QUOTE = re.compile(r"(?m)^>+ [^\n]*\Z|\A[^\n@]{1,40}@[\w.-]+[:：][^\n]*\Z")
-"""Quotation whose reply has not begun."""
+_QUOTE = re.compile(r"(?m)^>+ [^\n]*\Z|\A[^\n@]{1,40}@[\w.-]+[:：][^\n]*\Z|\A@[\w-]+=\S*(?: \S*){0,3}\Z")
+"""Quotation or tags whose line has not begun."""
 _LETTER = rf"(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])"
 _AHEAD = re.compile(rf"[{HAN}{KANA}]|{_LETTER}+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
 _WORD = re.compile(rf"[{HAN}{KANA}]|(?:{_LETTER}|\d)+")
@@ -161,7 +161,8 @@ class TextSplitter:
             return self._verbatim
         start, end = max(at.end - NEAR, 0), min(at.next + NEAR, most)
         left, right = text[start : at.end], text[at.next : end]
-        if right and at.rank < Rank.CLAUSE and left.split()[-1].startswith(right.split()[0]):
+        word = re.match(r"\w+", right)
+        if word and at.rank < Rank.CLAUSE and left.split()[-1].startswith(word[0]):
             return None  # a repeated word may be repeated once more
         near = left[-NEAR // 2 :], right[: NEAR // 2]
         if at.rank >= Rank.SPACE and not any(map(_TELLING.search, near)):

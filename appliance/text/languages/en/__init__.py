@@ -177,7 +177,8 @@ class Grammar(Speech):
     def _slash_date(self, match: re.Match[str]) -> str | None:
         """Month first, as in the United States, unless that is no date."""
         first, second, year = match.groups()
-        if len(year) == 2 and re.search(r"kda|\bwent\b|score|deaths", match.string, re.I):
+        near = before(match) + match.string[match.end() : match.end() + 24]
+        if len(year) == 2 and re.search(r"kda|\bwent\b|score|deaths", near, re.I):
             return None
         year = f"{19 if int(year) > 50 else 20}{year}" if len(year) == 2 else year
         return self._date(year, first, second) or self._date(year, second, first)

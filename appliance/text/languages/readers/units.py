@@ -81,7 +81,7 @@ class UnitReader(MoneyReader):
 
     def _inches(self, match: re.Match[str]) -> str | None:
         """27" monitor, but not the end of a quotation."""
-        noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 200))
+        noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 100))
         return None if is_quoted or not noun else self.speech.counted(self.speech.plain(match[1]), noun)
 
     def _rate(self, match: re.Match[str]) -> str | None:
