@@ -20,7 +20,7 @@ CASES = {"both": "both cases", "lower": "lower case", "upper": "upper case"}
 
 
 def describe(bundle: Bundle) -> str:
-    """Format sizes, parameters, operators, precision, licences and parity."""
+    """Sizes, parameters, operators, precision, licences and parity, as text."""
     m = bundle.manifest
     lines = [
         f"{m.family}, {m.precision}, format {m.format}; backends {', '.join(m.backends)}; "
@@ -68,7 +68,7 @@ def _sampler(manifest: Manifest) -> str:
 
 
 def _known(manifest: Manifest) -> list[str]:
-    """The row of known weights, or those of one repository between which the family decides."""
+    """Lines about the known weights, or about rows of one repository between which the family decides."""
     rows = [row for row in KNOWN.values() if manifest.licence.source.startswith(row.source)]
     rows = [row for row in rows if manifest.family in (row.name, row.family)] or rows
     return [

@@ -62,7 +62,7 @@ class Lengths(Protocol):
         """Frames of the text, without those of the reference."""
 
     def fits(self, budget: TextBudget, text: str) -> bool:
-        """False if the text, whose bytes fit the budget, needs more than `max_frames` and must be cut again."""
+        """False if the text, whose bytes fit the budget, exceeds `max_frames` and must be cut again."""
         return True
 
     def tokens(self, budget: TextBudget, text: str) -> Tokens:
