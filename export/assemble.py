@@ -462,7 +462,7 @@ class BundleWriter:
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 
     def _quick_vocoder(self, source: str, weights: str) -> dict[str, str]:
-        """Write the vocoder `source` in INT8 on the weight file of `weights`. Returns its file, if it has one."""
+        """Write the vocoder `source` in INT8 on the weight file of `weights`. Returns its file, if any."""
         made = self.folder / "vocoder_int8.onnx"
         if not rewrites.quantise_vocoder(self.folder / source, made):
             return {}

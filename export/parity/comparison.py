@@ -85,21 +85,14 @@ BOUNDS: dict[Precision, dict[str, float]] = {
         "wave mel": 0.25,
     },
 }
-<<<<<<< HEAD
-"""Largest accepted errors. Steps of lossy precisions have none: guidance amplifies their errors, later steps
-correct them; nor have samples, whose phase is arbitrary. `heard`: mean distance of log-mels in nepers that
-passes whatever few steps cost; INT8 of the demo voice is 0.03 to 0.05 from its float32, and as often wrong in
-its words (appliance/demo/README.md). An INT8 vocoder may be as far off as a wave in
-float16; the demo's is at 0.008."""
-=======
 """Largest accepted errors.
 
 Steps of lossy precisions have none: guidance amplifies their errors, and later steps correct them. Samples
 have log-mels instead, because their phase is arbitrary. `heard`: mean distance of log-mels in nepers that
 passes whatever few steps cost. INT8 of the demo voice is 0.03 to 0.05 from its float32, and as often wrong in
-its words (appliance/demo/README.md).
+its words (appliance/demo/README.md). An INT8 vocoder may be as far off as a wave in float16; the demo's is at
+0.008.
 """
->>>>>>> int
 LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
 BESIDE_HALF = BOUNDS["int8-qdq"] | {
     name: BOUNDS["int8"][name] for name in ("vocoder", "mel", "wave mel", "heard")

@@ -69,7 +69,7 @@ def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _with_wide_weights(source: Path, out: Path) -> None:
-    """Write the graph `source` of `widen` with its products' weights in float32, as the quantiser needs them."""
+    """Write the graph `source` of `widen` with its products' weights in float32, as the quantiser needs."""
     model = onnx.load(source)
     graph = model.graph
     widened = {product.weight for product in products_of(graph) if product.widened}
