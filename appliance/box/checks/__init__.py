@@ -11,5 +11,3 @@ health_json  health.json: written by a run of f5-health, read by the next one an
 
 Another check is a function with @check in a file of this folder, and a row of systemd/README.md.
 """
-
-from appliance.box.checks.runner import run_checks as run_checks
