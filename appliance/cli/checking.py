@@ -8,7 +8,7 @@ from appliance.box.checks import application, runner
 from appliance.cli.options import add_config
 
 ON_DEMAND = ("precision",)
-"""Run only when named: they compute for seconds to minutes."""
+"""Checks that run only if they are named: they compute for seconds to minutes."""
 NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, *ON_DEMAND)))
 
 

@@ -19,7 +19,7 @@ from appliance.scheduler.workload import NO_CALL, EngineCall, Workload
 logger = logging.getLogger(__name__)
 
 FAULTS_IN_A_ROW = 3
-"""Failed calls without a finished segment."""
+"""Failed calls in a row, without a finished segment between them, after which the engine is tested."""
 SELF_TEST_NFE = 2
 """Steps of a test segment."""
 
@@ -38,7 +38,7 @@ class Engines:
         self._has_freed = False
         self.faults = 0
         self._idle_since = math.inf
-        """Time since which neither a job nor a test needs the engine."""
+        """Time at which the last job or test stopped needing the engine."""
         self._failed: Segment | None = None
         self._longest: Segment | None = None
         """Longest segment that the current engine has spoken."""
@@ -107,7 +107,10 @@ class Engines:
     # The engine's thread, under the lock.
 
     def failed(self, segment: Segment, fault: EngineFault) -> None:
-        """Count a fault. Too little memory is none: a restart might not even get what the engine holds."""
+        """Count a fault of the engine.
+
+        Too little memory does not count: a restarted process might get even less.
+        """
         self.faults += not isinstance(fault, OutOfDeviceMemory)
         self._failed = segment
 
@@ -149,7 +152,10 @@ class Engines:
     # The engine's thread, without the lock.
 
     def rest_or_wake(self) -> None:
-        """Wake the engine for a job or a test; have it rest after `idle_s` without. Raises as a load does."""
+        """Wake the engine for a job or a test, or let it rest after `idle_s` without any.
+
+        Raises the errors of a load.
+        """
         workload, engine = self._workload, cast("object", self.current)
         if not isinstance(engine, Restful):
             return

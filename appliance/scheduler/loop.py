@@ -31,16 +31,16 @@ from appliance.scheduler.workload import NO_CALL, CallOutcome, Clock, EngineCall
 logger = logging.getLogger(__name__)
 
 BIAS = 1.1
-"""Factor on estimates: larger refuses more, smaller breaks promises."""
+"""Factor on cost estimates: a larger one refuses more requests, a smaller one breaks promises."""
 MARGIN_S = 0.03
-"""Time from the engine to the caller's end."""
+"""Time that a finished segment needs to travel from the engine to the caller."""
 IDLE_WAIT_S = 1.0
-"""Between heartbeats of the idle loop."""
+"""Longest time between two heartbeats of the idle loop."""
 HORIZON_S = 10.0
-"""Window of `Scheduler.busy`."""
+"""Window of `Scheduler.busy`, in seconds."""
 
 CallResult = Lane | FloatArray | None | EngineFault | Interrupted
-"""Result of "open", "finish", "step", or the error."""
+"""Result of "open", of "finish", of "step" (None), or the error."""
 
 
 class Scheduler:
@@ -67,7 +67,7 @@ class Scheduler:
     # The loop, on the engine's thread.
 
     def run(self) -> None:
-        """Serve until drained. Raises EngineFault if the engine fails its test, DeviceLost at once."""
+        """Serve until drained. Raises EngineFault if the engine fails its test, and DeviceLost at once."""
         try:
             while self.run_once() or self._wait():
                 pass
@@ -76,7 +76,7 @@ class Scheduler:
             self.engines.stop()
 
     def run_once(self) -> bool:
-        """Make one call of the engine, or test; False if there is none."""
+        """Make one call of the engine, or run one test. Returns False if there is nothing to do."""
         workload = self._workload
         self.engines.rest_or_wake()
         with workload.changed:
@@ -98,7 +98,7 @@ class Scheduler:
         return True
 
     def _wait(self) -> bool:
-        """Wait for something to do; False once drained."""
+        """Wait for something to do. Returns False once drained."""
         workload = self._workload
         with workload.changed:
             if workload.life is Life.DRAINING and not workload.jobs:
@@ -212,7 +212,7 @@ class Scheduler:
     # Any thread may call what follows.
 
     def start(self, engine: Engine) -> None:
-        """Admit jobs from now on; `run` does it too."""
+        """Admit jobs from now on. `run` does so too."""
         workload = self._workload
         with workload.changed:
             workload.engine_of.setdefault("", engine)
@@ -220,7 +220,7 @@ class Scheduler:
                 workload.life, workload.step = Life.RUNNING, ""
 
     def starting(self, step: str) -> None:
-        """Note the step before `start` that the daemon is at; Unavailable names it."""
+        """Remember which step before `start` the daemon is at; Unavailable names it."""
         self._workload.step = f": {step}"
 
     def check_open(self, key: str = "", *, taken: bool = False) -> None:
@@ -237,9 +237,9 @@ class Scheduler:
     ) -> int | None:
         """Admit a job for the engine of a bundle ("": the first), in place of `merging`.
 
-        Returns the index of the chosen way. None: plan the job again, because `merging` has begun or the
-        engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest, QueueFull,
-        RateLimited, Overloaded, DeadlineMissed.
+        Returns the index of the chosen way. None means that the job must be planned again, because `merging`
+        has begun or the engine is no longer of `generation`. Raises Cancelled, Unavailable, InvalidRequest,
+        QueueFull, RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
@@ -270,7 +270,7 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the next HORIZON_S seconds that work takes which is due then, or has no deadline."""
+        """Share of the next HORIZON_S seconds that the work due by then, or without a deadline, needs."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -284,7 +284,7 @@ class Scheduler:
         return max(self._workload.clock() - self._heartbeat, 0.0)
 
     def drain(self) -> None:
-        """Admit no more; `run` returns when all are done."""
+        """Admit nothing more. `run` returns when all jobs have ended."""
         workload = self._workload
         with workload.changed:
             workload.life, workload.step = Life.DRAINING, ""
@@ -296,7 +296,7 @@ class Scheduler:
             self._put_off(list(self._workload.jobs.values()))
 
     def _put_off(self, jobs: Sequence[Job]) -> None:
-        """End jobs whose callers send them to the next process, and keep their order for it."""
+        """End jobs whose callers send them again to the next process, and keep their order for it."""
         kept = self._workload.keep()
         for job in jobs:
             self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))

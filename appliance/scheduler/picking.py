@@ -20,7 +20,8 @@ from appliance.scheduler.job import Demand, Job, Timetable
 from appliance.scheduler.workload import EngineCall, Workload
 
 LOST_S = 0.1
-"""Seconds by which a deadline that is lost will be missed: calls take longer than was estimated."""
+"""A deadline counts as lost if it will be missed by more than this, because calls took longer than estimated.
+"""
 
 
 def next_call(workload: Workload) -> EngineCall | None:
@@ -58,7 +59,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
     Returns None if that segment would miss a deadline and every earlier deadline can be met.
     """
     firsts: dict[str, Demand] = {}
-    """Payer → its most urgent demand."""
+    """Payer → the payer's most urgent demand."""
     for demand in ready:
         firsts.setdefault(demand.job.terms.payer, demand)
     head, *others = firsts.values()
@@ -78,7 +79,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
 
 
 def _shared_step(workload: Workload, head: Demand, ready: Sequence[Demand], outlook: _Outlook) -> EngineCall:
-    """Step of the head and others that gain by it, or the opening of such a lane."""
+    """Step of the head together with lanes that save work in it, or the opening of such a lane."""
     now, bias, engine = outlook.now, workload.bias, head.job.engine
     batch = [head.job]
     steps = [(head.job.segment, head.job.steps)]
@@ -154,7 +155,7 @@ class _Outlook:
 
     @cached_property
     def _slacks(self) -> tuple[list[float], list[float]]:
-        """Deadlines; the smallest slack before each, and of all. A demand may have to wait for a lane."""
+        """Deadlines, and the smallest slack before each and of all. A demand may have to wait for a lane."""
         workload, work_s, slacks_s = self._workload, 0.0, [math.inf]
         start = self.now + workload.margin_s
         blocking_s = blocking(workload, self.now, self._table)
