@@ -1,4 +1,7 @@
-"""The C library's heap, where that is glibc: one for all threads, and its free pages back to the system."""
+"""The heap of glibc: one arena for all threads, and free pages back to the system.
+
+Other C libraries: no effect.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import contextlib
 import ctypes
 
 M_ARENA_MAX = -8
-"""glibc's malloc.h."""
+"""Number of the option in glibc's malloc.h."""
 
 
 def keep_one() -> None:
-    """Let all threads allocate in one arena: each of several keeps pages that the others cannot use."""
+    """Make all threads allocate in one arena.
+
+    Each of several arenas keeps pages that the others cannot use.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Run the command line; what looks at files alone without torch, whose import takes 1.4 s and 280 MB."""
+    """Run the command line.
+
+    Commands that only look at files do not import torch, which takes 1.4 s and 280 MB.
+    """
     command = argv[0] if argv else ""
     if command in ("look", "inspect"):
         from export.sources import look

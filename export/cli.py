@@ -48,7 +48,7 @@ EXPECTED = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; print an expected failure as one line on standard error and return 1."""
+    """Run one command. Print an expected failure as one line on standard error, and return 1."""
     typed = sys.argv[1:] if argv is None else list(argv)
     parser = _parser()
     if gone := [option for word in typed[1:] if (option := word.split("=")[0]) in GONE]:
@@ -142,7 +142,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def _sampler(arguments: argparse.Namespace, named: Family) -> Sampler:
-    """The family's, with the steps of the command line. Raises ValueError."""
+    """Sampler of the family, with the steps of the command line. Raises ValueError."""
     if arguments.steps is None:
         return named.sampler
     if not re.fullmatch(r"[\d,]*", arguments.steps):
@@ -177,6 +177,9 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         choices=("ema", "raw"),
         help="the moving average, or what it was made of, which short fine-tunes need; default: what "
         "upstream speaks from, F5-TTS's average, ZipVoice's raw weights",
+    )
+    parser.add_argument(
+        "--adapter", type=Path, metavar="DIR", help="of LoRA or LoHa, as PEFT stores it, to merge into them"
     )
     parser.add_argument("--vocab", type=Path)
     parser.add_argument("--vocoder", choices=tuple(MELS), help="default: that of the family's mels")
@@ -239,16 +242,17 @@ def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract
             None if arguments.text_around is None else tuple(arguments.text_around),
             arguments.dialect,
             vocoder_weights=arguments.vocoder_weights,
+            adapter=arguments.adapter,
         )
     )
 
 
 NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
-"""Options that `bundle` has no default for."""
+"""Options of `bundle` without a default."""
 
 
 def _of_folder(arguments: argparse.Namespace) -> None:
-    """Run the command that `look` prints. Raises BundleFailed for what is missing."""
+    """Run the command that `look` prints. Raises BundleFailed if something is missing."""
     found = look.look(Path(arguments.folder), look.given(arguments))
     print("\n".join(found.lines()))
     if found.is_vocoder:

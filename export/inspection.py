@@ -20,7 +20,7 @@ CASES = {"both": "both cases", "lower": "lower case", "upper": "upper case"}
 
 
 def describe(bundle: Bundle) -> str:
-    """Format sizes, parameters, operators, precision, licences and parity."""
+    """Sizes, parameters, operators, precision, licences and parity, as text."""
     m = bundle.manifest
     lines = [
         f"{m.family}, {m.precision}, format {m.format}; backends {', '.join(m.backends)}; "
@@ -28,6 +28,7 @@ def describe(bundle: Bundle) -> str:
         f"({m.max_frames / m.mel.frames_per_second:.1f} s)",
         f"vocoder {m.vocoder.name} ({m.vocoder.padding}), {m.vocab_size} vocabulary entries",
         *_known(m),
+        *_adapter(m),
         f"licence of the weights: {m.licence.weights} ({m.licence.source or 'source unknown'})",
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
         *([f"terms: {m.licence.note}"] if m.licence.note else []),
@@ -67,7 +68,7 @@ def _sampler(manifest: Manifest) -> str:
 
 
 def _known(manifest: Manifest) -> list[str]:
-    """The row of known weights, or those of one repository between which the family decides."""
+    """Lines about the known weights, or about rows of one repository between which the family decides."""
     rows = [row for row in KNOWN.values() if manifest.licence.source.startswith(row.source)]
     rows = [row for row in rows if manifest.family in (row.name, row.family)] or rows
     return [
@@ -76,6 +77,13 @@ def _known(manifest: Manifest) -> list[str]:
         + (f"; unverified: {row.unverified}" if row.unverified else "")
         for row in rows
     ]
+
+
+def _adapter(manifest: Manifest) -> list[str]:
+    merged = manifest.evidence.get("adapter")
+    if not merged:
+        return []
+    return [f"adapter: {merged['name']}, {merged['kind']}, rank {merged['rank']}, alpha {merged['alpha']:g}"]
 
 
 def parity_lines(manifest: Manifest) -> list[str]:

@@ -35,7 +35,7 @@ TEXT = "Thanks for the follow, and welcome to the stream."
 SYNTHESES = 5
 SPEAK_S = 60.0
 BUSY_MS = 100.0
-"""Wait above which a request shared the engine."""
+"""A request that waited longer than this shared the engine."""
 REFUSALS = "f5_rejects_total{"
 METRICS_S = 2.0
 BROKEN = 2
@@ -43,7 +43,7 @@ BROKEN = 2
 
 
 class NotMeasured(Exception):
-    """Nothing to judge; the message is one line."""
+    """The speed cannot be judged. The message is one line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
-    """Exit status. Does not raise."""
+    """Run the command; return its exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
         print(json.dumps(document([finding])))
@@ -62,7 +62,7 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
 
 
 def examine(config: configuration.Config, box: Box, *, set_baseline: bool = False) -> Finding:
-    """Measure, judge and journal. Does not raise."""
+    """Measure, judge, and append to the journal. Does not raise."""
     try:
         entry = measure(config, box)
     except NotMeasured as why:
@@ -83,7 +83,7 @@ def examine(config: configuration.Config, box: Box, *, set_baseline: bool = Fals
 
 
 def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
-    """Entry of the journal: medians of SYNTHESES replies, and what could explain them.
+    """Entry of the journal: medians of SYNTHESES replies, and everything that could explain them.
 
     Raises NotMeasured, CallFailed, BundleError.
     """
@@ -127,9 +127,9 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
 
 
 def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
-    """Compare an entry with its key's baseline, else with the newest.
+    """Compare an entry with the baseline of its key, else with the newest.
 
-    An entry from loose clocks, a hot box or a busy daemon is judged only if it is slower.
+    An entry with unpinned clocks, a hot box or a busy daemon is judged only if it is slower.
     """
     value = f"real-time factor {entry['rtf']:.3f}, first audio {entry['first_audio_s']:.3f} s"
     figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
@@ -194,7 +194,7 @@ def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
 
 
 def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
-    """Reason why a good speed proves nothing; empty if it does."""
+    """Reason why a good speed would prove nothing; "" if it would prove something."""
     machine = entry["machine"]
     if not machine["clocks"]:
         return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""

@@ -1,4 +1,4 @@
-"""English and Chinese lines, and texts of a given length made of them."""
+"""English and Chinese lines, and texts of a wanted length from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINES, CHINESE = (
 
 
 def text_of(words: int, random: Random) -> str:
-    """Text of so many words from consecutive lines, starting at a random one."""
+    """Text with this number of words, from consecutive lines, starting at a random one."""
     first = random.randrange(len(LINES))
     taken: list[str] = []
     while len(taken) < words:
@@ -22,7 +22,7 @@ def text_of(words: int, random: Random) -> str:
 
 
 def chinese_of(characters: int, random: Random) -> str:
-    """Text of so many characters, punctuation included, from consecutive Chinese lines."""
+    """Text with this number of characters, punctuation included, from consecutive Chinese lines."""
     first = random.randrange(len(CHINESE))
     text = "".join(CHINESE[(first + number) % len(CHINESE)] for number in range(characters // 12 + 2))
     return text[: characters - 1].rstrip("，。") + "。"

@@ -15,12 +15,12 @@ OK, CANCELLED = "OK", "CANCELLED"
 
 @dataclass
 class Outcome:
-    """Outcome of a request; times count from its planned arrival."""
+    """Outcome of a request. Times count from its planned arrival."""
 
     message: Message
     sent_s: float = 0.0
     turn_s: float = -math.inf
-    """End of the playback of what its serial channel was given before."""
+    """End of the playback of earlier replies on the serial channel."""
     header: Header | None = None
     timings: Timings | None = None
     pieces: list[tuple[int, float]] = field(default_factory=list)
@@ -31,16 +31,16 @@ class Outcome:
     peak: int = 0
     """Largest absolute sample."""
     cancel_s: float | None = None
-    """Time of its cancellation; None if it came too late."""
+    """Time of the cancellation; None if it came too late."""
     end_s: float = 0.0
     status: str = ""
-    """OK or the name of the gRPC status."""
+    """"OK", or the name of the gRPC status."""
     reason: str = ""
     failure: CallFailed | None = None
 
     @property
     def whole(self) -> tuple[Header, Timings]:
-        """The header and the timings of a reply that has ended."""
+        """Header and timings of a reply that has ended."""
         assert self.header is not None and self.timings is not None
         return self.header, self.timings
 
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def withdrawn(self) -> bool:
-        """True if the client cancelled it."""
+        """True if the client cancelled the request."""
         return self.status == CANCELLED and self.message.cancel_after_s is not None
 
     @property
@@ -64,19 +64,19 @@ class Outcome:
 
     @property
     def promised_s(self) -> float | None:
-        """Promised seconds from arrival to first audio; None without a promise."""
+        """Promised seconds from arrival to first audio; None if there is no promise."""
         return self.header.promised_ms / 1e3 if self.header and self.header.promised_ms else None
 
     @property
     def underrun_s(self) -> float | None:
-        """Silence in its playback; None without audio or for a slow reader."""
+        """Seconds of silence in the playback; None if there is no audio, or the reader is slow."""
         if not (self.header and self.pieces) or self.message.pace:
             return None
         return underrun_s(self.pieces, self.header.sample_rate_hertz, self.turn_s)
 
     @property
     def played_whole(self) -> bool:
-        """True if its playback can be judged: complete, and read without delay."""
+        """True if the playback can be judged: complete, and read without delay."""
         return self.status == OK and self.underrun_s is not None
 
     def record(self) -> dict[str, object]:
@@ -119,7 +119,7 @@ def set_turns(outcomes: Iterable[Outcome]) -> None:
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float = -math.inf) -> float:
     """Seconds of silence in a playback that starts with the first piece, or at its turn if that is later.
 
-    They equal the largest lateness of a piece in a playback that never waits.
+    The silence equals the largest lateness of a piece in a playback that never waits.
     """
     first = max(pieces[0][1], turn_s)
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))

@@ -1,4 +1,4 @@
-"""The journal as one HTML page with inline SVG: no scripts, nothing fetched."""
+"""The journal as one HTML page with inline SVG. It has no scripts and fetches nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 440, 180, 50, 12, 26
 TICKS = 4
 LATEST, SLOW = 7, 30
-"""Newest measurements, and newest slow ones, that are listed."""
+"""Number of newest measurements, and of newest slow ones, in the lists."""
 COLOURS = {"PASS": "#2a7d4f", "WARN": "#b26a00", "FAIL": "#c0262d", "SKIP": "#7a7a7a"}
 CAPTIONS: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], Any]]] = (
     ("Real-time factor", "wall time per second of audio", lambda entry: entry.get("rtf")),
@@ -24,7 +24,7 @@ STYLE = "\n" + Path(__file__).with_suffix(".css").read_text("utf-8")
 
 
 def html(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Page of all entries, which are oldest first."""
+    """Page of all entries. The entries are in order, oldest first."""
     charts = "".join(
         f"<h2>{escape(name)}</h2><p>{escape(about)}</p>{chart(entries, name, value)}"
         for name, about, value in CAPTIONS

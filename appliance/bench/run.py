@@ -1,6 +1,6 @@
-"""`appliance bench run`: replies of known lengths, one at a time, and the time of each stage.
+"""`appliance bench run`: replies of known lengths, one at a time, with the time of each stage.
 
-After a warm-up, texts, voices and NFEs take turns, so that a busy minute of the machine affects them all.
+After a warm-up, texts, voices and NFEs alternate, so that a busy minute of the machine affects them all.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from appliance.client import Credentials
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
 CHARACTERS_PER_WORD = 1.6
-"""Chinese characters as long as an English word."""
+"""Chinese characters that last as long as an English word."""
 STAGES = ("text", "wait", "condition", "steps", "vocoder", "join", "encode", "other", "rpc")
-"""Stages of a reply, in order. `wait`: from the admission to the engine's first call; `other`: the rest of
-the daemon's time, mostly between calls of the engine; `rpc`: the client's time beyond the daemon's."""
+"""Stages of a reply, in order.
+
+`wait`: from the admission to the engine's first call. `other`: the rest of the daemon's time, mostly between
+calls of the engine. `rpc`: the client's time beyond the daemon's.
+"""
 TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of text, voice and NFE."""
+    """Combination of text, voice and NFE."""
 
     language: str
     length: str
     text: str
     voice: str
     nfe: int | None
-    """None: the daemon's default."""
+    """None for the daemon's default."""
 
     @property
     def name(self) -> str:
@@ -84,7 +87,7 @@ async def _measure(
 
 
 def lengths_of(names: str) -> list[str]:
-    """Split and check names of lengths. Raises BenchError."""
+    """Names of lengths. Raises BenchError for unknown ones."""
     lengths = names.split(",")
     if unknown := [name for name in lengths if name not in WORDS]:
         raise BenchError(f"--lengths: {', '.join(unknown)} is none of {', '.join(WORDS)}")
@@ -94,7 +97,7 @@ def lengths_of(names: str) -> list[str]:
 async def cells_of(
     load: Load, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
 ) -> list[Cell]:
-    """All combinations, also in Chinese if the daemon speaks it."""
+    """All combinations; in Chinese, too, if the daemon speaks it."""
     texts = [("English", name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
     if await says_chinese(load):
         for name in lengths:
@@ -114,7 +117,7 @@ async def says_chinese(load: Load) -> bool:
 
 
 async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str, box: Box) -> dict[str, Any]:
-    """Measure and return the record. Raises CallFailed."""
+    """Measure, and return the record. Raises CallFailed."""
     counted: list[list[Outcome]] = [[] for _ in cells]
     pid = listener(address)
     at, before = box.wall(), describe(box)
@@ -147,7 +150,7 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
 
 
 def stages_ms(outcome: Outcome) -> dict[str, float]:
-    """Milliseconds of a reply by STAGES; their sum is its wall time."""
+    """Milliseconds of a reply by STAGES. Their sum is its wall time."""
     _, t = outcome.whole
     known = {
         "text": t.text_ms,

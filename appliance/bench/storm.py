@@ -1,7 +1,7 @@
-"""`appliance bench storm`: requests that arrive on a schedule, however the daemon keeps up.
+"""`appliance bench storm`: requests that arrive on a schedule, whether or not the daemon keeps up.
 
-Measured are the idle daemon, its capacity in a closed loop, and the storm; then some of its replies are
-requested again, alone, and must be equal to the bit.
+It measures the idle daemon, its capacity in a closed loop, and the storm. Then it requests some replies of
+the storm again, alone. They must be equal to the bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from appliance.rpc import appliance_pb2 as pb
 
 CLOSED_LOOP_WORKERS = 4
 MIX_DRAWS = 500
-"""Texts drawn to estimate the mean length of a mix."""
+"""Number of texts that estimate the mean length of a mix."""
 SEGMENTATIONS = {pb.UPSTREAM: "upstream", pb.LOW_LATENCY: "low_latency"}
 
 
@@ -54,7 +54,7 @@ OPTIONS: Sequence[tuple[str, Callable[[str], Any], Any, str | None, str]] = (
     ("--json", Path, None, "FILE", "write the figures"),
     ("--trace", Path, None, "FILE", "write one JSON line for each request"),
 )
-"""Name, type, default, placeholder and help."""
+"""Name, type, default, placeholder and help of each option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print and write; returns 1 if a repeated reply differs. Raises BenchError, CallFailed."""
+    """Measure, print and write; return 1 if a repeated reply differs. Raises BenchError, CallFailed."""
     for path in (options.json, options.trace):
         write_text(path, "")
     outcomes, figures = asyncio.run(_measure(options))
@@ -102,7 +102,7 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
     def text() -> str:
         return text_of(mix.words.draw(random), random)
 
-    # The first request of a voice reads its reference.
+    # The first request of a voice reads its reference, so it does not count.
     _, *idle = [await load.send(Message(0.0, text())) for _ in range(options.idle + 1)]
     if failed := next((one for one in idle if one.failure), None):
         raise BenchError(f"a request to the idle daemon failed: {failed.reason or failed.status}")
@@ -118,7 +118,7 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
 def _messages(
     options: argparse.Namespace, mix: Mix, baseline: report.Baseline, random: Random
 ) -> tuple[Sequence[Message], float]:
-    """Messages, and the seconds within which they arrive."""
+    """Messages of the storm, and the seconds within which they arrive."""
     if options.burst:
         messages = read_burst(options.burst)
         return _shared(messages, options.serial), max(1.0, messages[-1].at_s)
@@ -129,7 +129,7 @@ def _messages(
 
 
 def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
-    """Spread messages without a channel over so many; 0: each has its own."""
+    """Spread messages that name no channel over this number of channels; 0 gives each its own."""
     if not channels:
         return messages
     return [
@@ -139,7 +139,7 @@ def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
 
 
 async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, random: Random) -> dict[str, int]:
-    """Request some complete replies again, alone; count those with the same audio."""
+    """Request some complete replies again, alone; count the equal and the different ones."""
     whole = [one for one in outcomes if one.status == OK]
     chosen = random.sample(whole, min(replies, len(whole)))
     same = 0

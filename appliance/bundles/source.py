@@ -1,4 +1,4 @@
-"""Copying a bundle from a folder or a possibly hostile archive."""
+"""Copies a bundle from a folder or a possibly hostile archive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, O
 
 
 def copy_bundle(source: Path, new: Path) -> None:
-    """Raises BundleError, StorageError, OSError."""
+    """Copy a bundle to `new`. Raises BundleError, StorageError, OSError."""
     if source.is_dir():
         _copy_folder(source, new)
     else:
@@ -55,7 +55,7 @@ def _unpack(archive: Path, new: Path) -> None:
 
 @contextlib.contextmanager
 def _archive_errors(archive: Path) -> Iterator[None]:
-    """Raise BundleError for a damaged archive; errors of the disk pass."""
+    """Raise BundleError for a damaged archive. Errors of the disk pass."""
     try:
         yield
     except StorageError:
@@ -70,9 +70,9 @@ def _archive_errors(archive: Path) -> Iterator[None]:
 
 
 def _checked_files(archive: Path, tar: tarfile.TarFile, folder: Path) -> dict[PurePosixPath, tarfile.TarInfo]:
-    """Regular files by path. Raises BundleError for links, devices and paths out of the archive.
+    """Regular files by path. Raises BundleError for links, devices, and paths out of the archive.
 
-    Raises StorageError as soon as they exceed the room at `folder`.
+    Raises StorageError as soon as they exceed the free space at `folder`.
     """
     files: dict[PurePosixPath, tarfile.TarInfo] = {}
     size = 0

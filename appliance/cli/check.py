@@ -56,7 +56,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the checks and print the findings; the worst finding decides the exit status."""
+    """Run the checks and print the findings. The worst finding decides the exit status."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
     if unknown := only - {*NAMES, "application"}:
         print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)
@@ -78,7 +78,7 @@ def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
 
 
 def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
-    """Findings of the application's checks; only `config` if that fails."""
+    """Findings of the application's checks; only `config` if that one fails."""
     every = not only or "application" in only
     selected = {name for name in CHECKS if name in only or (every and name not in ON_DEMAND)}
     if inspection.options.no_speak:
@@ -141,7 +141,7 @@ class Inspection:
 
 
 def _compare_power_mode(path: Path) -> None:
-    """Raise ConfigError if root's commands, which have no YAML, would read another power mode."""
+    """Raise ConfigError if root's commands, which have no YAML parser, would read another power mode."""
     try:
         same = power_mode(path.read_text("utf-8")) == (load(path).device.power_mode or "")
     except ValueError:
@@ -174,7 +174,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 
 def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) -> Finding:
-    """The first finding that does not pass, else the first, with the values of all bundles in use."""
+    """First finding that does not pass, else the first one, with the values of all bundles in use."""
     from appliance.speech import resident
 
     all_ = resident.bundles_of(inspection.config)
@@ -376,7 +376,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)
-"""Run only when named: they compute for seconds to minutes."""
+"""Checks that run only if they are named: they compute for seconds to minutes."""
 NAMES = tuple(dict.fromkeys((*runner.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and the values read from them."""
+"""Arguments that several commands share, and the values read from them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from appliance.config import Config
 
 FAILED = 1
-"""Exit status of every command but `serve` and `check`; argparse exits with 2."""
+"""Exit status of every command except `serve` and `check`. argparse exits with 2."""
 TOKEN = "APPLIANCE_TOKEN"
 
 
 class Failure(Exception):
-    """Failure of a command; the message is one line for a person."""
+    """Failure of a command. The message is one line for a person."""
 
 
 def sysroot() -> tuple[str, str]:
-    """Folders of tests in place of / and of the system's tools."""
+    """Folders that tests use in place of / and of the system's tools."""
     return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
 
 
@@ -90,7 +90,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def print_line(line: object, file: TextIO | None = None) -> None:
-    """Print without the characters that a terminal obeys: texts and names are strangers'."""
+    """Print without control characters, because texts and names come from strangers."""
     print(plain(str(line)), file=file, flush=True)
 
 

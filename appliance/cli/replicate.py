@@ -1,6 +1,6 @@
-"""Copying this box's voices and their styles to others, by the hash of their audio.
+"""Copies this box's voices and their styles to others, by the hash of their audio.
 
-The audio comes from the store's folder: the API gives out no recordings of people.
+The audio comes from the store's folder, because the API never returns recordings of people.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from appliance.rpc.appliance_pb2 import VoiceState
 from appliance.voices.records import Place, Recorded, Voice, read_stored, stored_names, style_names
 
 Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
-"""extra: only the other box has it, and keeps it."""
+""""extra": only the other box has it, and keeps it."""
 
 
 @dataclass(frozen=True)
 class VoiceChange:
-    """Change to one voice or style of another box."""
+    """Change of a voice or style on another box."""
 
     kind: Kind
     place: Place
@@ -34,11 +34,11 @@ class ReplicaSource:
     voices: Mapping[Place, Recorded]
     """Voices and their styles."""
     damaged: Mapping[Place, str]
-    """Problems of damaged voices and styles; `sync` neither copies nor removes them and their styles."""
+    """Problems of damaged voices and styles. `sync` neither copies nor removes these."""
 
 
 def read_source(folder: Path) -> ReplicaSource:
-    """Read every voice and compare its audio with its hash. Raises StorageError."""
+    """Read every voice, and compare its audio with its hash. Raises StorageError."""
     voices: dict[Place, Recorded] = {}
     damaged: dict[Place, str] = {}
 
@@ -57,13 +57,13 @@ def read_source(folder: Path) -> ReplicaSource:
 
 
 def plan(source: ReplicaSource, there: Iterable[client.Voice], *, remove: bool) -> list[VoiceChange]:
-    """Steps that make another box's voices equal to these, a voice before its styles."""
+    """Steps that make another box's voices equal to these, each voice before its styles."""
     found: dict[Place, client.Voice | client.Style] = {}
     for voice in there:
         found[Place(voice.name)] = voice
         found.update({Place(voice.name, style.name): style for style in voice.styles})
     kinds = {place: _kind(here, found.get(place)) for place, here in source.voices.items()}
-    # The styles of a voice go with it.
+    # The styles of a voice are removed with it.
     gone = {place.voice for place, kind in kinds.items() if kind == "replace" and not place.style}
     for place in found.keys() - kinds.keys() - source.damaged.keys():
         whole = Place(place.voice)
@@ -87,7 +87,7 @@ def _kind(here: Recorded, there: client.Voice | client.Style | None) -> Kind:
 def apply(
     steps: Iterable[VoiceChange], source: ReplicaSource, box: Client
 ) -> Iterator[tuple[VoiceChange, str]]:
-    """Take the steps; yields each with its error, or "". Raises StorageError for a damaged voice."""
+    """Apply the steps; yield each with its error, or "". Raises StorageError for a damaged voice."""
     for step in steps:
         try:
             _take(step, source, box)
@@ -108,7 +108,7 @@ def _take(step: VoiceChange, source: ReplicaSource, box: Client) -> None:
     elif step.kind in ("add", "replace"):
         recorded, audio = read_stored(source.folder, place)
         if step.kind == "replace":
-            # Under another name, since a stored one is compared before anything is checked.
+            # The check uses another name, because a stored name would be compared before anything is checked.
             _add(box, recorded, audio, Place(f"{place.voice[:58]}-check"), validate_only=True)
             _remove(box, place)
         _add(box, recorded, audio, place)

@@ -1,4 +1,4 @@
-"""Commands of a speaker: say, cancel, queue."""
+"""The commands of a speaker: say, cancel, queue."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _say(options: argparse.Namespace) -> int:
     if options.text is None:
         return _say_lines(options)
     encoding = _encoding(options)
-    # A stream's WAV header does not know its length: the file's is written here.
+    # The WAV header of a stream has no length, so the header of the file is written here.
     request = _request(options, "pcm16" if encoding == "wav" else encoding)
     with _sensible_numbers(), client(options) as daemon, ExitStack() as stack:
         if options.play:
@@ -76,7 +76,7 @@ def _say(options: argparse.Namespace) -> int:
 
 
 def _say_lines(options: argparse.Namespace) -> int:
-    """Play each line of standard input; one that fails is reported, and the next one spoken."""
+    """Play each line of standard input. A line that fails is reported, and the next one is spoken."""
     if options.out is not None or not options.play:
         raise Failure("lines of standard input can only be played: add --play; --out needs a TEXT")
     from appliance.cli.playing import Player
@@ -101,7 +101,7 @@ def _say_lines(options: argparse.Namespace) -> int:
 def _receive(
     daemon: Client, text: str, options: argparse.Namespace, request: Options, player: Player | None = None
 ) -> Reply:
-    """Receive a reply while it is made, and play it."""
+    """Receive a reply while the engine speaks it, and play it."""
     from appliance.cli.playing import SegmentBar
 
     progress, rate_hz = SegmentBar(), 0
@@ -119,7 +119,7 @@ def _receive(
 
 
 def _encoding(options: argparse.Namespace) -> EncodingName:
-    """Encoding of the file; PCM16 of what is only played."""
+    """Encoding of the file; PCM16 if the reply is only played."""
     if options.out is None:
         if not options.play:
             raise Failure("the audio needs a place: add --play, --out FILE, or both")
@@ -166,7 +166,7 @@ def _write(path: Path, encoding: EncodingName, reply: Reply) -> None:
 
 
 def table(reply: Reply) -> str:
-    """One reply's times: wall time and first audio are the client's, the stages the daemon's."""
+    """Times of one reply. Wall time and first audio are the client's figures, the stages the daemon's."""
     from appliance.bench.output import aligned
 
     t, header = reply.timings, reply.header

@@ -1,4 +1,4 @@
-"""Loads the synthesizer of a configuration."""
+"""Loads the synthesizer that a configuration describes."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from appliance.request import PassedOver
 logger = logging.getLogger(__name__)
 
 Ensure = Callable[[Bundle, TrtBackend, OpenBackend, int], Mapping[str, Arithmetic]]
-"""`prepare.ensure` with its options."""
+"""Signature of `prepare.ensure` without its options."""
 
 BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu")
-"""In the order in which `auto` tries them."""
+"""Backends in the order in which `auto` tries them."""
 DEFAULTS = EngineConfig()
 FUSED_LENGTHS = (150, 200)
 """Frames at which fused and plain attention are compared."""
 REASON_LENGTH = 400
 TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
-"""Temporary faults: they end a start under `auto` too."""
+"""Temporary faults, which end a start even under `auto`."""
 UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
-"""Errors after which `auto` takes the next backend. TensorRT raises TypeError where its library fails."""
+"""Errors after which `auto` tries the next backend. TensorRT raises TypeError if its library fails."""
 
 
 def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
-    """Import a runtime and open its backend. Raises BundleError where it is not installed."""
+    """Import a runtime, and open its backend. Raises BundleError if it is not installed."""
     if name == "tensorrt":
         return TrtBackend(config.cache, report=report)
     if name == "ort-cuda":
@@ -73,11 +73,11 @@ def load_for(
     watermark: Path | None = None,
     beside: Collection[Path] = (),
 ) -> Synthesizer:
-    """Load by a configuration, under "auto" on the first of BACKENDS that synthesises a silence.
+    """Load the engine of a configuration; under "auto", on the first of BACKENDS that synthesises a silence.
 
-    `postponed`: reason for which "auto" builds no engines now, and takes the next backend. `beside`: folders
-    of bundles in use, whose built engines are kept. Raises BundleError naming what each backend lacks,
-    EngineFault where one failed otherwise, ConfigError for the folder `watermark`, and what `report` raises.
+    `postponed`: reason for which "auto" builds no engines now, and tries the next backend. `beside`: folders
+    of other bundles in use, whose built engines stay. Raises BundleError naming what each backend lacks,
+    EngineFault if one failed otherwise, ConfigError for the folder `watermark`, and the errors of `report`.
     """
     try:
         mark = None if watermark is None else Watermark(watermark, config.threads)
@@ -90,7 +90,7 @@ def load_for(
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
-        # Temporary, and not of the bundle: another start may succeed.
+        # The fault is temporary and not the bundle's: another start may succeed.
         raise engine_fault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
@@ -104,7 +104,7 @@ def load_beside(
     watermark: Path | None = None,
     beside: Collection[Path] = (),
 ) -> Synthesizer:
-    """Load and warm up an engine beside the one that speaks. `beside` as in `load_for`; raises as it does."""
+    """Load and warm up an engine while another one speaks. See `load_for` for `beside` and errors."""
     with CAPTURING:
         loaded = load_for(bundle, config, report, watermark=watermark, beside=beside)
         try:
@@ -118,7 +118,7 @@ def load_beside(
 def that_rests(
     engine: Synthesizer, bundle: Bundle, config: EngineConfig, nfe: int, watermark: Path | None = None
 ) -> Synthesizer | RestingEngine:
-    """The engine as the scheduler gets it: one that rests, where `idle_unload_s` has it."""
+    """The engine for the scheduler: one that rests, if `idle_unload_s` is set."""
     if config.idle_unload_s is None:
         return engine
     same = replace(config, backend=cast(Any, engine.runtime))
@@ -166,7 +166,7 @@ def _reason(error: Exception) -> str:
 def prepare_for(
     bundle: Bundle, config: EngineConfig, report: Report, beside: Collection[Path], *, dry_run: bool
 ) -> None:
-    """Build and compare engines, or report the plan. `beside` as in `load_for`.
+    """Build and compare engines, or report the plan. See `load_for` for `beside`.
 
     Raises BundleError, StorageError.
     """
@@ -218,9 +218,9 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, e
 
 
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
-    """The first difference of fused and plain graphs.
+    """First difference between fused and plain graphs; None if they agree.
 
-    Compared in padded rows, whose masks only the memory-efficient kernel reads as intended.
+    Padded rows are compared: only the memory-efficient kernel reads their masks as intended.
     """
     engines: list[Synthesizer] = []
     try:

@@ -1,4 +1,4 @@
-"""Log-mel frames to samples."""
+"""Log-mel frames → samples."""
 
 from __future__ import annotations
 

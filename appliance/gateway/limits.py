@@ -100,7 +100,7 @@ class LimitedProtocol(H11Protocol):
         self._places.leave(self._connection)
 
     def _check_progress(self) -> None:
-        """Close the connection if, since the last check, no request was completed and the client took no byte.
+        """Close the connection if, since the last check, it completed no request and the client took no byte.
 
         A connection that has become a WebSocket completes no requests.
         """

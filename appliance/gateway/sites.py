@@ -63,7 +63,7 @@ def origin_of(text: str) -> Origin | None:
 
 
 class SitesMiddleware:
-    """Passes on requests to this gateway's names, unless a page of another site sent them; adds CORS headers."""
+    """Passes on requests to this gateway's names that no page of another site sent; adds CORS headers."""
 
     def __init__(self, app: ASGIApp, config: GatewayConfig, has_tls: bool) -> None:
         self._has_tls, self._names = has_tls, OwnNames(config.listen, config.names)

@@ -1,4 +1,4 @@
-"""F5-TTS: a DiT by name or upstream's YAML file; checkpoints of v0 and v1 look the same."""
+"""F5-TTS: a DiT by name, or by upstream's YAML file. Checkpoints of v0 and v1 look the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMED = tuple(
     Family(name, arch, tokenizer="char" if name == "F5TTS_v1_Small" else "pinyin")
     for name, arch in F5TTS.items()
 )
-"""By `model.name` of the YAML files of f5-tts 1.1.22."""
+"""Families by `model.name` in the YAML files of f5-tts 1.1.22."""
 
 IGNORED_ARCH_KEYS = {
     "dropout": "acts in training only",
@@ -38,24 +38,24 @@ IGNORED_ARCH_KEYS = {
     "attn_backend": "chooses a kernel, not a result",
     "attn_mask_enabled": "acts on padded batches; here padding never changes a result",
 }
-"""Keys of `model.arch` that say nothing about one sentence's result, and why."""
+"""Keys of `model.arch` that do not affect the result of one sentence, with the reason."""
 _OFF = (None, False, 0, "none", "layernorm")
-"""Values of a switch that upstream's DiT lacks with which it changes nothing."""
+"""Values with which a switch that upstream's DiT lacks changes nothing."""
 _TOKENIZERS: dict[str, Tokenizer] = {
     **{"pinyin": "pinyin", "custom": "pinyin", "char": "char"},
     "phones": "phones",  # not upstream's
 }
 
 _LENGTHS = ("duration", "durations")
-"""Keys of `model` that upstream lacks, as in a manifest's `text`."""
+"""Keys of `model` that upstream lacks; their meaning is that of a manifest's `text`."""
 
-# What upstream's DiT takes for an absent key; they differ from the named families' values.
+# Upstream's DiT uses these values for absent keys. They differ from the named families' values.
 _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
 
 
 @dataclass(frozen=True)
 class _UpstreamMel(Ranged):
-    """`model.mel_spec`."""
+    """Section `model.mel_spec`."""
 
     target_sample_rate: Count = 24_000
     n_mel_channels: Count = 100
@@ -72,7 +72,7 @@ class _UpstreamMel(Ranged):
 def find(name: str, raw: Mapping[str, Any]) -> Family | None:
     """Family of a YAML file, or of a mapping of `model.arch` as upstream's SHARED.md prints it.
 
-    Raises FamilyError, of an E2-TTS too.
+    Raises FamilyError, also for an E2-TTS.
     """
     if name.startswith("E2TTS"):
         names = ", ".join(one.name for one in NAMED)
@@ -85,9 +85,9 @@ def find(name: str, raw: Mapping[str, Any]) -> Family | None:
 
 
 def parse_family(raw: Mapping[str, Any], *, name: str) -> Family:
-    """Convert a parsed YAML; `name` is the default of `model.name`.
+    """Family of a parsed YAML file. `name` is used if `model.name` is absent.
 
-    Beside upstream's keys `model` may have those of _LENGTHS. Raises FamilyError.
+    `model` may have upstream's keys and those of _LENGTHS. Raises FamilyError.
     """
     model = _mapping(raw.get("model"), "model")
     backbone = model.get("backbone", "DiT")
@@ -171,7 +171,7 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 
 def other_flags(arch: Arch) -> list[Arch]:
-    """Architectures of the same weights that compute otherwise: masks, rotary heads, text upsampling."""
+    """Architectures with the same weights that compute differently: masks, rotary heads, text upsampling."""
     found: list[Arch] = []
     for masks, heads, upsamples in itertools.product((True, False), (None, 1), (False, True)):
         other = dataclasses.replace(
@@ -190,7 +190,7 @@ def other_flags(arch: Arch) -> list[Arch]:
 
 
 def _computed(arch: Arch) -> tuple[bool, int, bool]:
-    """Values of the flags that act: a single head is all heads, masks act in text convolutions alone."""
+    """Effective values of the flags: one head means all heads; masks matter in text convolutions alone."""
     heads = arch.heads if arch.pe_attn_head is None else arch.pe_attn_head
     return arch.text_mask_padding and arch.conv_layers > 0, heads, arch.text_embedding_average_upsampling
 
@@ -205,8 +205,9 @@ def flags(arch: Arch) -> str:
 
 
 def load(given: Given) -> Weights:
+    size, mels = given.vocabulary.size, given.mel.mels
     return checkpoint.load_dit(
-        given.checkpoint, given.arch, given.vocabulary.size, given.mel.mels, given.weights, given.sampler
+        given.checkpoint, given.arch, size, mels, given.weights, given.sampler, given.adapter
     )
 
 

@@ -21,6 +21,8 @@ from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_
 from export.model.dit import DiT, rotary_frequencies
 from export.model.source import Source
 from export.model.vocos import Vocos, VocosConfig
+from export.sources import adapter as adapters
+from export.sources import merging
 from export.sources import stored as files
 from export.sources.header import (
     AVERAGING,
@@ -100,6 +102,7 @@ def load_dit(
     mels: int = 100,
     kind: WeightsKind = "ema",
     sampler: Sampler = UPSTREAM,
+    adapter: Path | None = None,
 ) -> Weights:
     """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
 
@@ -119,7 +122,7 @@ def load_dit(
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
     beside = [name for name in stored if is_beside(name)]
     notes = [f"{path}: {some(beside)} are no part of the DiT and are left out"] if beside else []
-    found = unwrapped(path, stored, kind, DIT)
+    found = unwrapped(path, stored, kind, DIT, adapter)
     table = rotary_frequencies(arch.dim_head)
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
     entries = exact | {_renumbered(name, found): found.entry(name) for name in found if name != POSITIONS}
@@ -166,14 +169,14 @@ def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: 
 
 def read(path: Path, kind: WeightsKind = "raw") -> Weights:
     """A file's tensors under their names. Raises CheckpointError."""
-    if (path / "adapter_config.json").is_file():
+    if adapters.is_adapter(path):
         raise CheckpointError(f"{path}: {UNMERGED}")
     return files.read(path).weights(kind)
 
 
-def load(path: Path, kind: WeightsKind, kin: Kin) -> Weights:
-    """A model's tensors under its own names. Raises CheckpointError."""
-    return unwrapped(path, read(path, kind), kind, kin)
+def load(path: Path, kind: WeightsKind, kin: Kin, adapter: Path | None = None) -> Weights:
+    """A model's tensors under its own names, with an adapter merged. Raises CheckpointError."""
+    return unwrapped(path, read(path, kind), kind, kin, adapter)
 
 
 def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
@@ -196,11 +199,16 @@ def mel_scale(path: Path) -> float:
     return float(whole.settings["scale"])
 
 
-def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weights:
-    """A model's entries under their own names. Raises CheckpointError for another model's.
+def unwrapped(
+    path: Path, stored: Weights, kind: WeightsKind, kin: Kin, adapter: Path | None = None
+) -> Weights:
+    """A model's entries under their own names, with an adapter merged. Raises CheckpointError for another
+    model's.
 
     The prefixes in a file tell its models apart: averaged or raw, and whatever is no wrapper.
     """
+    if adapter is not None:
+        stored = merging.base(stored)
     check_names(path, stored, kin.others)
     models: dict[tuple[bool, str], dict[str, StoredTensor]] = {}
     for raw in stored:
@@ -229,7 +237,10 @@ def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weigh
     if len(chosen) > 1:
         raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
     loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
-    return Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+    found = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+    if adapter is None:
+        return found
+    return merging.merged(path, found, adapters.read(adapter), lambda name: _split(name, kin.own)[1])
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:

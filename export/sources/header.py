@@ -105,8 +105,9 @@ MLX = (
 STUDENT = "feedforward_model."
 """Prefix of DMOSpeech 2's generator; its teacher and critic have others."""
 UNMERGED = (
-    "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were trained "
-    "on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
+    "holds LoRA or other PEFT adapters that are not merged: --adapter FOLDER, the one with their "
+    "adapter_config.json, merges LoRA and LoHa into the weights of --checkpoint; merge others where they "
+    "were trained, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
 )
 NO_DIT: Others = (
     (re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"), UNMERGED),

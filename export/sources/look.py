@@ -14,7 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from appliance.contract.mel import Kind
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.errors import BundleError
 from export.model.arch import F5TTS, ZipVoiceArch, flags_of
-from export.sources import shards
+from export.sources import adapter, shards
 from export.sources.header import (
     NO_DIT,
     STUDENT,
@@ -61,8 +61,8 @@ CHECKPOINTS = (
 )
 """Files to export, the best first: ZipVoice's averages, which its recipes speak from, then the newest."""
 SUFFIXES = (".pt", ".safetensors", ".ckpt", ".pth", ".bin", ".gguf", ".npz")
-NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler")
-"""Begin of names of what a training starts from or restarts with."""
+NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler|adapter_model")
+"""Begin of names of what a training starts from or restarts with, and of what is no whole model."""
 YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml")
 F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "char", "phones": "phones"}
 """Tokenizer of upstream's YAML file or settings → the one here."""
@@ -78,7 +78,7 @@ RATE_HZ = 24_000
 """Sample rate of all published vocoders, and upstream's default."""
 CALLED = {"ema": "averaged", "raw": "raw"}
 OPTIONS = (
-    *("--family", "--checkpoint", "--vocab", "--vocoder", "--vocoder-path"),
+    *("--family", "--checkpoint", "--adapter", "--vocab", "--vocoder", "--vocoder-path"),
     *("--tokenizer", "--language", "--weights", "--licence", "--out"),
 )
 """Options of `bundle` that a folder's content is the default of."""
@@ -176,10 +176,20 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
     folder = place if place.is_dir() else place.parent
     if place.is_dir() and (kind := _vocoder_kind(folder)) and "--checkpoint" not in given:
         return _look_at_vocoder(folder, kind)
-    path = Path(given.get("--checkpoint", place))
-    header = read_header(path) if path.is_file() else _newest(folder)
+    path, merges = Path(given.get("--checkpoint", place)), _adapter(place, given)
+    if merges is not None and merges.folder == place and not _weights_in(place):
+        folder = place.absolute().parent
+    header = read_header(path) if path.is_file() else _base(folder, merges) if merges else _newest(folder)
+    if merges is not None:
+        own = {key: adapter.of_base(names).items() for key, names in header.dicts.items()}
+        dicts = {key: {new: header.dicts[key][old] for new, old in pairs} for key, pairs in own.items()}
+        header = replace(header, dicts=dicts)
     found = FolderContent(folder, header, given)
-    found.options = {"--family": "NAME", "--checkpoint": str(header.path), "--vocab": "FILE"}
+    found.options = {"--family": "NAME", "--checkpoint": str(header.path)}
+    if merges is not None:
+        found.options["--adapter"] = str(merges.folder)
+        found.facts["adapter"] = f"{merges}, merged into {header.path}"
+    found.options["--vocab"] = "FILE"
     if any(ZIPVOICE_MARK in name for name in header.names):
         _look_at_zipvoice(found)
     else:
@@ -442,6 +452,34 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
     yield from (place for place in places if _vocoder_kind(place) == kind and newest(place, files))
 
 
+def _adapter(place: Path, given: Mapping[str, str]) -> adapter.Adapter | None:
+    """The adapter that was named, or is the folder, or else that of a training's last update."""
+    if "--adapter" in given:
+        return adapter.read(Path(given["--adapter"]))
+    if adapter.is_adapter(place):
+        return adapter.read(place)
+    newest = None if "--checkpoint" in given or not place.is_dir() else adapter.newest_in(place)
+    return adapter.read(newest) if newest else None
+
+
+def _base(folder: Path, merges: adapter.Adapter) -> Header:
+    """Header of the weights that an adapter was trained on. Raises CheckpointError."""
+    named = Path(str(merges.config.get("base_model_name_or_path", "")))
+    place = merges.folder.absolute()
+    beside = folder.absolute() in (place, place.parent)
+    started = [path for path in folder.glob("pretrained_*") if beside and path.suffix in SUFFIXES]
+    for path in (named, *sorted(started, key=numbers, reverse=True)):
+        if path.is_file():
+            return read_header(path)
+    try:
+        return _newest(folder)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{merges}: the weights that it was trained on are not there (pretrained_*): --checkpoint FILE "
+            f"names them; {error}"
+        ) from error
+
+
 def _newest(folder: Path) -> Header:
     """Header of the file that `CHECKPOINTS` puts first. Raises CheckpointError."""
     trained = _weights_in(folder)
@@ -515,7 +553,7 @@ def is_training(place: Path) -> bool:
     if not place.is_dir():
         return place.is_file()
     weights = bool(_weights_in(place)) or _vocoder_kind(place) is not None
-    return weights and not (place / MANIFEST).is_file()
+    return (weights or adapter.is_adapter(place)) and not (place / MANIFEST).is_file()
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:

@@ -15,6 +15,7 @@ from appliance.contract.yaml_text import parse_yaml
     ("? [a]\n: b", 1),
     ("a: !!set [1]", 1),
     ("a: !!python/name:os.system ''", 1),
+    ('a: "\\ud800"', 1),
 ])  # fmt: skip
 def test_what_no_constructor_takes_is_that_files_error(text: str, line: int) -> None:
     with pytest.raises(LookupError) as caught:
@@ -22,6 +23,12 @@ def test_what_no_constructor_takes_is_that_files_error(text: str, line: int) -> 
     assert type(caught.value) is LookupError
     assert str(caught.value).startswith("voice.yaml: unreadable: ")
     assert f"line {line}, column" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("level", ["[", "{a: ", "- ", "? "])
+def test_deep_nesting_is_an_error_and_not_the_end_of_the_process(level: str) -> None:
+    with pytest.raises(LookupError, match=r"unreadable: .*recursion"):
+        parse_yaml(level * 100_000, "f", LookupError)
 
 
 def test_merges_of_merges_do_not_multiply() -> None:

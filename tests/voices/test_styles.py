@@ -9,7 +9,8 @@ import pytest
 
 from appliance.errors import InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
 from appliance.rpc.voices import voice_message
-from appliance.voices.records import Place
+from appliance.voices import index
+from appliance.voices.records import Place, Style, Voice, read_record
 from appliance.voices.store import MOST_STYLES, VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
@@ -116,7 +117,9 @@ def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore
     assert store.index.reference("ann", "happy").transcript == "I am glad. "
 
 
-def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceStore, tmp_path: Path) -> None:
+def test_what_is_removed_is_forgotten_and_no_other_voice_is_read(
+    store: VoiceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = tmp_path / "cache"
     store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     store.create(Place("ann", "sad"), wav(2.2), "Alas.")
@@ -126,12 +129,19 @@ def test_what_is_removed_is_forgotten_unless_another_has_its_audio(store: VoiceS
     with pytest.raises(VoiceNotFound, match=r"no style 'happy'; it has neutral, sad$"):
         store.delete(Place("ann", "happy"))
     assert len(list(cache.iterdir())) == 2
-    store.delete(Place("ann", "sad"))
-    assert len(list(cache.iterdir())) == 2  # bea's
-    store.create(Place("ann", "happy"), wav(2.2), "Alas.")
+    store = store_in(tmp_path)
+    read: list[str] = []
+
+    def spy(folder: Path, place: Place) -> Voice | Style:
+        read.append(place.voice)
+        return read_record(folder, place)
+
+    monkeypatch.setattr(index, "read_record", spy)
     store.delete(Place("ann"))
-    assert len(list(cache.iterdir())) == 1 and store.index.names() == ["bea"]
-    assert store.index.at_hand("bea") and not store.index.at_hand("ann", "happy")
+    assert not list(cache.iterdir()) and store.index.names() == ["bea"]
+    assert set(read) == {"ann"}
+    assert store.index.reference("bea").transcript == "Alas. "
+    assert len(list(cache.iterdir())) == 1 and not store.index.at_hand("ann", "happy")
     assert files(tmp_path / "voices") == ["bea", "bea/audio", "bea/voice.yaml"]
     with pytest.raises(VoiceNotFound, match="ann"):
         store.index.reference("ann")

@@ -1,4 +1,4 @@
-"""Platform, power mode and clocks: what root's check published, compared with a reading made now."""
+"""Checks of platform, power mode and clocks: root's published state, compared with a current reading."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LOG_COMMAND = "sudo journalctl -u f5-clocks-check -u nvpmodel -n 50"
 FIND_CAUSE = f"See who unpinned them: {LOG_COMMAND}"
 SEND = "look: sudo f5-clock-lock status. If this stays, send the maker a bundle: sudo f5-support-bundle"
 COUNTS = ("cores", "tpc")
-"""Units, not clocks."""
+"""Domains that count units and are no clocks."""
 ALLOWED = "at the most that module and power mode allow"
 
 
@@ -86,9 +86,9 @@ def _of_mode(now: Snapshot) -> tuple[ClockVerdict, Clocks, str, str, Finding]:
 def check_mode(
     reading: ClockVerdict, published: Clocks, indicator: str, lower: str, boots: Finding
 ) -> Finding:
-    """Compare the mode with the best or configured one.
+    """Compare the power mode with the best mode, or with the configured one.
 
-    `indicator`: the running desktop menu, "" if none; `lower`: the next lower power mode, "" if unknown.
+    `indicator`: the running desktop menu, "" if none. `lower`: the next lower power mode, "" if unknown.
     """
     limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
     figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
@@ -127,7 +127,7 @@ def check_mode(
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
-    """Remedy that deletes only files that something makes again, and never leads back to the same file."""
+    """Remedy that deletes only files that something creates again, and never leads back to the same file."""
     by_kind = {
         ConfFile.ABSENT: f"have it made: {MAKE_CONF}. If there is none then, {INSTALL_CONFS}",
         ConfFile.DANGLING: INSTALL_CONFS,
@@ -165,7 +165,7 @@ def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str, s
 
 
 def kernel_on_clocks(now: Snapshot) -> str:
-    """Last line of the kernel about cores that run slower than set; empty if they do not."""
+    """Last line of the kernel's log about cores slower than their set frequency; "" if none are."""
     if not now.reading.slowed:
         return ""
     ran = now.box.tools.execute("journalctl", "--no-pager", "-q", "-k", "-b", "-n", "500", "-o", "cat")
@@ -181,10 +181,10 @@ def check_clocks(
     lower: str = "",
     kernel: str = "",
 ) -> Finding:
-    """Clocks are pinned and root's check still runs.
+    """Check that clocks are pinned and that root's check still runs.
 
-    `age_s`: age of the published state; `has_tool`: jetson_clocks is installed, else no unit of ours runs;
-    `kernel`: its line about cores that run slower than set.
+    `age_s`: age of the published state. `has_tool`: jetson_clocks is installed; without it no unit of ours
+    runs. `kernel`: line of the kernel's log about cores that are slower than set.
     """
     limit = f"every clock {ALLOWED}, and checked"
     figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
@@ -241,7 +241,7 @@ def check_clocks(
 
 @check("caps", Harm.SLOW, 6, lambda now: (now.reading,))
 def check_caps(reading: ClockVerdict) -> Finding:
-    """Limits below the hardware's maximum."""
+    """Check for limits below the hardware's maximum."""
     found = {}
     for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
@@ -275,7 +275,7 @@ def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
 
 
 def _faults(reading: ClockVerdict) -> tuple[str, ...]:
-    """Faults of clocks. Faults of cores and mode, which have their own checks, count only if alone."""
+    """Faults of clocks. Faults of cores and mode have their own checks, so they count only if alone."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 

@@ -41,7 +41,7 @@ def speech(code: str, *others: Path) -> Speech:
     if path is None:
         raise UnknownLanguage(f"{code!r} is not known; {', '.join(LANGUAGES)} are")
     base = path.parent.name
-    grammar: type[Speech] = import_module(f"{__name__}.{base}").Grammar
+    grammar: type[Speech] = getattr(import_module(f"{__name__}.{base}"), "Grammar", Speech)
     return grammar(base, read(path, *others) if others else own(path))
 
 

@@ -42,6 +42,8 @@ class Numbers(NamedTuple):
     """Pattern of a feminine noun after a number."""
     no_noun: str = "(?!)"
     """Pattern of a word after a number that is not its noun."""
+    ordinal_endings: str = "(?!)"
+    """Pattern of what makes a number an ordinal, a feminine one if it ends with a or ª."""
     labels: str = "(?!)"
     """Pattern of a word before a number that the number names: level 5."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from typing import NamedTuple
 
 from appliance.text.languages import quantity
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.numerals import Numerals
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
@@ -15,6 +17,11 @@ from appliance.text.spans import Kind, Table, before
 _NEXT_WORD = re.compile(r"\s([^\W\d_]+)")
 _HIGHEST_FLOOR = 20
 """Largest ordinal that is written with a degree sign; above are angles and temperatures."""
+
+
+@cache
+def _after(words: str, is_spaced: bool) -> re.Pattern[str]:
+    return re.compile(rf"(?i)(?<!\w)(?:{words})\s$" if is_spaced else rf"(?i)(?:{words})\s?$")
 
 
 class Amount(NamedTuple):
@@ -26,7 +33,7 @@ class Amount(NamedTuple):
 
 
 class Speech:
-    """Grammar of one language. Each is a subclass, which has at least `cardinal`, `ordinal` and `clock`."""
+    """Grammar of one language, by the rows of its file. A subclass has what no row can say."""
 
     phone = (
         rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
@@ -44,6 +51,7 @@ class Speech:
             words.dates,
         )
         self.times, self.signs, self.chat, self.lists = words.times, words.signs, words.chat, words.lists
+        self.numerals = Numerals(words.numerals, self.form)
         self.joint = " " if self.numbers.spaced else ""
         self.comma = self.numbers.comma + self.joint
         self._genders = {
@@ -51,19 +59,17 @@ class Speech:
         }
         self.months = [self.dates.months[str(month)] for month in range(1, 13)]
 
-    # Each language has its own.
-
     def cardinal(self, number: int, gender: str = "") -> str:
         """Words of a number below 10¹²; before a noun with its gender "m" or "f", "" in counting."""
-        raise NotImplementedError
+        return self.numerals.say("cardinal", number, gender)
 
     def ordinal(self, number: int, ending: str = "") -> str:
         """Words of an ordinal with a gender, or with an ending of the language's own."""
-        raise NotImplementedError
+        return self.numerals.say("ordinal", number, ending)
 
     def clock(self, hour: int, minute: int, marked: bool) -> str:
         """Hour and minutes; `marked` if the word for hour was written."""
-        raise NotImplementedError
+        return self.numerals.say("clock", 100 * hour + minute, "marked" if marked else "")
 
     def digit_rules(self) -> Table:
         """Readings at a digit, a currency, or a sign before a digit. The common readings follow."""
@@ -90,15 +96,15 @@ class Speech:
         return self.dates.first if number == 1 and self.dates.first else self.cardinal(number)
 
     def year(self, number: int) -> str:
-        return self.cardinal(number)
+        return self.numerals.say("year" if self.numerals.has("year") else "cardinal", number)
 
     def half(self, whole: int) -> str | None:
         """Words of a number and a half."""
-        return None
+        return self.numerals.say("half", whole) if self.numerals.has("half") else None
 
     def regnal(self, number: int, gender: str) -> str | None:
         """Words of a king's or queen's number, if they are not its cardinal."""
-        return None
+        return self.numerals.say("regnal", number, gender) if self.numerals.has("regnal") else None
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return unshouted(match, shouted)
@@ -175,7 +181,12 @@ class Speech:
     def numbered(self, match: re.Match[str]) -> str | None:
         """2° piano: an ordinal before a noun, degrees of anything else."""
         noun = self._counted_noun(match)
-        if not noun or int(match[1]) > _HIGHEST_FLOOR or self.is_weather(match):
+        if (
+            self.units.degrees == quantity.NOTHING
+            or not noun
+            or int(match[1]) > _HIGHEST_FLOOR
+            or self.is_weather(match)
+        ):
             return None
         return self.ordinal(int(match[1]), self.gender_of(noun))
 
@@ -185,11 +196,15 @@ class Speech:
         is_noun = after and not any(re.fullmatch(p, after[1], re.I) for p in patterns)
         return after[1] if after and is_noun else ""
 
+    def after(self, match: re.Match[str], words: str) -> bool:
+        """True if a match follows one of these words, a pattern."""
+        return _after(words, bool(self.joint)).search(before(match, 40)) is not None
+
     def is_weather(self, match: re.Match[str]) -> bool:
         """True for 25º, if no noun follows, after a word of the weather."""
         if match[0][-1] == "º" and self._counted_noun(match):
             return False
-        return re.search(rf"(?i)(?<!\w)(?:{self.units.weather})\s$", before(match)) is not None
+        return self.after(match, self.units.weather)
 
     def between(self, first: str, word: str, second: str) -> str:
         return self.joint.join((first, word, second))
@@ -221,7 +236,8 @@ class Speech:
 
         {1} is a number, {1:f} before a feminine noun, {1:in kg} with its unit, {1:ordinal} and {1:ordinal f}
         an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version, and
-        {1:word} as written.
+        {1:word} as written. {1:clock} is a time of day, {1:clock marked} one with its word for hour; {1:year} is
+        a year, and {1:weekday} the name of a weekday.
         """
         if form == "word":
             return text
@@ -229,10 +245,18 @@ class Speech:
             return self.joint.join(self.digits(character) or character for character in text)
         if form in ("digits", "groups", "points"):
             return {"digits": self.digits, "groups": self.grouped, "points": self.points}[form](text)
+        if form.startswith("clock"):
+            hour, minute, *_ = map(int, [*re.findall(r"\d+", text), "0"])
+            return self.clock(hour, minute, form.endswith("marked"))
+        if form == "weekday":
+            return self.dates.weekdays[text.rstrip(".")][0]
+        if form == "year":
+            return self.year(int(text))
         if form.startswith("in "):
             return self.in_unit(self.plain(text), form.removeprefix("in "))
         if form.startswith("ordinal"):
-            return self.ordinal(int(self.plain(text)), form.removeprefix("ordinal").strip())
+            number = int(self.plain(text)) if text[0].isdigit() else quantity.roman(text)
+            return self.ordinal(number, form.removeprefix("ordinal").strip())
         return self.spoken(self.plain(text), form)
 
     def letters(self, letters: str) -> str:

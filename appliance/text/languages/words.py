@@ -21,6 +21,7 @@ from appliance.text.languages.facets import (
     Units,
     Writing,
 )
+from appliance.text.languages.numerals import NAMES, Numeral
 from appliance.text.spans import Kind
 
 COLUMNS = ("table", "written", "spoken", "also")
@@ -34,6 +35,10 @@ class Rule(NamedTuple):
     kind: Kind
     pattern: str
     spoken: str
+    earlier: str
+    """Pattern of the words before; "" for any words."""
+    is_without: bool
+    """True for a rule that holds unless these words are before."""
 
 
 class Row(NamedTuple):
@@ -57,6 +62,8 @@ class Words(NamedTuple):
     signs: Signs
     chat: Chat
     writing: Writing
+    numerals: Mapping[str, Mapping[int, Numeral]]
+    """Rows of number words by their table."""
     lists: Mapping[str, list[str]]
     """Words in order, by name."""
     rules: Mapping[str, list[Rule]]
@@ -128,8 +135,10 @@ _FORMATS: Mapping[str, Sequence[str]] = {
     "weekday_range": ("",),
 }
 """Names in the braces of settings that are formats."""
+_NUMERALS = ("cardinal", "ordinal", "part", "year", "half", "regnal", "clock")
+"""Tables of number words, also with a form after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*_FACETS, *_TABLES, "list", *_RULES)
+_KNOWN = (*_FACETS, *_TABLES, *_NUMERALS, "list", *_RULES)
 _MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
 
 
@@ -145,6 +154,7 @@ def read(*paths: Path) -> Words:
     for path in paths:
         rows |= _rows(path)
     settings: dict[str, dict[str, Any]] = {name: {} for name in _FACETS}
+    numerals: dict[str, dict[int, Numeral]] = {}
     lists: dict[str, list[str]] = {}
     rules: dict[str, list[Rule]] = {name: [] for name in _RULES}
     for row in rows.values():
@@ -153,12 +163,17 @@ def read(*paths: Path) -> Words:
         elif row.table in _TABLES:
             facet, name, value = _TABLES[row.table]
             settings[facet].setdefault(name, {})[row.written] = value(row)
+        elif row.table.partition(" ")[0] in _NUMERALS:
+            numerals.setdefault(row.table, {}).update(_numerals(row))
         elif row.table == "list":
             lists[row.written] = row.spoken.split()
         else:
             rules[row.table].append(_rule(row))
     return Words(
-        **{name: facet(**settings[name]) for name, facet in _FACETS.items()}, lists=lists, rules=rules
+        **{name: facet(**settings[name]) for name, facet in _FACETS.items()},
+        numerals=numerals,
+        lists=lists,
+        rules=rules,
     )
 
 
@@ -187,7 +202,7 @@ def _check(row: Row) -> None:
     for column in COLUMNS:
         if (cell := getattr(row, column)) != cell.strip():
             raise row.error(column, f"{cell!r} has a space at an end")
-    if row.table not in _KNOWN:
+    if row.table not in _KNOWN and row.table.partition(" ")[0] not in _NUMERALS:
         raise row.error("table", f"{row.table!r} is not known; {', '.join(_KNOWN)} are")
     if not row.written or not (row.spoken or row.table in _MAY_BE_SILENT):
         raise row.error("spoken" if row.written else "written", "is empty")
@@ -214,13 +229,36 @@ def _setting(row: Row) -> str | bool | int:
     return row.spoken
 
 
+def _numerals(row: Row) -> dict[int, Numeral]:
+    """Rows of one number, or of a word for each number of a range."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?(?:/(\d+))?", row.written)
+    if not match:
+        raise row.error("written", f"{row.written!r} is no number; 7, 20-90 and 1100/100 are")
+    words = row.spoken.split() if match[2] else [row.spoken]
+    first, last = int(match[1]), int(match[2] or match[1])
+    step = (last - first) // max(len(words) - 1, 1)
+    if first + step * (len(words) - 1) != last:
+        raise row.error("spoken", f"has {len(words)} words, which are not those of {row.written}")
+    rows = {}
+    for number, word in enumerate(words):
+        base, pattern = first + step * number, (row.also or "{word}").replace("{word}", word)
+        for name in re.findall(r"\{([^:{}/]*)[^{}/]*\}", pattern):
+            if name not in NAMES:
+                raise row.error("spoken", f"{{{name}}} is not known; {{{'}, {'.join(NAMES)}}} are")
+        rows[base] = Numeral(int(match[3] or 10 ** (len(str(base)) - 1)), pattern)
+    return rows
+
+
 def _rule(row: Row) -> Rule:
     kinds = {kind.value: kind for kind in Kind}
     if row.also not in kinds:
         raise row.error("also", f"{row.also!r} is no kind of change; {', '.join(kinds)} are")
-    groups = _compiled(row, "written", row.written).groups
+    earlier, _, pattern = row.written.rpartition(" … ")
+    groups = _compiled(row, "written", pattern).groups
+    _compiled(row, "written", earlier)
     _check_format(row, [str(group) for group in range(groups + 1)])
-    return Rule(kinds[row.also], row.written, row.spoken)
+    words = earlier.removeprefix("not ")
+    return Rule(kinds[row.also], pattern, row.spoken, words, words != earlier)
 
 
 def _check_format(row: Row, names: Sequence[str]) -> None:

@@ -57,7 +57,8 @@ def test_the_shared_code_has_no_word_of_any_language() -> None:
 
 ENGLISH = frozenset(
     str.split(
-        "are cents clock code day gbit kbit mbit min minus month not noun number points sec seconds year"
+        "are cardinal cents clock code count day gbit half kbit mbit min minus month not noun number ordinal "
+        "part points rest sec seconds year"
     )
 )
 """Names in the code and signs of units; the messages of words.py are English too."""

@@ -13,11 +13,6 @@ from appliance.text.languages.readers import digit_table
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
-_SCALES = (
-    (10**9, ("مليار", "ملياران", "مليارات")),
-    (10**6, ("مليون", "مليونان", "ملايين")),
-    (1_000, ("ألف", "ألفان", "آلاف")),
-)
 _QUARTERS = {15: "والربع", 20: "والثلث", 30: "والنصف"}
 _MINUTE = ("دقيقة", "دقيقتان", "دقائق")
 _HALVES = {"a": " صباحا", "ص": " صباحا", "p": " مساء", "م": " مساء"}
@@ -25,8 +20,6 @@ _BEFORE = (
     r"و?(?:في|من|إلى|الى|على|عن|حتى|بعد|قبل|منذ|خلال|حوالي|يوم|كل|لمدة|مع|بين|تحت|فوق|عام|سنة|لعام|بعام|لسنة)"
 )
 _LARGE_TWO = "ألف|مئت|مليون|مليار"
-_RANKED, _RANKED_FEMININE = "مركز|موسم|قرن|جزء|دور|أسبوع", "حلقة|مرحلة|جولة|مرتبة"
-"""Nouns whose number is an ordinal."""
 _WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
 """Masculine nouns that two of them make a dual: 2 يوم."""
 _DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
@@ -40,30 +33,6 @@ _SIMPLE = r"(?!\d+[/:]\d|\d+(?:[ -]\d+){2,}|\d+(?:\.\d+){2,})"
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Words of a number; with a gender the form before a noun: مئتا."""
-        words = " و".join(self._parts(number, gender))
-        return re.sub(rf"({_LARGE_TWO})ان$", r"\1ا", words) if gender else words
-
-    def _parts(self, number: int, gender: str) -> list[str]:
-        for size, names in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                many = f"{self.cardinal(count, 'm')} {names[self.form(str(count))]}"
-                return [many if count > 2 else names[count - 1], *(self._parts(rest, gender) if rest else ())]
-        if number >= 100:
-            hundreds, rest = self.lists["hundreds"][number // 100], number % 100
-            return [hundreds, *(self._parts(rest, gender) if rest else ())]
-        ones = self.lists["feminine ones" if gender == "f" else "ones"]
-        if number <= 10:
-            return [ones[number]]
-        if number < 20:
-            pair = {11: ("أحد", "إحدى"), 12: ("اثنا", "اثنتا")}.get(number, (ones[number - 10],) * 2)
-            return [f"{pair[gender == 'f']} {'عشرة' if gender == 'f' else 'عشر'}"]
-        tens = self.lists["tens"][number // 10]
-        one = re.sub("ثماني$", "ثمان", ones[number % 10])
-        return [one, tens] if number % 10 else [tens]
-
     def ordinal(self, number: int, ending: str = "") -> str:
         """Definite; from 100 on the number itself."""
         tens, ones = divmod(number, 10)
@@ -118,7 +87,6 @@ class Grammar(Speech):
 
     def digit_rules(self) -> Table:
         return (
-            (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", self._rank),
             (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", self._one),
             *self.in_case(
                 (
@@ -205,15 +173,6 @@ class Grammar(Speech):
         if noun and number < 100:
             return self.ordinal(number, "f" if noun[0].endswith("ة ") else "")
         return f"ال{self.cardinal(number, self.followed(match))}"
-
-    def _rank(self, match: re.Match[str]) -> str | None:
-        """المركز 2, الحلقة 3"""
-        noun = re.search(rf"(?<!\w)(?:[وفبك]?ال|لل)(?:{_RANKED}|(?P<f>{_RANKED_FEMININE})) $", before(match))
-        return (
-            self.ordinal(int(match[1]), "f" if noun["f"] else "")
-            if noun and 0 < int(match[1]) < 100
-            else None
-        )
 
     def _by(self, match: re.Match[str]) -> str:
         return f"{self.spoken(self.plain(match[1]))} في {oblique(self.spoken(self.plain(match[2])))}"

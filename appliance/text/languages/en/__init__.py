@@ -72,9 +72,6 @@ class Grammar(Speech):
         r"|0\d{1,4}(?:[ -]\d{2,8})+|\d{3} \d{3} (?!000)\d{3})(?!-\d)|\+\d{7,}|0\d{6,}"
     )
 
-    def cardinal(self, number: int, gender: str = "") -> str:
-        return english(number)
-
     def ordinal(self, number: int, ending: str = "") -> str:
         return english_ordinal(number)
 
@@ -83,11 +80,6 @@ class Grammar(Speech):
 
     def day(self, number: int, match: re.Match[str]) -> str:
         return english_ordinal(number)
-
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        if minute:
-            return f"{english(hour)} {_minutes(minute)}"
-        return f"{english(hour)} hundred" if hour > 12 else f"{english(hour)} o'clock"
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return capitals(match, shouted)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from appliance.text.languages.quantity import LONGEST
+from pathlib import Path
 
-_SMALL = str.split(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-)
-_TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_SCALES = ((10**9, "billion"), (10**6, "million"), (1_000, "thousand"), (100, "hundred"))
+from appliance.text.languages.numerals import Numerals
+from appliance.text.languages.quantity import LONGEST
+from appliance.text.languages.words import own
+
+_NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals)
 _ORDINALS = {
     "one": "first",
     "two": "second",
@@ -23,16 +22,7 @@ _ORDINALS = {
 
 def english(number: int) -> str:
     """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
-    if number < 0:
-        return f"minus {english(-number)}"
-    if number < 20:
-        return _SMALL[number]
-    if number < 100:
-        tens, ones = divmod(number, 10)
-        return _TENS[tens] + (f"-{_SMALL[ones]}" if ones else "")
-    size, name = next((size, name) for size, name in _SCALES if number >= size)
-    many, rest = divmod(number, size)
-    return f"{english(many)} {name}" + (f" {english(rest)}" if rest else "")
+    return _NUMERALS.say("cardinal", number)
 
 
 def english_ordinal(number: int) -> str:
@@ -59,7 +49,7 @@ def english_year(year: int) -> str:
 
 def english_digits(digits: str) -> str:
     """Words of each digit, without other characters."""
-    return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
+    return " ".join(english(int(digit)) for digit in digits if digit.isdecimal())
 
 
 def english_decimal(number: str) -> str:

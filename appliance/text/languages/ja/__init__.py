@@ -10,12 +10,7 @@ from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
 
-_MYRIADS = ((10**12, "ちょう"), (10**8, "おく"), (10**4, "まん"))
 _SCALES = {"百": 100, "千": 1_000, "万": 10**4, "億": 10**8, "兆": 10**12}
-_JOINED = {
-    **{"さんひゃく": "さんびゃく", "ろくひゃく": "ろっぴゃく", "はちひゃく": "はっぴゃく"},
-    **{"さんせん": "さんぜん", "はちせん": "はっせん"},
-}
 _CLOSED = {"いち": "いっ", "ろく": "ろっ", "はち": "はっ", "じゅう": "じゅっ", "ゃく": "ゃっ"}
 """Ends of numbers before some counters: いち + かい → いっかい."""
 _FEW = ("いち", "はち", "じゅう")
@@ -29,9 +24,6 @@ _KINDS = ("k", "s", "t", "b", "p", "y", "j", "g", "")
 """Kinds of change of a number and its counter: before k, s or t, h → b or p after ん, or the number alone."""
 _SIGNS = {"-": "マイナス", "−": "マイナス", "+": "プラス", "第": "だい"}
 _TAILS = {"目": "め", "間": "かん", "半": "はん"}
-_COUNTS_BEFORE = re.compile(
-    r"(?:(?<!おめ)[はがをにのも]|番号|番|号|数|点|力|計|約|第|残り|あと|レベル|スコア|ランク|ルーム|部屋|ID|コード|パス)[:：]?\s?$"
-)
 _END = r"(?![A-Za-z\d_%°]|[.,:]\d)"
 
 
@@ -48,25 +40,6 @@ class Grammar(Speech):
         self._whole = dict(zip(whole[::2], whole[1::2], strict=True))
         """Numbers with their counter that have a word of their own: 1人."""
         self._any = "|".join(sorted(self._counters, key=len, reverse=True))
-
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Kana of a number; 10,000 and 10,000,000 say their one."""
-        digits = self.lists["digits"]
-        for size, name in _MYRIADS:
-            if number >= size:
-                count, rest = divmod(number, size)
-                words = self.cardinal(count)
-                if words.endswith("せん") and count % 10_000 == 1_000:
-                    words = f"{words.removesuffix('せん')}いっせん"
-                words = _with(words, name, "t" if name == "ちょう" else "")
-                return words + (self.cardinal(rest) if rest else "")
-        words = ""
-        for size, name in ((1_000, "せん"), (100, "ひゃく"), (10, "じゅう")):
-            count, number = divmod(number, size)
-            if count:
-                written = ("" if count == 1 else digits[count]) + name
-                words += _JOINED.get(written, written)
-        return words + (digits[number] if number or not words else "")
 
     def count(self, number: int, counter: str, words: str = "") -> str:
         """A number with its counter; `words` of the number, if they are not its cardinal."""
@@ -100,27 +73,16 @@ class Grammar(Speech):
         return self.count(hour, "時") + (self.count(minute, "分") if minute else "")
 
     def digit_rules(self) -> Table:
-        any_, seconds = (
-            self._any,
-            r"([01]?\d|2[0-4]):([0-5]\d):([0-5]\d)(?=に|から|まで|頃|ごろ|現在|開始|スタート)",
-        )
-        alone = r"(?<![\d.,:A-Za-z/%¥$+-])"
+        any_ = self._any
         number = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
         self._count = number + rf"(?P<scale>[百千万億兆])?(?P<counter>{any_})?(?P<tail>間?[目半]?)"
         return (
-            (Kind.LAUGHTER, rf"{alone}8{{3,}}(?=$|[wW]|[^\w.,:+/%¥$-]|[.,](?!\d))", self._applause),
             (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}}){_END}", self._month_day),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(5|10|20|100){_END}", self._out_of),
             (Kind.TIME, r"(?i)()(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m(?![A-Za-z])\.?", self._half_day),
-            (
-                Kind.TIME,
-                seconds,
-                lambda m: self.clock(int(m[1]), int(m[2]), True) + self.count(int(m[3]), "秒"),
-            ),
             (Kind.RANGE, rf"(\d{{1,4}})({any_})?\s?[-–—~～〜]\s?(\d{{1,4}})({any_})", self._from_to),
             (Kind.RANGE, rf"([1-8])[,、]([2-9])({any_})", self._or_one_more),
             (Kind.NUMBER, r"([1-9])つ", lambda m: self.lists["things"][int(m[1]) - 1]),
-            (Kind.UNIT, r"(?i)(\d+)\s?km/h(?![a-z])", self._speed),
             (Kind.UNIT, rf"(?P<sign>(?<![A-Za-z\d.)])[-−+])?{self._count}(?<=\D)", self._counted),
         )
 
@@ -169,10 +131,6 @@ class Grammar(Speech):
         is_next = int(match[2]) == int(match[1]) + 1
         return f"{self.cardinal(int(match[1]))}、{self.count(int(match[2]), match[3])}" if is_next else None
 
-    def _applause(self, match: re.Match[str]) -> str | None:
-        """888 behind a word that it does not count."""
-        return None if _COUNTS_BEFORE.search(before(match)) else "ぱちぱちぱち"
-
     def _half_day(self, match: re.Match[str]) -> str | None:
         half, hour, minute = (match[1] or match[4] or "").lower(), int(match[2]), int(match[3] or 0)
         if not half or hour > 12 or minute > 59:
@@ -184,9 +142,6 @@ class Grammar(Speech):
         if not (1 <= month <= 12 and 1 <= day <= 31) or match[0] in self.signs.fractions:
             return None
         return self.count(month, "月") + self.day(day, match)
-
-    def _speed(self, match: re.Match[str]) -> str:
-        return f"{'' if before(match).endswith('時速') else 'じそく'}{self.cardinal(int(match[1]))}キロ"
 
     def _out_of(self, match: re.Match[str]) -> str | None:
         """8.5/10: the whole comes first."""

@@ -85,8 +85,7 @@ class ChatReader(Reader):
         return plus + s.grouped(match[0])
 
     def _short_version(self, match: re.Match[str]) -> str | None:
-        is_version = re.search(rf"(?i)\b(?:{self._chat.versions})\s$", before(match))
-        return self.speech.points(match[1]) if is_version else None
+        return self.speech.points(match[1]) if self.speech.after(match, self._chat.versions) else None
 
     def _version(self, match: re.Match[str]) -> str:
         s = self.speech

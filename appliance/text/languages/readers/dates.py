@@ -58,16 +58,17 @@ class DateReader(Reader):
             return self._dates.date.format(**said)
         return self._dates.dated.format(**said, year=s.year(int(year) + 2_000 * (len(year) == 2)))
 
-    def _is_told(self, match: re.Match[str]) -> bool:
-        return re.search(rf"(?i)(?<!\w)(?:{self._dates.before})\s$", before(match)) is not None
-
     def _short_date(self, match: re.Match[str]) -> str | None:
         if match[0] in self.speech.signs.fractions:
             return None
-        return self._date(match) if self._is_told(match) or int(match["d"]) > 12 else None
+        return (
+            self._date(match)
+            if self.speech.after(match, self._dates.before) or int(match["d"]) > 12
+            else None
+        )
 
     def _dotted_date(self, match: re.Match[str]) -> str | None:
-        return self._date(match) if self._is_told(match) else None
+        return self._date(match) if self.speech.after(match, self._dates.before) else None
 
     def _day(self, match: re.Match[str]) -> str | None:
         return self.speech.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None

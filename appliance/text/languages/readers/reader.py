@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from appliance.text.languages.facets import Noun
 from appliance.text.languages.quantity import NUMBER
 from appliance.text.languages.speech import Speech
+from appliance.text.languages.words import Rule
 from appliance.text.spans import Kind, Say, Table
 
 
@@ -82,9 +83,14 @@ class _Group:
 
 def written_rules(speech: Speech, place: str) -> Iterator[tuple[Kind, str, Say]]:
     """Rules of the file of words that begin at a place."""
-    for kind, pattern, spoken in speech.words.rules[place]:
-        yield kind, pattern, _formatted(speech, spoken)
+    for rule in speech.words.rules[place]:
+        yield rule.kind, rule.pattern, _formatted(speech, rule)
 
 
-def _formatted(speech: Speech, spoken: str) -> Say:
-    return lambda m: spoken.format(*(_Group(speech, m[group]) for group in range(m.re.groups + 1)))
+def _formatted(speech: Speech, rule: Rule) -> Say:
+    def read(match: re.Match[str]) -> str | None:
+        if rule.earlier and speech.after(match, rule.earlier) is rule.is_without:
+            return None
+        return rule.spoken.format(*(_Group(speech, match[group]) for group in range(match.re.groups + 1)))
+
+    return read

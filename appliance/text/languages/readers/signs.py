@@ -35,6 +35,8 @@ class SignReader(Reader):
         s, end, number = self.speech, self.end, self.number
         units = units_pattern(sign.lower() for sign in s.units.nouns)
         return (
+            (Kind.NUMBER, rf"(?i)(\d{{1,4}})\.?({s.numbers.ordinal_endings})(?!\w)", self._ordinal),
+            (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", s.numbered),
             (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self.pair(s.signs.score)),
             (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
@@ -69,6 +71,14 @@ class SignReader(Reader):
     def _always(self, words: str) -> Say:
         said = always(self.speech, words)
         return lambda match: said
+
+    def _ordinal(self, match: re.Match[str]) -> str:
+        """3º, 3er, 3ª"""
+        s, ending = self.speech, match[2].lower()
+        if s.is_weather(match):
+            return s.in_unit(match[1], "°")
+        is_short = ending == "er" or (ending != "ero" and s.followed(match))
+        return s.ordinal(int(match[1]), "f" if ending[-1] in "aª" else "m" if is_short else "")
 
     def _times(self, match: re.Match[str]) -> str:
         """120x60cm, of which the second number is read with its unit."""

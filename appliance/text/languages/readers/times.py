@@ -47,13 +47,9 @@ class TimeReader(Reader):
             ),
         )
 
-    def _is_told(self, match: re.Match[str], space: str = r"\s") -> bool:
-        """True after a word that makes it a time of day."""
-        return re.search(rf"(?i)(?<!\w)(?:{self.speech.times.before}){space}$", before(match)) is not None
-
     def _clock_with_seconds(self, match: re.Match[str]) -> str | None:
         s, hour = self.speech, int(match["h"])
-        if hour > 24 or not (match["mark"] or self._is_told(match, r"\s?")):
+        if hour > 24 or not (match["mark"] or s.after(match, s.times.before)):
             return None
         words, seconds = s.clock(hour, int(match["min"]), False), str(int(match["s"]))
         if seconds == "0":
@@ -77,16 +73,15 @@ class TimeReader(Reader):
 
     def _is_lasting(self, match: re.Match[str]) -> bool:
         """True for a length of time, not a time of day: quedan 00:45."""
-        edge, words = r"(?<!\w)" if self.speech.joint else "", self.speech.times.lasting
-        return bool(
-            re.search(rf"(?i){edge}(?:{words})\s?$", before(match))
-            or re.match(rf"(?i)\s?(?:{words})(?!\w)", match.string[match.end() :])
+        words = self.speech.times.lasting
+        return self.speech.after(match, words) or bool(
+            re.match(rf"(?i)\s?(?:{words})(?!\w)", match.string[match.end() :])
         )
 
     def _lasting(self, match: re.Match[str]) -> str | None:
         parts = {unit: value for unit, value in match.groupdict().items() if value}
         is_clock = parts.keys() == {"h", "min"} and "m" not in match[0] and int(parts["h"]) < 25
-        if is_clock and self._is_told(match):
+        if is_clock and self.speech.after(match, self.speech.times.before):
             return self.speech.clock(int(parts["h"]), int(parts["min"]), True)
         return self.named(parts) if len(parts) > 1 else None
 

@@ -74,9 +74,6 @@ class Grammar(Speech):
     def year(self, number: int) -> str:
         return ordinal(number, "ого")
 
-    def half(self, whole: int) -> str:
-        return f"{cardinal(whole)} с половиной"
-
     def regnal(self, number: int, gender: str) -> str:
         return ordinal(number, "ая" if gender == "f" else "").capitalize()
 
@@ -89,11 +86,6 @@ class Grammar(Speech):
         if _TO.search(earlier):
             return ordinal(number, "ому")
         return ordinal(number, "ое" if is_title else "ого")
-
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        if not minute:
-            return f"{cardinal(hour)} {'ноль-ноль' if hour else 'часов'}"
-        return f"{cardinal(hour)} {'ноль ' if minute < 10 else ''}{cardinal(minute)}"
 
     def followed(self, match: re.Match[str]) -> str:
         """Gender of one by the singular of the noun, of two by its genitive."""

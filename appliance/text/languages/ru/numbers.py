@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-_SMALL = str.split(
-    "ноль один два три четыре пять шесть семь восемь девять десять одиннадцать двенадцать тринадцать "
-    "четырнадцать пятнадцать шестнадцать семнадцать восемнадцать девятнадцать"
-)
-_TENS = str.split("_ _ двадцать тридцать сорок пятьдесят шестьдесят семьдесят восемьдесят девяносто")
-_HUNDREDS = str.split("_ сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот")
-_SCALES = (
-    (10**9, "m", ("миллиард", "миллиарда", "миллиардов")),
-    (10**6, "m", ("миллион", "миллиона", "миллионов")),
-    (1_000, "f", ("тысяча", "тысячи", "тысяч")),
-)
-_OF_GENDER = {
-    ("один", "f"): "одна",
-    ("один", "n"): "одно",
-    ("один", "a"): "одну",
-    ("два", "f"): "две",
-    ("два", "a"): "две",
-}
+from appliance.text.languages.numerals import Numerals
+from appliance.text.languages.words import own
+
+_NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals, lambda count: form(count))
 _OF = str.split(
     "ноль ноля один одного одно одного одна одной одну одной два двух две двух три трёх четыре четырёх "
     "восемь восьми сорок сорока девяносто девяноста сто ста двести двухсот триста трёхсот "
-    "четыреста четырёхсот тысяча тысячи тысячи тысяч"
+    "четыреста четырёхсот тысяча тысячи тысячи тысяч миллион миллиона миллиона миллионов "
+    "миллиард миллиарда миллиарда миллиардов"
 )
-_GENITIVES = dict(zip(_OF[::2], _OF[1::2], strict=True)) | {
-    many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)
-}
-_ORDINALS = {
-    number: re.sub("ь$", "", word)
-    for number, word in [*enumerate(_SMALL), *((10 * n, _TENS[n]) for n in (2, 3))]
-} | dict(
+_GENITIVES = dict(zip(_OF[::2], _OF[1::2], strict=True))
+_ORDINALS = {n: _NUMERALS.say("cardinal", n).removesuffix("ь") for n in (*range(21), 30)} | dict(
     zip(
         (0, 1, 2, 3, 4, 7, 8, 40, 90),
         str.split("нулев перв втор трет четвёрт седьм восьм сороков девяност"),
@@ -60,16 +43,7 @@ def form(number: str) -> int:
 
 def cardinal(number: int, gender: str = "") -> str:
     """Gender "m", "f", "n", or "a" for the feminine accusative: одну."""
-    for size, of_size, names in _SCALES:
-        if number >= size:
-            count, rest = divmod(number, size)
-            words = f"{cardinal(count, of_size)} {names[form(str(count))]}"
-            return words + (f" {cardinal(rest, gender)}" if rest else "")
-    for size, table in ((100, _HUNDREDS), (10, _TENS)):
-        if number >= max(size, 20):
-            count, rest = divmod(number, size)
-            return table[count] + (f" {cardinal(rest, gender)}" if rest else "")
-    return _OF_GENDER.get((_SMALL[number], gender), _SMALL[number])
+    return _NUMERALS.say("cardinal", number, gender)
 
 
 def genitive(words: str) -> str:
@@ -88,7 +62,7 @@ def _stem(last: int) -> str:
     if last in _ORDINALS:
         return _ORDINALS[last]
     if last < 100:
-        return f"{genitive(_SMALL[last // 10])}десят"
+        return f"{genitive(cardinal(last // 10))}десят"
     size, name = next(
         pair for pair in ((10**6, "миллионн"), (1_000, "тысячн"), (100, "сот")) if last >= pair[0]
     )

@@ -10,7 +10,6 @@ from appliance.text.languages.quantity import roman
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table
 
-_SCALES = ((10**9, "milyar"), (10**6, "milyon"), (1_000, "bin"), (100, "yüz"))
 _LETTERS = "a-zçğıöşü"
 _SUFFIX = rf"(?:['’](?P<suffix>[{_LETTERS}]+))?"
 _VOWELS = {"a": "ı", "ı": "ı", "e": "i", "i": "i", "o": "u", "u": "u", "ö": "ü", "ü": "ü"}
@@ -18,16 +17,6 @@ _VOWELS = {"a": "ı", "ı": "ı", "e": "i", "i": "i", "o": "u", "u": "u", "ö": 
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        for size, name in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                head = name if count == 1 and size <= 1_000 else f"{self.cardinal(count)} {name}"
-                return head + (f" {self.cardinal(rest)}" if rest else "")
-        tens, ones = divmod(number, 10)
-        words = [self.lists["tens"][tens]] * (tens > 0) + [self.lists["small"][ones]] * (ones > 0 or not tens)
-        return " ".join(words)
-
     def ordinal(self, number: int, ending: str = "") -> str:
         words = re.sub("t$", "d", self.cardinal(number)) if number % 10 == 4 else self.cardinal(number)
         vowel = _VOWELS[re.findall("[aeıioöuü]", words)[-1]]
@@ -37,10 +26,6 @@ class Grammar(Speech):
         if part == "5" and whole != "0":
             return f"{self.cardinal(int(whole))} buçuk"
         return super().decimals(whole, part)
-
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        minutes = f" {'sıfır ' if minute < 10 else ''}{self.cardinal(minute)}" if minute else ""
-        return self.cardinal(hour) + minutes
 
     def counted(self, number: str, noun: Noun) -> str:
         """A noun may be a format: yüzde {}."""

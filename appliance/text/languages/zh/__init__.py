@@ -18,20 +18,10 @@ _MEASURES = (
 """Measure words after which two is 两: 两个."""
 _UNCOUNTED = "日号月楼级期届"
 """Measure words before which two stays 二."""
-_SCORE_BEFORE, _SCORE_AFTER = (
-    re.compile(r"(?:比分|总分|大比分)(?:是|为)?\s?$"),
-    re.compile("落后|领先|战平|惜败|告负|不敌|战胜|取胜"),
-)
 _CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
 """Signs of a line with amps: otherwise 3A is a class of games."""
 _WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
 """Words that make 65W no 650,000."""
-_CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～\"“‘（(「])"
-_CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～\"”’）)」])"
-_LEAVING = re.compile(
-    r"(?:走|溜|下|睡|撤|闪|再见|晚安|大家|各位|先|去|见|休息|下播|下线|家人们?|兄弟|朋友|老铁|睡觉|主播|宝|们|拜)"
-    r"[了啦咯吧]?[~～，, ]?$"
-)
 _COUNTED = re.compile(
     r"(?:考|得|花|充|打赏|涨粉|涨|等级|级|有|共|到|差|用|值|卖|买|送|刷|赢|输|剩|第|超|破|满|达|约|近|才|只|价格?|号|是|为|分|粉)[了过到]?\s?$"
 )
@@ -56,9 +46,6 @@ _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 class Grammar(Speech):
     phone = rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}"
     phone_digits = 9
-
-    def cardinal(self, number: int, gender: str = "") -> str:
-        return chinese(number)
 
     def ordinal(self, number: int, ending: str = "") -> str:
         return f"第{chinese(number)}"
@@ -142,15 +129,12 @@ class Grammar(Speech):
             rf"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?(?P<number>{NUMBER})\s?(?P<each>[%％])?{DASH}"
             rf"(?P<minus>[-−])?(?P<last>{NUMBER})\s?[%％]{_LETTER_END}(?!\s?=|-\d)"
         )
-        leaving = rf"8{{2,}}(?<!888){_CLAUSE_END}|{_CLAUSE_START}88(?=[了啦咯]|家人|大家|各位)"
         known = "|".join((*self.lists["names"], *self.lists["services"]))
         emergency = "|".join(self.lists["emergency"])
         slash = rf"(?!0\d\d|(?:\d+/)?(?:19|20)\d\d(?!\d))(\d{{1,4}})/(\d{{1,4}}){_LETTER_END}"
         return (
             (Kind.LAUGHTER, rf"233+(?!\.?\d|[%{_MEASURES}号])", self._laughter),
-            (Kind.GOODBYE, leaving, self._goodbye),
             (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", self._repeated),
-            (Kind.RANGE, rf"([1-8])[、,，]([2-9])(?=[{_MEASURES}])", self._or_one_more),
             (Kind.PHONE, rf"(?:{emergency}){_NOT_COUNTED}", self._emergency),
             (Kind.CODE, rf"(?:{known}){_NOT_COUNTED}", self._known_number),
             (Kind.CODE, r"\d{3,}(?![\d-])", self._named_number),
@@ -160,7 +144,6 @@ class Grammar(Speech):
             (Kind.TIME, time, self._clock),
             (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?!\.?\d)", self._lap),
             (Kind.RANGE, percents, self._percents),
-            (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", self._result),
             (Kind.FRACTION, slash, self._slash),
         )
 
@@ -168,11 +151,6 @@ class Grammar(Speech):
         earlier = before(match)
         is_word = not earlier.strip() or not earlier[-1].isalnum() or _LAUGHING.search(earlier)
         return "哈哈哈" if not _COUNTED.search(earlier) and (len(match[0]) > 3 or is_word) else None
-
-    def _goodbye(self, match: re.Match[str]) -> str | None:
-        earlier = before(match)
-        is_word = not earlier.strip() or earlier[-1] in "，。！？,.!? ~" or _LEAVING.search(earlier)
-        return "拜拜" if is_word else None
 
     def _repeated(self, match: re.Match[str]) -> tuple[Kind, str] | None:
         """666 as praise: three digits; 8888: each, unless something is counted with it."""
@@ -191,11 +169,6 @@ class Grammar(Speech):
 
     def _known_number(self, match: re.Match[str]) -> str | None:
         return None if _COUNTED.search(before(match)) else chinese_digits(match[0])
-
-    def _or_one_more(self, match: re.Match[str]) -> str | None:
-        """2、3个"""
-        is_next = int(match[2]) == int(match[1]) + 1
-        return f"{self.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
 
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
         """86年: of 1986, or 86 years."""
@@ -238,11 +211,6 @@ class Grammar(Speech):
         is_each = match["each"] or match["minus"]
         last = f"{'负' if match['minus'] else ''}{self.in_unit(b, '%') if is_each else self.spoken(b)}"
         return self.signed(match, f"{self.in_unit(a, '%')}到{last}")
-
-    def _result(self, match: re.Match[str]) -> str | None:
-        """2-1 with a word that makes it a score."""
-        is_score = _SCORE_BEFORE.search(before(match)) or _SCORE_AFTER.match(match.string, match.end())
-        return f"{self.spoken(match[1])}比{self.spoken(match[2])}" if is_score else None
 
     def _slash(self, match: re.Match[str]) -> str:
         a, b, after = int(match[1]), int(match[2]), match.string[match.end() : match.end() + 1]
