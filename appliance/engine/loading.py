@@ -156,7 +156,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) 
                 kind = EngineFault
             reason = _reason(error).removeprefix(f"backend {name!r}").removeprefix(": ").lstrip()
             passed_over.append(PassedOver(name, reason))
-            logger.warning("engine.backend auto: %s passed over: %s", name, reason)
+            logger.warning("engine.backend auto: cannot use %s: %s", name, reason)
         else:
             engine.passed_over = tuple(passed_over)
             return engine
@@ -214,7 +214,7 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, e
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
-                "%s: fused attention is wrong here, the plain one takes its place: %s", name, wrong
+                "%s: fused attention computes wrongly here; plain attention replaces it: %s", name, wrong
             )
             device.label, variant = f"{name} (plain attention)", "default"
         if name == "ort-cpu":
