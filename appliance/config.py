@@ -74,6 +74,7 @@ class SynthesisConfig(Ranged):
     guidance: Annotated[float | None, Between(0.0, MAX_GUIDANCE)] = None
     seed: Annotated[int | None, Between(0, 2**64 - 1)] = None
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
+    """A CPU reads upstream, here and below, as low_latency for a text whose longest piece is over 8 s."""
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream if the first audio is in time and the request has no seed, else low_latency."""
     max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096

@@ -43,7 +43,6 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
 from appliance.engine.resting import RestingEngine
-from appliance.engine.tensorrt.prepare import available_bytes
 from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
@@ -355,6 +354,8 @@ class Daemon:
 
     def _load_beside(self, key: str, read: Bundle, load: Callable[[Bundle], Synthesizer]) -> None:
         """Load a secondary bundle. Raises OutOfDeviceMemory, BundleError, EngineFault."""
+        from appliance.engine.tensorrt.prepare import available_bytes
+
         size, free = sum(file.size_bytes for file in read.manifest.files.values()), available_bytes()
         if size > free:
             raise OutOfDeviceMemory(
