@@ -1,4 +1,4 @@
-"""Marks: private characters in place of texts, pauses, directions and tags, which no rewriting changes."""
+"""Marks: private characters in place of texts, pauses, directions and tags. No rewriting changes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _FIRST_TEXT, _FIRST_SILENT = 0xF0000, 0x100000
 TEXT_MARKS = "\U000f0000-\U000ffffd"
-"""Range for a pattern's brackets."""
+"""Range of marks for texts, for a pattern's brackets."""
 PRIVATE = re.compile("[\U000f0000-\U0010ffff]+")
 SILENT_MARK = "[\U00100000-\U0010fffd]"
 _SILENT = re.compile(f"({SILENT_MARK})")
@@ -18,20 +18,20 @@ class Silent:
     pause_s: float = 0.0
     direction: str = ""
     style: str = ""
-    """Name in the tag."""
+    """Name of the style in a tag."""
     voice: str | None = None
-    """Name of the next voice; "" for the request's."""
+    """Name of the next voice; "" stands for the request's."""
 
 
 class Marks:
-    """Marks of a text without other private characters."""
+    """Marks of a text that has no other private characters."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._silent: list[Silent] = []
 
     def text(self, text: str) -> str:
-        """Equal for equal texts, so that repeats are recognised."""
+        """Mark for a text. Equal texts have equal marks, so repeats are recognised."""
         return self._texts.setdefault(text, chr(_FIRST_TEXT + len(self._texts)))
 
     def silent(self, silent: Silent) -> str:
@@ -39,7 +39,10 @@ class Marks:
         return chr(_FIRST_SILENT + len(self._silent) - 1)
 
     def by_voice(self, text: str) -> list[tuple[str, str | None, str]]:
-        """(mark of a voice, its name, text up to the next one); first ("", None, the text before any)."""
+        """(mark of a voice, its name, text up to the next mark).
+
+        The first is ("", None, the text before any mark).
+        """
         named = {chr(_FIRST_SILENT + n): s.voice for n, s in enumerate(self._silent) if s.voice is not None}
         pieces = re.split(f"([{''.join(named)}])", text) if named else [text]
         return [
@@ -48,7 +51,7 @@ class Marks:
         ]
 
     def restored(self, text: str) -> str:
-        """Replace marks by their texts, without the silent ones."""
+        """Replace marks by their texts; drop the silent ones."""
         texts = {mark: text for text, mark in self._texts.items()}
         return PRIVATE.sub(lambda m: "".join(texts.get(mark, "") for mark in m[0]), text)
 
