@@ -22,10 +22,10 @@ import yaml
 
 from appliance.contract.bundle import MANIFEST
 from appliance.contract.mel import Kind
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract.tokens import Vocabulary
 from appliance.errors import BundleError
 from export.model.arch import F5TTS, ZipVoiceArch, flags_of
-from export.sources import adapter, shards
+from export.sources import adapter, espnet, shards
 from export.sources.header import (
     NO_DIT,
     STUDENT,
@@ -63,7 +63,7 @@ CHECKPOINTS = (
 SUFFIXES = (".pt", ".safetensors", ".ckpt", ".pth", ".bin", ".gguf", ".npz")
 NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler|adapter_model")
 """Begin of names of what a training starts from or restarts with, and of what is no whole model."""
-YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml")
+YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml", "conf/*.yaml")
 F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "char", "phones": "phones"}
 """Tokenizer of upstream's YAML file or settings → the one here."""
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
@@ -231,7 +231,8 @@ def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping
     sizes = f"{size[0]} × {size[1]}"
     family, named = found.given.get("--family", ""), str(settings.get("exp_name", ""))
     paths = [Path(family)] if family.endswith((".yaml", ".yml")) else [] if family else _yamls(found.folder)
-    models = {path: one for path in paths if _mapping(one := _mapping(_read(path), "model"), "arch")}
+    read = {path: _mapping(espnet.upstreams(_read(path)), "model") for path in paths}
+    models = {path: one for path, one in read.items() if _mapping(one, "arch")}
     based = {row.family for row in _bases(found.folder)}
     known = {name: (arch.dim, arch.depth, flags_of(vars(arch))) for name, arch in F5TTS.items()}
     model: Mapping[str, Any] = {}
@@ -241,7 +242,7 @@ def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping
         how = f"{model.get('name', path.stem)}, of {path}; {flags_of(arch)}"
         if (arch.get("dim"), arch.get("depth", 8)) != size:
             found.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
-        if any(one != model for one in models.values()):
+        if any({**one, "tokenizer_path": ""} != {**model, "tokenizer_path": ""} for one in models.values()):
             found.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, models))}"
     elif family:
         how = family
@@ -282,7 +283,7 @@ def _say_f5_text(found: FolderContent, model: Mapping[str, Any], settings: Mappi
         found.options["--tokenizer"] = ours
     recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, recorded nowhere"
     found.facts["tokenizer"] = f"{ours}, {recorded}"
-    codes = guess(read_vocabulary(vocab)) if vocab else ()
+    codes = guess(espnet.vocabulary(vocab)) if vocab else ()
     found.say_language(",".join(codes), "guessed from the vocabulary")
 
 
@@ -290,13 +291,14 @@ def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
     """Say and return the vocabulary of as many tokens as the embedding has rows, less the filler's."""
     wanted, folder = found.header.named(F5_MARK).shape[0] - 1, found.folder.absolute()
     places = [Path(str(one)) for one in (found.given.get("--vocab"), *named) if one]
+    places += [where / one for one in places for where in (folder, folder.parent.parent)]
     places += [found.folder / "vocab.txt", *sorted(found.folder.glob("*vocab*.txt"))]
     # Upstream keeps data/NAME_TOKENIZER/vocab.txt beside ckpts/NAME.
     places += sorted(folder.parent.parent.glob(f"data/{folder.name}*/vocab.txt"))
     others = []
     for path in dict.fromkeys(path for path in places if path.is_file()):
         try:
-            if (size := read_vocabulary(path).size) == wanted:
+            if (size := espnet.vocabulary(path).size) == wanted:
                 found.missing.pop("--vocab", None)
                 found.options["--vocab"] = str(path)
                 found.facts["vocabulary"] = f"{path}, {wanted} tokens, order not proved: `bundle` measures it"
@@ -464,7 +466,7 @@ def _adapter(place: Path, given: Mapping[str, str]) -> adapter.Adapter | None:
 
 def _base(folder: Path, merges: adapter.Adapter) -> Header:
     """Header of the weights that an adapter was trained on. Raises CheckpointError."""
-    named = Path(str(merges.config.get("base_model_name_or_path", "")))
+    named = Path(merges.config.base_model_name_or_path)
     place = merges.folder.absolute()
     beside = folder.absolute() in (place, place.parent)
     started = [path for path in folder.glob("pretrained_*") if beside and path.suffix in SUFFIXES]
@@ -512,6 +514,8 @@ def _weights_in(folder: Path) -> list[Path]:
 def _yamls(folder: Path) -> list[Path]:
     """YAML files of a training, hydra's too, the newest first."""
     fit = {path for pattern in YAMLS for path in folder.glob(pattern) if path.name != "licence.yaml"}
+    # ESPnet keeps conf/NAME.yaml beside exp/NAME.
+    fit |= {*folder.absolute().parent.parent.glob(f"conf/{folder.absolute().name}.yaml")}
     return sorted(fit, key=lambda path: (-path.stat().st_mtime_ns, str(path)))
 
 

@@ -84,7 +84,7 @@ def _factors(
                 f"{adapter.file}: {module} has {left} of {parts[left].shape} and {right} of "
                 f"{parts[right].shape}, whose product is no {shape}"
             )
-    if adapter.config.get("use_dora") and (LENGTHS not in parts or prod(parts[LENGTHS].shape) != shape[0]):
+    if adapter.config.use_dora and (LENGTHS not in parts or prod(parts[LENGTHS].shape) != shape[0]):
         raise CheckpointError(f"{adapter.file}: {module} has no {LENGTHS} of {shape[0]} rows, as DoRA needs")
     return pairs, adapter.scale(module.removeprefix(_OUTER), rank)
 

@@ -56,6 +56,10 @@ class StoredTensor:
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
 
+    def rows(self, order: Sequence[int]) -> StoredTensor:
+        """The rows of a matrix in another order."""
+        return StoredTensor((len(order), *self.shape[1:]), lambda: self.read()[order])
+
 
 class Weights(Mapping[str, Tensor]):
     """Reads a tensor on each access; floats become float32."""
@@ -84,6 +88,10 @@ class Weights(Mapping[str, Tensor]):
 
     def entry(self, name: str) -> StoredTensor:
         return self._entries[name]
+
+    def replaced(self, name: str, entry: StoredTensor) -> Weights:
+        """The weights with another tensor of a name."""
+        return Weights(self._entries | {name: entry}, averaged=self.averaged, notes=self.notes)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from appliance.box import dpkg, paths
-from appliance.box.checks import run_checks
+from appliance.box.checks.runner import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.box.checks import run_checks
+from appliance.box.checks.runner import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.reason import Reason

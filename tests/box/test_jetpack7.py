@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box.checks import run_checks
+from appliance.box.checks.runner import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.pinning import check, lock, unlock

@@ -12,6 +12,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Spoken
 from appliance.text.chat.marks import PRIVATE
 from appliance.text.chat.rewrite import MOST_CHARACTERS
+from appliance.text.languages import language
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
 from appliance.text.languages.zh.numbers import chinese
 from appliance.text.normalise import normalise
@@ -129,7 +130,7 @@ def test_what_has_no_one_reading_is_configured() -> None:
 def test_numbers(number: int, words: str, ordinal: str, han: str) -> None:
     assert (english(number), chinese(number)) == (words, han)
     assert not ordinal or english_ordinal(number) == ordinal
-    assert english(-number or -1).startswith("minus")
+    assert language("de").number(f"-{number}", False).startswith("minus ")
 
 
 def test_years() -> None:

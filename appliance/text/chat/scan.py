@@ -129,8 +129,8 @@ def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
         said = _undrawn(read[1], language) if read[0] is Kind.SHOUTING else read[1]
         return Span(read[0], *match.span(), said)
     stem = _CAPITALS.match(match.string, match.start()) if _PLURAL.fullmatch(word) else None
-    if stem and (read := language.capitals(stem, line.shouted)) and read[0] is Kind.ACRONYM:
-        return Span(Kind.ACRONYM, *match.span(), read[1] + word[stem.end() - stem.start() :])
+    if stem and (read := language.capitals(stem, line.shouted)) and read[0] in (Kind.ACRONYM, Kind.ROMAN):
+        return Span(read[0], *match.span(), read[1] + word[stem.end() - stem.start() :])
     short = word if word.lower() == "www" else _undrawn(word, language)
     return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
 

@@ -66,6 +66,8 @@ class Words(NamedTuple):
     """Rows of number words by their table."""
     lists: Mapping[str, list[str]]
     """Words in order, by name."""
+    patterns: Mapping[str, re.Pattern[str]]
+    """Patterns for the grammar, by name."""
     rules: Mapping[str, list[Rule]]
     """Rules by the place that they begin at: "at digit", "at letter", "at sign"."""
 
@@ -138,7 +140,7 @@ _FORMATS: Mapping[str, Sequence[str]] = {
 _NUMERALS = ("cardinal", "ordinal", "part", "year", "half", "regnal", "clock")
 """Tables of number words, also with a form after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*_FACETS, *_TABLES, *_NUMERALS, "list", *_RULES)
+_KNOWN = (*_FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
 _MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
 
 
@@ -156,6 +158,7 @@ def read(*paths: Path) -> Words:
     settings: dict[str, dict[str, Any]] = {name: {} for name in _FACETS}
     numerals: dict[str, dict[int, Numeral]] = {}
     lists: dict[str, list[str]] = {}
+    patterns: dict[str, re.Pattern[str]] = {}
     rules: dict[str, list[Rule]] = {name: [] for name in _RULES}
     for row in rows.values():
         if row.table in _FACETS:
@@ -167,12 +170,15 @@ def read(*paths: Path) -> Words:
             numerals.setdefault(row.table, {}).update(_numerals(row))
         elif row.table == "list":
             lists[row.written] = row.spoken.split()
+        elif row.table == "pattern":
+            patterns[row.written] = _compiled(row, "spoken", row.spoken)
         else:
             rules[row.table].append(_rule(row))
     return Words(
         **{name: facet(**settings[name]) for name, facet in _FACETS.items()},
         numerals=numerals,
         lists=lists,
+        patterns=patterns,
         rules=rules,
     )
 

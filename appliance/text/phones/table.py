@@ -1,4 +1,4 @@
-"""Read-only table of byte strings by kind and key, in a file that is mapped and not loaded.
+"""Read-only table of byte strings by kind and key, in a file of which only what is asked for is read.
 
 The first two bytes of a key's digest are its bucket, of 65,536; the next four are its mark within the bucket.
 A record of a bucket is the mark, the value's size in one byte, and the value.
@@ -6,7 +6,7 @@ A record of a bucket is the mark, the value's size in one byte, and the value.
 
 from __future__ import annotations
 
-import mmap
+import os
 import struct
 from hashlib import blake2b
 from pathlib import Path
@@ -31,16 +31,18 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and ValueError for a file of another format."""
-        with path.open("rb") as file:
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._data[: len(MAGIC)] != MAGIC:
-            raise ValueError(f"{path}: begins with {self._data[: len(MAGIC)]!r}, not {MAGIC!r}")
+        self._file = path.open("rb", buffering=0)
+        if (begin := self._read(0, len(MAGIC))) != MAGIC:
+            raise ValueError(f"{path}: begins with {begin!r}, not {MAGIC!r}")
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, at)
 
     def get(self, kind: str, key: str) -> bytes | None:
-        data = self._data
         bucket, mark = place(kind, key)
-        at, end = STARTS.unpack_from(data, len(MAGIC) + 4 * bucket)
-        while at < end:
+        start, end = STARTS.unpack(self._read(len(MAGIC) + 4 * bucket, STARTS.size))
+        data, at = self._read(start, end - start), 0
+        while at < len(data):
             size = data[at + 4]
             if data[at : at + 4] == mark:
                 return data[at + 5 : at + 5 + size]

@@ -22,9 +22,6 @@ _BEFORE = (
 _LARGE_TWO = "ألف|مئت|مليون|مليار"
 _WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
 """Masculine nouns that two of them make a dual: 2 يوم."""
-_DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
-_OF_DAY = re.compile(r"\d\s?ص(?!\w)|يومي|الساع|البث|موعد|دوام|[نيت]بدأ")
-"""Signs of a line whose م is an hour's, and no metres."""
 _ENDS = r"(?![\w%٪°]|[.,:/]\d)"
 _MOMENT = rf"(?P<h>\d{{1,2}})(?::(?P<m>\d\d))?(?:\s?(?P<half>[صم]|[apAP]\.?[mM]))?{_ENDS}"
 _YEAR = r"(?P<year>1[3-9]\d\d|20\d\d|١[٣-٩]\d\d|٢٠\d\d)\s?(?P<era>م|هـ?)(?!\w)"
@@ -132,9 +129,12 @@ class Grammar(Speech):
         """19:30, 7:05 م, 7 pm; a bare hour after the word for it."""
         hour, minute, half = int(match["h"]), int(match["m"] or 0), (match["half"] or "")[:1].lower()
         is_named = re.search(r"الساع[ةه] $", before(match))
-        is_told = bool(is_named or _DAY_PARTS.match(match.string, match.end()))
+        is_told = bool(is_named or self.is_before("day parts", match))
         if half == "م" and 0 < hour < 13:
-            is_told |= bool(_OF_DAY.search(match.string) or re.search(r"من \d+ [إا]لى $", before(match)))
+            is_told |= bool(
+                self.words.patterns["of day"].search(match.string)
+                or re.search(r"من \d+ [إا]لى $", before(match))
+            )
         if not hour and re.search(rf"(?:{self.times.lasting}) $", before(match)):
             return None
         if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p", "ص") or is_told):

@@ -60,7 +60,11 @@ class TimeReader(Reader):
         hour, minute = int(match[1]), int(match[2] or 0)
         if not (1 <= hour <= 12 and minute < 60):
             return None
-        return f"{self.speech.clock(hour, minute, False)} {match[3].lower()} m"
+        s, is_own = self.speech, self.speech.numerals.has("clock half")
+        words = (
+            s.numerals.say("clock", 100 * hour + minute, "half") if is_own else s.clock(hour, minute, False)
+        )
+        return f"{words} {match[3].lower()} m"
 
     def _clock(self, match: re.Match[str]) -> str | None:
         hour, minute = int(match["h"]), int(match["m"])

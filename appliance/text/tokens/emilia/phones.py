@@ -99,11 +99,11 @@ class Espeak:
             try:
                 return self._exchange(channel, json.dumps([voice, text]).encode() + b"\n", self._patience_s)
             except (OSError, ValueError) as error:
-                logger.warning("espeak is started anew, after %d characters: %s", len(text), error)
+                logger.warning("espeak restarts after %d characters: %s", len(text), error)
                 self._end()
                 if isinstance(error, TimeoutError):
                     break
-        raise InvalidRequest("text", "cannot be turned into phones: espeak fails on it; write it otherwise")
+        raise InvalidRequest("text", "cannot be turned into phones: espeak fails on it; rephrase it")
 
     def _started(self) -> socket.socket:
         if self._channel is not None:
