@@ -44,7 +44,7 @@ _DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _p
 
 
 def pause_s(inside: str) -> float | None:
-    """Seconds of the pause that the words ask for; None for other words."""
+    """Seconds of the pause that these words request; None for other words."""
     match = _PAUSE.fullmatch(inside.strip())
     if not match:
         return None
