@@ -8,7 +8,6 @@ import unicodedata
 from appliance.errors import InvalidRequest
 from appliance.text.scripts import JOINERS
 
-_WHITESPACE = re.compile(r"\s+")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 """Categories of invisible characters: control, format (zero-width, bidirectional, BOM), lone surrogates."""
@@ -24,12 +23,12 @@ def normalise(text: str, *, lines: bool = False) -> str:
     """
     if lines:
         return "\n".join(map(normalise, text.splitlines())).strip()
-    text = _WHITESPACE.sub(" ", text)
+    text = " ".join(text.split())
     if not text.isascii() or not text.isprintable():
         text = "".join(c for c in text if c in JOINERS or unicodedata.category(c) not in _INVISIBLE)
         text = unicodedata.normalize("NFC", _LOOSE.sub("", _VARIATION_SELECTORS.sub("", text)))
-        text = _WHITESPACE.sub(" ", text)
-    return text.strip()
+        text = " ".join(text.split())
+    return text
 
 
 def clean(text: str, *, limit_characters: int, field: str = "text") -> str:

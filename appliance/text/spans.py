@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
 
 
 class Kind(enum.Enum):
@@ -79,16 +81,44 @@ Capitals = Callable[[re.Match[str], bool], "tuple[Kind, str] | None"]
 
 
 class Readings:
+    """Rows of a table, tried in order. One pattern for each chunk of rows finds the first that matches."""
+
     def __init__(self, table: Table) -> None:
-        self._table = [(kind, re.compile(pattern), say) for kind, pattern, say in table]
+        self._chunks = [
+            (_any_of(rows), rows)
+            for refers, run in groupby(table, lambda row: _REFERENCE.search(row[1]) is not None)
+            for rows in _chunks(list(run), 1 if refers else CHUNK)
+        ]
 
     def at(self, text: str, place: int) -> Span | None:
-        for kind, pattern, say in self._table:
-            match = pattern.match(text, place)
-            if match and match.end() > place and (said := say(match)) is not None:
-                kind, words = said if isinstance(said, tuple) else (kind, said)
-                return Span(kind, place, match.end(), words)
+        for any_of, rows in self._chunks:
+            if first := any_of.match(text, place):
+                begin = int(str(first.lastgroup)[1:]) if len(rows) > 1 else 0
+                for kind, pattern, say in rows[begin:]:
+                    match = _compiled(pattern).match(text, place)
+                    if match and match.end() > place and (said := say(match)) is not None:
+                        kind, words = said if isinstance(said, tuple) else (kind, said)
+                        return Span(kind, place, match.end(), words)
         return None
+
+
+CHUNK = 12
+_REFERENCE = re.compile(r"\\[1-9]|\(\?\(")
+"""Reference to a group, which has another number in a pattern of several rows."""
+_compiled = cache(re.compile)
+
+
+def _chunks(rows: Table, size: int) -> Iterator[Table]:
+    return (rows[at : at + size] for at in range(0, len(rows), size))
+
+
+def _any_of(rows: Table) -> re.Pattern[str]:
+    """Pattern of any row, in a group by its index: r0, r1 …"""
+    if len(rows) == 1:
+        return _compiled(rows[0][1])
+    plain = (re.sub(r"\(\?P<\w+>", "(?:", pattern) for _, pattern, _ in rows)
+    scoped = (f"(?i:{pattern[4:]})" if pattern.startswith("(?i)") else pattern for pattern in plain)
+    return re.compile("|".join(f"(?P<r{at}>{pattern})" for at, pattern in enumerate(scoped)))
 
 
 def before(match: re.Match[str], most: int = 24) -> str:

@@ -26,6 +26,7 @@ MAIL = r"(?<![\w.+-])(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _NAME = re.compile(
     rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|(?<=[^\W\d_])\.[a-z]{{2,4}}(?!\w)", re.IGNORECASE
 )
+_NAMING = re.compile(r"[.@#[<:]")
 _CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
 _SIGNS = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,5}"
@@ -41,7 +42,7 @@ _LATIN, _OTHER = "LATIN", "OTHER"
 
 def unnamed(text: str) -> str:
     """Text without links, names, tags and emotes, which tell no language."""
-    return _NAME.sub(" ", text) if any(sign in text for sign in ".@#[<:") else text
+    return _NAME.sub(" ", text) if _NAMING.search(text) else text
 
 
 class Languages:
@@ -145,8 +146,8 @@ class ChatLine:
         self.text, self.choices, self.marks = text, choices, marks
         self.whole, self._clauses = languages.clauses(text)
         self._ends = [end for end, _ in self._clauses]
-        cased = [c for c in text if c.isupper() or c.islower()]
-        self.shouted = len(cased) >= 5 and sum(map(str.isupper, cased)) > 0.6 * len(cased)
+        capitals, small = sum(map(str.isupper, text)), sum(map(str.islower, text))
+        self.shouted = capitals + small >= 5 and capitals > 0.6 * (capitals + small)
 
     def languages(self) -> Iterator[tuple[int, Language]]:
         """(end, language) of each clause."""

@@ -52,6 +52,8 @@ class Marks:
 
     def restored(self, text: str) -> str:
         """Replace marks by their texts and drop silent marks."""
+        if text.isascii():
+            return text
         texts = {mark: text for text, mark in self._texts.items()}
         return PRIVATE.sub(lambda m: "".join(texts.get(mark, "") for mark in m[0]), text)
 

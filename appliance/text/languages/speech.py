@@ -245,8 +245,8 @@ class Speech:
 
         {1} is a number, {1:f} before a feminine noun, {1:in kg} with its unit, {1:ordinal} and {1:ordinal f}
         an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version, and
-        {1:word} as written. {1:clock} is a time of day, {1:clock marked} one with its word for hour; {1:year}
-        is a year, {1:weekday} the name of a weekday, and {1:oh} a number by the rows `part oh`.
+        {1:word} as written. {1:clock} is a time of day, and {1:clock marked} one with its word for hour;
+        {1:year} is a year, {1:weekday} the name of a weekday, and {1:oh} a number by the rows `part oh`.
         """
         if form == "word":
             return text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+import weakref
 from hashlib import blake2b
 from pathlib import Path
 
@@ -31,12 +32,13 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and ValueError for a file of another format."""
-        self._file = path.open("rb", buffering=0)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
         if (begin := self._read(0, len(MAGIC))) != MAGIC:
             raise ValueError(f"{path}: begins with {begin!r}, not {MAGIC!r}")
 
     def _read(self, at: int, size: int) -> bytes:
-        return os.pread(self._file.fileno(), size, at)
+        return os.pread(self._descriptor, size, at)
 
     def get(self, kind: str, key: str) -> bytes | None:
         bucket, mark = place(kind, key)
