@@ -107,7 +107,7 @@ class UnitReader(MoneyReader):
         return f"{unit}it" if is_bits else unit
 
     def _amount(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        read = self._read(match)
+        read = self._read(match) if match["before"] or match["scale"] or match["unit"] else None
         if read is None or not (read.scale or read.sign):
             return None
         said = self.speech.signed(match, self._said(read, self.speech.followed(match)))
