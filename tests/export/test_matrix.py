@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
 BOUNDS: dict[Precision, Bounds] = {
     "fp32": Bounds(1e-5, 5e-6, 5e-5, 5e-4, 1e-5, lanes.BATCHED),
     "fp16": Bounds(1e-2, 5e-3, 1e-2, 1e-1, 1e-2, 1e-3, 1e-5),
-    "int8": Bounds(1e-5, 5e-2, 5e-2, 5e-1, 5e-2, 0.0, 1e-4),
+    "int8": Bounds(1e-2, 5e-2, 5e-2, 5e-1, 5e-2, 0.0, 1e-4),
     "int8-qdq": Bounds(1e-2, 5e-2, 5e-2, 5e-1, 3e-2, 1e-2, 1e-4, edge=4.5),
 }
 FORMS: dict[str, Callable[[BuiltBundle, int], Synthesizer]] = {

@@ -165,27 +165,41 @@ async def test_a_priority_is_a_promise_and_a_place(box: Box) -> None:
     assert box.opened == ["now", "REALTIME", "NORMAL", "BULK"]
 
 
-def cut_by_segmentation(asked: Request) -> list[Segment]:
-    """One piece, or a short one and the rest, which together cost more."""
-    frames = [400] if asked.segmentation is Segmentation.UPSTREAM else [60, 400]
-    return [segment(f"{i}", index=i, nfe=asked.nfe, frames=n) for i, n in enumerate(frames)]
+UPSTREAM, LOW_LATENCY = pb.UPSTREAM, pb.LOW_LATENCY
 
 
-@pytest.mark.parametrize(("frame_s", "seeded", "expected"), [
-    (1e-6, False, pb.UPSTREAM), (4e-4, False, pb.LOW_LATENCY), (1e-6, True, pb.LOW_LATENCY),
+@pytest.mark.parametrize(("frame_s", "seeded", "backend", "frames", "reference", "streamed", "whole"), [
+    (1e-6, False, "ort-cpu (int8)", 400, 100, UPSTREAM, UPSTREAM),
+    (4e-4, False, "ort-cpu", 400, 100, LOW_LATENCY, UPSTREAM),
+    (1e-6, True, "ort-cpu", 400, 100, LOW_LATENCY, UPSTREAM),
+    (1e-6, False, "ort-cpu", 860, 100, LOW_LATENCY, LOW_LATENCY),
+    (1e-6, True, "ort-cpu (int8)", 860, 100, LOW_LATENCY, LOW_LATENCY),
+    (1e-6, False, "ort-cpu", 1200, 430, UPSTREAM, UPSTREAM),
+    (1e-6, False, "ort-cuda", 860, 100, UPSTREAM, UPSTREAM),
 ])  # fmt: skip
-async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
-    synthesizer: Stub, box: Box, frame_s: float, seeded: bool, expected: int
-) -> None:
-    box.planner.cut = cut_by_segmentation
+async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_long_for_a_cpu(
+    synthesizer: Stub, box: Box, frame_s: float, seeded: bool, backend: str, frames: int,
+    reference: int, streamed: int, whole: int,
+) -> None:  # fmt: skip
+    def cut(asked: Request) -> list[Segment]:
+        """One piece, or a short one and the rest, which together cost more."""
+        each = [frames] if asked.segmentation is Segmentation.UPSTREAM else [reference + 60, frames]
+        return [
+            segment(f"{i}", index=i, nfe=asked.nfe, frames=n, reference_frames=reference)
+            for i, n in enumerate(each)
+        ]
+
+    box.planner.cut = cut
     box.engine.costs.device = Device(0.002, frame_s)
+    box.engine.backend = backend
     asked = request()
     if not seeded:
         asked.ClearField("seed")
     header, _ = await read(synthesizer.StreamSynthesize(asked))
-    assert header.segmentation == expected
-    assert header.segments == (1 if expected == pb.UPSTREAM else 2)
-    assert (await synthesizer.Synthesize(asked)).header.segmentation == pb.UPSTREAM
+    assert (header.segmentation, header.segments) == (streamed, 1 if streamed == UPSTREAM else 2)
+    assert (await synthesizer.Synthesize(asked)).header.segmentation == whole
+    asked.segmentation = UPSTREAM
+    assert (await synthesizer.Synthesize(asked)).header.segmentation == UPSTREAM
 
 
 async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:

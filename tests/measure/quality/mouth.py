@@ -91,7 +91,6 @@ class Mouth:
             seed=seed,
             guidance=self.bundle.manifest.defaults.guidance,
             segmentation=segmentation,
-            sample_rate_hz=self.rate_hz,
         )
         segments = self._planner.plan(request)
         fade_s = self.bundle.manifest.defaults.cross_fade_s
