@@ -81,7 +81,7 @@ class Grammar(Speech):
     def _ending(self, match: re.Match[str], strong: str) -> str:
         """Ending of an ordinal after earlier words; in a pair, 1. und 2., both have the same."""
         earlier, patterns = (
-            re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", before(match)),
+            re.sub(r"\d+\.(?:\d+\.)?\s?(?:und|oder|bis|[-–/])\s?$", "", before(match)),
             self.words.patterns,
         )
         return (
