@@ -68,17 +68,17 @@ class Span:
     start: int
     end: int
     spoken: str
-    """ "" if it is left out."""
+    """Words for the span; "" if it is left out."""
 
 
 Say = Callable[[re.Match[str]], "str | tuple[Kind, str] | None"]
-"""Words of a match, with another kind than the table's if need be; None: it is read otherwise."""
+"""Words of a match, possibly with another kind than the table's; None if something else reads it."""
 Table = Sequence[tuple[Kind, str, Say]]
 """Kind, pattern and words, in order of precedence."""
 
 
 Capitals = Callable[[re.Match[str], bool], "tuple[Kind, str] | None"]
-"""Capitals, in a line that is shouted or not; None: as written."""
+"""Reads capitals, in a line that shouts or does not; None leaves them as written."""
 
 
 class Readings:
@@ -96,7 +96,8 @@ class Readings:
             if first := any_of.match(text, place):
                 begin = int(str(first.lastgroup)[1:]) if len(rows) > 1 else 0
                 for kind, pattern, say in rows[begin:]:
-                    match = _compiled(pattern).match(text, place)
+                    own = _compiled(pattern)
+                    match = first if own is any_of else own.match(text, place)
                     if match and match.end() > place and (said := say(match)) is not None:
                         kind, words = said if isinstance(said, tuple) else (kind, said)
                         return Span(kind, place, match.end(), words)
@@ -129,14 +130,14 @@ def before(match: re.Match[str], most: int = 24) -> str:
 @dataclass(frozen=True)
 class Language:
     code: str
-    """ISO 639-1, which the `emoji` library takes."""
+    """ISO 639-1 code, which the `emoji` library needs."""
     link: str
     mail: str
     listing: str
     """Words for a block of code."""
     comma: str
     point: str
-    """Word between a file's name and its ending, and in rc.1; "" if it stays."""
+    """Word between a file's name and its ending, and in rc.1; "" if the point stays."""
     digit: Callable[[str], str]
     number: Callable[[str, bool], str]
     """Words of digits; True for an ordinal."""
@@ -149,17 +150,20 @@ class Language:
     scripts: tuple[str, ...] = ("LATIN",)
     """First words of its letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
     abbreviations: frozenset[str] = frozenset()
-    """Lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
+    """Abbreviations in lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
     heart: str = ""
     """Word for <3."""
     sample: str = ""
-    """Letters of the words; a vocabulary that lacks a letter cannot say the words."""
+    """Letters of the words. A vocabulary that lacks one of them cannot say the words."""
     alone: Mapping[str, str] = field(default_factory=dict)
-    """Words for a sign that no reading takes and that the vocabulary lacks: "%" → "percent"."""
+    """Sign → its words, if no reading takes the sign and the vocabulary lacks it: "%" → "percent"."""
     stretched: int = 4
-    """Equal letters in a row, from which on a word is shortened: noooo. German has three: Schifffahrt."""
+    """Number of equal letters in a row from which on a word is shortened: noooo.
+
+    German has three: Schifffahrt.
+    """
 
     @property
     def says_digits(self) -> bool:
-        """True if the language has words for digits; otherwise digits stay."""
+        """True if the language has words for digits. Otherwise digits stay."""
         return self.digit("1") != "1"

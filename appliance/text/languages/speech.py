@@ -111,6 +111,8 @@ class Speech:
 
     def plain(self, written: str) -> str:
         """ "1.200,50" → "1200.50", in this language's marks."""
+        if written.isascii() and written.isdigit():
+            return written
         number = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in written)
         number = re.sub(r"[ '’٬]", "", number).replace("٫", ".").replace("،", ",")
         marks = [c for c in number if c in ".,"]

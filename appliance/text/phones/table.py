@@ -14,21 +14,21 @@ from pathlib import Path
 
 MAGIC = b"f5phones 1\n".ljust(16)
 STARTS = struct.Struct("<II")
-"""Offsets of a bucket and of the next one; all of them follow MAGIC, each of four bytes."""
+"""Offsets of a bucket and of the next one. All offsets follow MAGIC, four bytes each."""
 ENGLISH = Path(__file__).with_name("english.bin")
 
 
 def place(kind: str, key: str) -> tuple[int, bytes]:
     """Bucket and mark of a key.
 
-    Keys are not stored: a string that is no key is taken for one with a chance of about one in a billion.
+    Keys are not stored, so a string that is no key matches one with a chance of about one in a billion.
     """
     digest = blake2b(f"{kind}{key}".encode("utf-8", "replace"), digest_size=6).digest()
     return digest[0] | digest[1] << 8, digest[2:]
 
 
 class Table:
-    """Thread-safe."""
+    """The mapped file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and ValueError for a file of another format."""

@@ -59,13 +59,13 @@ class Grammar(Speech):
         digits = "" if match["sign"] else match["number"]
         if re.fullmatch(r"\.\d{2,3}", digits) and before(match, 1) != ",":
             return f"point {self.digits(digits)}"
-        if len(digits) > 3 and digits.isdigit() and self.is_after("code before", match):
+        if len(digits) < 4 or not digits.isdigit():
+            return super().bare(match)
+        if self.is_after("code before", match):
             return Kind.CODE, self.digits(digits)
-        if re.fullmatch(self.dates.years, digits) and self.is_after("year before", match):
-            return Kind.YEAR, english_year(int(digits))
-        is_counting = re.match(r"\s(?!lol|ok)\w", match.string[match.end() :])
-        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and not is_counting
-        if is_old and re.search(r"(?i)\b(?:in|since|until|till|by|of|year) $", before(match)):
+        is_year = re.fullmatch(self.dates.years, digits) and self.is_after("year before", match)
+        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and self.is_after("old year before", match)
+        if is_year or (is_old and not re.match(r"\s(?!lol|ok)\w", match.string[match.end() :])):
             return Kind.YEAR, english_year(int(digits))
         return super().bare(match)
 

@@ -1,4 +1,4 @@
-"""Russian: its numbers and ordinals, in the case and gender of the words around them."""
+"""Russian: its numbers and ordinals, in the case and gender that the words around them require."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _NUMBERED = {
     **dict.fromkeys(str.split("серия часть глава лига фаза волна страница минута ступень"), "ая"),
     "место": "ое",
 }
-"""Nouns which in the nominative make the number before them an ordinal, and its ending."""
+"""Nominative nouns that make the number before them an ordinal → its ending."""
 _MONTHS = "января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
 _SHORT = "руб|р|коп|тыс|млн|млрд|шт|чел|мин|сек|ч|кг|км|см|мм|м|л|г"
-"""Units and scales that are written with a full stop too."""
+"""Units and scales that may be written with a full stop."""
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
 _COMPOUNDS = (
     "летн|дневн|часов|минутн|секундн|кратн|процентн|этажн|комнатн|метров|месячн|градусн|рубл[её]в|долларов"
 )
-"""Beginnings of adjectives that a number joins: 10-летний."""
+"""Beginnings of adjectives that are joined to a number: 10-летний."""
 
 
 class Grammar(Speech):
@@ -59,7 +59,7 @@ class Grammar(Speech):
         return ordinal(number, "ая" if gender == "f" else "").capitalize()
 
     def day(self, number: int, match: re.Match[str]) -> str:
-        """Nominative as a title and after some words, else genitive: on that day."""
+        """The day's ordinal: nominative in a title and after some words, else genitive, for "on that day"."""
         after = match.string[match.end() :]
         goes_on = re.match(r"\s[а-яё]+\s[а-яё\d]" if match[0].isdigit() else r"\s[а-яё]", after)
         is_start = not re.search("[А-яЁё]", match.string[: match.start()])
@@ -69,7 +69,7 @@ class Grammar(Speech):
         return ordinal(number, "ое" if is_title else "ого")
 
     def followed(self, match: re.Match[str]) -> str:
-        """Gender of one by the singular of the noun, of two by its genitive."""
+        """Gender of the noun after a number. The singular shows it after one, the genitive after two."""
         after = re.match(r"\s([а-яё]+)(?:\s([а-яё]+))?", match.string[match.end() : match.end() + 64].lower())
         if not after or re.fullmatch(self.numbers.no_noun, after[1]) or self.is_after("label", match):
             return ""
@@ -79,7 +79,7 @@ class Grammar(Speech):
         return self._gender(word, form(number))
 
     def _gender(self, word: str, at: int) -> str:
-        """Gender of a noun in the form `at`."""
+        """Gender of a noun by its ending, in the form with index `at`."""
         if at:
             return "f" if re.search("[ыи]$|ой$", word) else "m"
         if re.search("[ую]ю$|[ую]$", word):
@@ -92,7 +92,7 @@ class Grammar(Speech):
         return f"{first}-{second}" if word == "-" else super().between(first, word, second)
 
     def in_case(self, table: Table) -> Table:
-        """Each reading, but in the genitive, dative or instrumental where the words around ask for it."""
+        """Each reading, put into the genitive, dative or instrumental if the words around it require that."""
         others = digit_table(_Genitive(self.code, self.words))
         return [
             (kind, pattern, self._in_case(nominative, genitive))
@@ -100,21 +100,22 @@ class Grammar(Speech):
         ]
 
     def _in_case(self, nominative: Say, in_genitive: Say) -> Say:
-        """Words in the case of the preposition before, or of the noun after."""
+        """Put words into the case that the preposition before or the noun after requires."""
 
         def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
+            if (usual := nominative(match)) is None:
+                return None
             noun = self.words.patterns["plural"].match(match.string, match.end())
-            groups = match.groupdict()
-            number = re.sub(r"\D", "", groups.get("number") or "")
+            number = re.sub(r"\D", "", match.groupdict().get("number") or "")
             if number and form(number) == 0:
                 noun = None
+            if not noun and before(match, 2).strip().isdecimal():
+                return usual
             is_to = match[0].isdigit() and self.is_after("to", match)
             is_since = self.is_after("from", match) and self.is_before("hours", match)
             if not (noun or is_to or is_since or self.is_after("genitive", match)):
-                return nominative(match)
+                return usual
             words, ending = in_genitive(match), noun["case"][-1] if noun else "м" if is_to else ""
-            if words is None:
-                return nominative(match)
             return oblique(words, ending) if isinstance(words, str) and ending in ("м", "и") else words
 
         return read
@@ -147,7 +148,7 @@ class Grammar(Speech):
         return ((Kind.SIGN, r"\.(?=\s?[а-яё,)])", self._full_stop), (Kind.EMOTICON, r"\)+", self._smile))
 
     def _place(self, match: re.Match[str]) -> str | None:
-        """5 место, 3 сезон, на 3 карте: a noun in the singular."""
+        """Read 5 место, 3 сезон, на 3 карте as ordinals, because the noun is singular."""
         number, noun = int(match[1]), match[2].lower()
         if form(match[1]) and (ending := _NUMBERED.get(noun)):
             return ordinal(number, ending)
@@ -158,12 +159,12 @@ class Grammar(Speech):
         return ordinal(number, "ой" if self.words.patterns["feminine place"].fullmatch(noun) else "ом")
 
     def _places(self, match: re.Match[str]) -> str | None:
-        """2-3 место"""
+        """Read 2-3 место."""
         ending = _NUMBERED.get(match[3].lower())
         return f"{ordinal(int(match[1]), ending)}-{ordinal(int(match[2]), ending)}" if ending else None
 
     def _short_day(self, match: re.Match[str]) -> str | None:
-        """24.12"""
+        """Read 24.12."""
         if int(match[1]) > 31:
             return None
         return f"{self.day(int(match[1]), match)} {self.months[int(match[2]) - 1]}"
@@ -176,19 +177,19 @@ class Grammar(Speech):
         return oblique(words, "м") if self.is_after("to", match) else words
 
     def _hours(self, match: re.Match[str]) -> str | None:
-        """19:00-21:00"""
+        """Read 19:00-21:00."""
         if max(int(match[1]), int(match[3])) > 24:
             return None
         words = f"{moment(match[1], match[2])} до {moment(match[3], match[4])}"
         return words if self.is_after("from", match) else f"с {words}"
 
     def _year_of_era(self, match: re.Match[str]) -> str:
-        """44 г. до н.э."""
+        """Read 44 г. до н.э."""
         ending, word = ("ом", "году") if self.is_after("locative", match) else ("", "год")
         return f"{ordinal(int(match[1]), ending)} {word}"
 
     def _short_year(self, match: re.Match[str]) -> str | None:
-        """98 года, в 98 году; but 22 года are years."""
+        """Read 98 года, в 98 году. None for 22 года, which are years, not a year."""
         is_age = self.is_after("genitive", match) and match[1][1] == "1" and match[1] < "70"
         is_count = match[2] == "года" and (form(match[1]) == 1 or is_age)
         return (
@@ -198,7 +199,7 @@ class Grammar(Speech):
         )
 
     def _years(self, match: re.Match[str]) -> str:
-        """2024-2026"""
+        """Read 2024-2026."""
         first, last = int(match[1]), int(match[2])
         if self.is_after("locative", match):
             return f"{ordinal(first, 'ом')} и {ordinal(last, 'ом')} годах"
@@ -206,7 +207,7 @@ class Grammar(Speech):
         return words if self.is_after("from", match) else f"с {words}"
 
     def _year(self, match: re.Match[str]) -> str | None:
-        """Case by the word after it, 2026 году, or by the month and the preposition before it."""
+        """Read a year. Its case is the case of the word after it (2026 году), or of the words before it."""
         word, earlier = (match[2] or "").lower(), before(match)
         is_dated = re.search(rf"(?i)(?<!\w)(?:{_MONTHS}) $", earlier)
         if not word and not is_dated:
@@ -230,7 +231,7 @@ class Grammar(Speech):
         return f"{ordinal(int(match[1]), ending)} {word}"
 
     def _written_year(self, match: re.Match[str]) -> str | None:
-        """24.12.2026 г.: the date has the word already."""
+        """Leave out г. in 24.12.2026 г., because the words of the date have it already."""
         is_dated = re.search(r"\d[-./]\d{1,2}[-./]\d{2,4}\s?$", before(match))
         return (
             ("." if match[0][-1] == "." and not match.string[match.end() :].strip() else "")
@@ -239,7 +240,7 @@ class Grammar(Speech):
         )
 
     def _suffixed(self, match: re.Match[str]) -> str | None:
-        """1-й, 2-я, 90-е; 2-х, 5-ти are cardinals, 2М two million, 2м two metres."""
+        """Read 1-й, 2-я, 90-е as ordinals, 2-х, 5-ти as cardinals. 2М is two million, 2м is two metres."""
         number, suffix, after = int(match[1]), match[2].lower(), match.string[match.end() :]
         if match[2] in ("м", "М") and "-" not in match[0]:
             is_place = self.is_after("locative", match) and re.match(r"\s(?!\w+(?:ше|же)\b)[а-яё]+е\b", after)
@@ -261,7 +262,7 @@ class Grammar(Speech):
         return ordinal(number, ending)
 
     def _compound(self, match: re.Match[str]) -> str:
-        """10-летний, 100-процентный"""
+        """Read 10-летний, 100-процентный."""
         words = genitive(cardinal(int(match[1]))).replace("одного", "одно").replace(" ", "")
         return re.sub("^ста(?!м)", "сто", words).replace("девяноста", "девяносто") + match[2]
 
@@ -270,23 +271,23 @@ class Grammar(Speech):
         return f"{self.spoken(whole)} из {genitive(cardinal(int(most)))}" if is_rating(whole, most) else None
 
     def _full_stop(self, match: re.Match[str]) -> str | None:
-        """Full stop of руб. and the like, within a sentence."""
+        """Drop the full stop of руб. and other abbreviations within a sentence."""
         return "" if re.search(rf"(?i)\d\s?(?:{_SHORT})$", before(match)) else None
 
     def _smile(self, match: re.Match[str]) -> str | None:
-        """A bracket that closes none."""
+        """Drop a closing bracket without its opening one, which is a smile."""
         earlier = match.string[: match.start()]
         return " " if earlier.count("(") <= earlier.count(")") else None
 
 
 class _Genitive(Grammar):
-    """Numbers in the genitive, of which `oblique` makes the dative and instrumental."""
+    """Numbers in the genitive. `oblique` turns the genitive into the dative or instrumental."""
 
     def cardinal(self, number: int, gender: str = "") -> str:
         return genitive(cardinal(number, gender))
 
     def form(self, number: str) -> int:
-        """рубля 1, рублей 2."""
+        """Index of the noun's form: рубля 1, рублей 2."""
         return 1 if "." in number or form(number) == 0 else 2
 
     def decimals(self, whole: str, part: str) -> str:
