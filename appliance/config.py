@@ -118,6 +118,8 @@ class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
+    code: Literal["name", "drop"] = "name"
+    """Of a block; inline code is read, or dropped too."""
     language: str = ""
     """Code of a language that precedes the bundle's own, as "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)
@@ -205,13 +207,13 @@ class ServerConfig(Ranged):
         for key in ("tls_certificate", "tls_key", "tls_clients", "tokens", "socket", "admin_socket"):
             check_path(key, getattr(self, key) or "")
         if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ValueError("tls_certificate and tls_key: one is of no use without the other")
+            raise ValueError("tls_certificate and tls_key: set both or neither")
         if self.tls_clients and not self.tls_certificate:
             raise ValueError("tls_clients: needs tls_certificate and tls_key")
         if not (self.tls_certificate or self.open_to_network or is_loopback(host)):
             raise ValueError(
                 f"listen: {self.listen} can be reached from the network: set tls_certificate and tls_key, or "
-                "write the line `open_to_network: true` to speak in plain text with whoever comes"
+                "write the line `open_to_network: true` to accept everybody, unencrypted"
             )
         if self.metrics:
             split_address("metrics", self.metrics)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.placement import Placement
+from appliance.durable import sha256
 from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
 from appliance.text.tokens.tokenizers import maker
@@ -110,8 +111,8 @@ class Evidence:
     order_proved: bool = False
     """True if the vocabulary's order has a smaller loss than another order."""
     accepted_by: str = ""
-    adapter: dict[str, Any] = field(default_factory=dict)
-    """Record of the adapter that was merged."""
+    adapter: str = ""
+    """The adapter that was merged."""
 
     def record(self) -> dict[str, Any]:
         losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
@@ -127,7 +128,8 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     Raises BundleFailed for a misfit, unless `accept` has a reason to write it.
     """
     progress.begin("evidence")
-    merged = adapter.read(loaded.sources.adapter).record() if loaded.sources.adapter else {}
+    merges = loaded.sources.adapter and adapter.read(loaded.sources.adapter)
+    merged = f"{merges}, sha256 {sha256(merges.file)}" if merges else ""
     found = Evidence(tuple(one.name for one in recordings), adapter=merged)
     _judge_vocoder(loaded, recordings[0], found)
     recordings = [one for one in recordings if _is_read(loaded, one)]

@@ -28,7 +28,7 @@ def describe(bundle: Bundle) -> str:
         f"({m.max_frames / m.mel.frames_per_second:.1f} s)",
         f"vocoder {m.vocoder.name} ({m.vocoder.padding}), {m.vocab_size} vocabulary entries",
         *_known(m),
-        *_adapter(m),
+        *([f"adapter: {m.evidence['adapter']}"] if "adapter" in m.evidence else []),
         f"licence of the weights: {m.licence.weights} ({m.licence.source or 'source unknown'})",
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
         *([f"terms: {m.licence.note}"] if m.licence.note else []),
@@ -77,13 +77,6 @@ def _known(manifest: Manifest) -> list[str]:
         + (f"; unverified: {row.unverified}" if row.unverified else "")
         for row in rows
     ]
-
-
-def _adapter(manifest: Manifest) -> list[str]:
-    merged = manifest.evidence.get("adapter")
-    if not merged:
-        return []
-    return [f"adapter: {merged['name']}, {merged['kind']}, rank {merged['rank']}, alpha {merged['alpha']:g}"]
 
 
 def parity_lines(manifest: Manifest) -> list[str]:

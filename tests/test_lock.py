@@ -274,7 +274,7 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
                 file.write_bytes(content)
         assert len(heard) >= 3
         assert all(audio == expected for audio in heard), heard
-    locked.daemon.until("the certificate before stays in use")
+    locked.daemon.until("the previous certificate stays in use")
 
 
 LOCAL = "DNS:localhost,IP:127.0.0.1"
@@ -392,7 +392,7 @@ def test_unusable_certificates_are_refused_at_start(
 @pytest.mark.parametrize(("server", "message"), [
     ({"listen": "[::]:0"}, "set tls_certificate and tls_key, or write the line `open_to_network: true`"),
     ({"listen": "voicebox.local:0"}, "can be reached from the network"),
-    ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: one is of no use without the other"),
+    ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: set both or neither"),
     ({"tls_clients": "tls.crt"}, "tls_clients: needs tls_certificate and tls_key"),
 ])  # fmt: skip
 def test_an_open_address_or_half_a_pair_is_refused(server: dict[str, str], message: str) -> None:

@@ -109,7 +109,7 @@ class Tokens:
                     self._by_hash = _by_hash(listed(self._path))
                 except StorageError as error:
                     # A token that was revoked by hand must not stay valid because of a missing comma.
-                    logger.error("%s; no token is good until that is mended", error)
+                    logger.error("%s; every token is refused until the file is repaired", error)
                     self._by_hash = {}
             return self._by_hash
 

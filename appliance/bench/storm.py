@@ -110,7 +110,7 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
     if capacity is None:
         audio_s, wall_s = await load.closed(text, CLOSED_LOOP_WORKERS, options.calibrate)
         if not audio_s:
-            raise BenchError("the daemon refuses every request of the closed loop; --capacity leaves it out")
+            raise BenchError("the daemon refuses every request of the closed loop; --capacity skips the loop")
         capacity = audio_s / wall_s
     return report.Baseline(idle, capacity)
 

@@ -112,10 +112,10 @@ class BundleStore:
         """Put the previous bundle in use again. Raises BundleError, StorageError."""
         with _storage_errors(self.path), self._lock():
             if not os.path.lexists(self.before):
-                raise BundleError(f"there is no bundle before this one: {self.before} does not exist")
+                raise BundleError(f"there is no previous bundle: {self.before} does not exist")
             new = _real(self.before)
             if new == _real(self.path):
-                raise BundleError(f"the bundle before is the one in use: {new}")
+                raise BundleError(f"the previous bundle is the one in use: {new}")
             self._report_voices(contract.read(new))
             exchange(self.path, self.before)
             sync(self.path.parent)
@@ -194,16 +194,16 @@ class BundleStore:
             return
         if not os.path.lexists(self.before):
             raise BundleError(
-                f"the daemon is not well with {new.name} ({problem}); there is none to go back to"
+                f"the daemon does not work with {new.name} ({problem}); there is no previous bundle"
             )
-        self._report(f"the daemon is not well with {new.name} ({problem}); going back")
+        self._report(f"the daemon does not work with {new.name} ({problem}); going back")
         self._undo(earlier)
         old = _real(self.path)
         if again := prove(old):
             state = f"{old.name} is back and is not well either ({again})"
         else:
             state = f"{old.name} is back and runs"
-        raise BundleError(f"the daemon is not well with {new.name} ({problem}); {state}")
+        raise BundleError(f"the daemon does not work with {new.name} ({problem}); {state}")
 
     def _undo(self, earlier: Path | None) -> None:
         if not os.path.lexists(self.before):
@@ -256,7 +256,7 @@ class BundleStore:
                 yield
         except BlockingIOError:
             raise StorageError(
-                f"{self.folder}: another install is at work; wait until it has ended"
+                f"{self.folder}: another install is running; wait until it has ended"
             ) from None
 
 

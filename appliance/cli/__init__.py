@@ -33,7 +33,7 @@ COMMANDS = {
     "tokens": ("operating", "make, list and revoke the tokens of clients, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),
     "bundle": ("operating", "install another bundle, and go back, on the box"),
-    "check": ("check", "is everything well? exits with 0, or 1 or 2 if not"),
+    "check": ("checking", "is everything well? exits with 0, or 1 or 2 if not"),
     "replay": ("running", "one given case on the device's engine"),
     "bench": ("measuring", "measure a running daemon"),
 }

@@ -27,7 +27,8 @@ from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
 from appliance.cli import listening
-from appliance.cli.options import add_config, print_line
+from appliance.cli.checking import NAMES, ON_DEMAND
+from appliance.cli.options import print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
@@ -42,17 +43,6 @@ SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
 SEED = 1
 EXACT_BACKEND: Final = "ort-cpu"
-
-
-def add_check(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument(
-        "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
-    )
-    parser.add_argument("--no-speak", action="store_true", help="no real synthesis")
-    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not their hashes")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -375,9 +365,6 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "listening": lambda inspection: listening.examine(inspection.config, inspection.box),
     "precision": _precision,
 }
-ON_DEMAND = ("precision",)
-"""Checks that run only if they are named: they compute for seconds to minutes."""
-NAMES = tuple(dict.fromkeys((*runner.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

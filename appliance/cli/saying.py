@@ -78,7 +78,7 @@ def _say(options: argparse.Namespace) -> int:
 def _say_lines(options: argparse.Namespace) -> int:
     """Play each line of standard input. A line that fails is reported, and the next one is spoken."""
     if options.out is not None or not options.play:
-        raise Failure("lines of standard input are played: say --play; --out needs a TEXT")
+        raise Failure("lines of standard input can only be played: add --play; --out needs a TEXT")
     from appliance.cli.playing import Player
 
     request, status = _request(options, "pcm16"), 0
@@ -122,14 +122,14 @@ def _encoding(options: argparse.Namespace) -> EncodingName:
     """Encoding of the file; PCM16 if the reply is only played."""
     if options.out is None:
         if not options.play:
-            raise Failure("where does the audio go? --play, --out FILE, or both")
+            raise Failure("the audio needs a place: add --play, --out FILE, or both")
         return "pcm16"
     path: Path = options.out
     # /dev/null and pipes have no suffix.
     by_name = "wav" if path.is_char_device() or path.is_fifo() else SUFFIXES.get(path.suffix.lower())
     encoding: EncodingName | None = options.encoding or by_name
     if encoding is None:
-        raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
+        raise Failure(f"{options.out}: must end in one of {', '.join(SUFFIXES)}; otherwise add --encoding")
     if options.play and encoding not in ("wav", "pcm16"):
         raise Failure(f"--play plays WAV and PCM16, not {encoding}: name a .wav")
     return encoding

@@ -120,15 +120,18 @@ def parse_vocabulary(text: str, tokenizer: Tokenizer = "pinyin", voice: str = ""
 def read_vocabulary(path: Path, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
     """Read a vocabulary. Raises BundleError if the file is missing or no vocabulary."""
     try:
-        return parse_vocabulary(_lines(path.read_bytes()), tokenizer, voice)
+        return parse_vocabulary(lines(path.read_bytes()), tokenizer, voice)
     except OSError as error:
         raise BundleError(f"{path}: unreadable: {error.strerror}") from error
     except ValueError as error:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
 
 
-def _lines(raw: bytes) -> str:
-    """Tokens of a file: one per line, in UTF-8 or UTF-16; or a list, or tokens with numbers, in JSON."""
+def lines(raw: bytes) -> str:
+    """Tokens of a file: one per line, in UTF-8 or UTF-16; or a list, or tokens with numbers, in JSON.
+
+    Raises ValueError.
+    """
     text = raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8")
     if not text.lstrip().startswith(('["', '{"', "[\n", "{\n")):
         return text

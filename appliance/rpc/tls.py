@@ -51,9 +51,9 @@ class _Files:
         try:
             configuration = self.read()
         except ConfigError as error:
-            logger.error("%s; the certificate before stays in use", error)
+            logger.error("%s; the previous certificate stays in use", error)
             return None
-        logger.info("certificate %s read again", self._certificate)
+        logger.info("certificate %s reloaded", self._certificate)
         return configuration
 
     def _versions(self) -> Version:

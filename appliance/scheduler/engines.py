@@ -173,7 +173,7 @@ class Engines:
         if rests:
             engine.rest()
             self._has_freed = True
-            logger.info("nobody has spoken for %g s: the engine gave its memory back", engine.idle_s)
+            logger.info("no request for %g s: the engine's memory is released", engine.idle_s)
         else:
             engine.wake()
             with workload.changed:
@@ -212,7 +212,7 @@ class Engines:
             fault = self._fault_with(engine, self._longest)
         if fault is not None:
             raise EngineFault(f"the engine fails every call: {type(fault).__name__}: {fault}") from fault
-        logger.warning("the engine passes its test: what it was given was at fault")
+        logger.warning("the engine passes its test, so the requests were at fault")
         self.faults = 0
 
     def _fault_with(self, engine: Engine, segment: Segment | None) -> Exception | None:

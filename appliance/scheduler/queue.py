@@ -128,7 +128,7 @@ class Queue:
             workload.moderated.pop(name, None)
             if workload.is_moderated(name) is not on:
                 if len(workload.moderated) >= MAX_PAUSED:
-                    raise QueueFull(f"{MAX_PAUSED} channels are moderated otherwise than configured")
+                    raise QueueFull(f"{MAX_PAUSED} channels are moderated differently than configured")
                 workload.moderated[name] = on
             workload.on_change()
 

@@ -278,7 +278,7 @@ class Workload:
         known = self.earlier.decisions.get(terms.key)
         if known is not None and not known.approved:
             del self.earlier.decisions[terms.key]
-            raise Rejected("a moderator ended it before the daemon was started again")
+            raise Rejected("a moderator ended it before the daemon restarted")
         was_held = self.earlier.order.get(terms.key, False)
         is_approved = known is not None and not terms.merge and known.approved == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))

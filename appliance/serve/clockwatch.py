@@ -59,7 +59,7 @@ class ClockWatch:
         elif now.clocks.repins > before.clocks.repins and before.clocks.state != "unknown":
             logger.warning("clocks were unpinned and have been pinned again: %s", _describe(now))
         elif before.degraded and not now.degraded:
-            logger.info("clocks are as they should be; no longer degraded")
+            logger.info("clocks are pinned; no longer degraded")
         return _speed(now.clocks) != _speed(before.clocks)
 
     def _read(self) -> ClockStatus:

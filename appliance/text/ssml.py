@@ -1,4 +1,7 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as; other elements are only read."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as.
+
+Only the text of other elements counts.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from appliance.text.languages.quantity import LONGEST
 FIELD = "text"
 MAX_BREAK_S = 10.0
 STRENGTHS = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.8, "x-strong": 1.2}
-"""Seconds; the standard leaves them open."""
+"""Seconds for each strength; the standard leaves them open."""
 UNSPOKEN = ("metadata", "desc", "lexicon", "meta")
 SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")
 """Values of interpret-as that change the reading."""
 AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
-"""Values that the front end recognises without them."""
+"""Values that the front end recognises without interpret-as."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,13 @@ class BreakTag:
 class SayAs:
     text: str
     how: str
-    """One of SPELT, or "sub": verbatim."""
+    """A value of SPELT, or "sub" for a verbatim text."""
     written: str
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """Start of an element that changes nothing, or of an unknown reading."""
+    """Begin tag of an element that changes nothing, or of an unknown reading."""
 
     tag: str
 
@@ -45,16 +48,16 @@ class Ignored:
 @dataclass(frozen=True)
 class VoiceTag:
     name: str
-    """ "" for the request's."""
+    """"" for the request's voice."""
     tag: str
-    """ "" at its end."""
+    """"" at the element's end."""
 
 
 Piece = str | BreakTag | SayAs | Ignored | VoiceTag
 
 
 def parse(text: str) -> list[Piece]:
-    """Raises InvalidRequest."""
+    """Pieces of an SSML document. Raises InvalidRequest."""
     if "<!DOCTYPE" in text:
         raise _wrong("a DOCTYPE is not allowed")
     reader = _SsmlTarget()
@@ -150,7 +153,7 @@ def _seconds(attributes: Mapping[str, str]) -> float:
 
 
 def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool], str]) -> str:
-    """`number` takes digits and True for an ordinal."""
+    """Words of a spelt text. `number` gets digits, and True for an ordinal."""
     if piece.how == "sub":
         return piece.text
     if piece.how in ("cardinal", "number", "ordinal"):

@@ -155,7 +155,7 @@ class VoiceIndex:
         if not 0 <= page_size <= MAX_PAGE:
             raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
         if page_token and not NAME_RULE.fullmatch(page_token):
-            raise InvalidRequest("page_token", "is not one that this daemon gave out")
+            raise InvalidRequest("page_token", "was not issued by this daemon")
         size = page_size or DEFAULT_PAGE
         names = [name for name in self.names() if name > page_token]
         voices = []

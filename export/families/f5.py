@@ -23,7 +23,7 @@ from export.graphs.step import Step, StepKeys, StepReply
 from export.model.arch import F5TTS, flags_of
 from export.model.dit import CONV_GROUPS, DiT
 from export.parity import comparison, oracles, peaks
-from export.sources import checkpoint
+from export.sources import checkpoint, espnet
 from export.sources.checkpoint import Weights
 
 NAMED = tuple(
@@ -89,7 +89,7 @@ def parse_family(raw: Mapping[str, Any], *, name: str) -> Family:
 
     `model` may have upstream's keys and those of _LENGTHS. Raises FamilyError.
     """
-    model = _mapping(raw.get("model"), "model")
+    model = _mapping(espnet.upstreams(raw).get("model"), "model")
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
         raise FamilyError(f"model.backbone: {backbone!r} is not supported; only DiT is")
@@ -206,9 +206,13 @@ def flags(arch: Arch) -> str:
 
 def load(given: Given) -> Weights:
     size, mels = given.vocabulary.size, given.mel.mels
-    return checkpoint.load_dit(
+    weights = checkpoint.load_dit(
         given.checkpoint, given.arch, size, mels, given.weights, given.sampler, given.adapter
     )
+    if not (places := espnet.places(given.vocab)):
+        return weights
+    order = [0, *(place + 1 for place in places.values())]  # after the filler's row
+    return weights.replaced(checkpoint.EMBEDDING, weights.entry(checkpoint.EMBEDDING).rows(order))
 
 
 def _build(weights: Mapping[str, Tensor], given: Given) -> DiT:
@@ -265,5 +269,6 @@ DECLARATION = Declaration(
     flags=flags,
     is_known=_is_known,
     peaks=peaks.measure,
+    vocabulary=espnet.vocabulary,
     mel=lambda mel, path: dataclasses.replace(mel, scale=checkpoint.mel_scale(path)),
 )

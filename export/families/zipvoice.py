@@ -37,7 +37,6 @@ from export.parity import comparison, oracles, peaks
 from export.precision.rewrites import Roles
 from export.sources import checkpoint
 from export.sources.checkpoint import CheckpointError, Weights
-from export.sources.stored import StoredTensor
 
 PAD = "_"
 """Token that pads texts."""
@@ -187,9 +186,8 @@ def load(given: Given) -> Weights:
             "the tokens.txt that belongs to this checkpoint"
         )
     order = [numbers[PAD], *(numbers[token] for token in given.vocabulary.tokens)]
-    entry = stored.entry(EMBED)
-    ordered = StoredTensor((len(order), *entry.shape[1:]), lambda: entry.read()[order])
-    entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
+    ordered = stored.replaced(EMBED, stored.entry(EMBED).rows(order))
+    entries = {name: ordered.entry(name) for name in ordered}
     found = checkpoint.checked(
         given.checkpoint, entries, lambda: ZipVoice(given.arch, size, embeds_guidance=embeds)
     )

@@ -1,121 +1,118 @@
-"""Adapters as PEFT stores them, LoRA (also DoRA) and LoHa: where they lie, and which can be merged.
+"""Adapters as PEFT stores them: LoRA (also with DoRA) and LoHa. Finds them and tells which can be merged.
 
-torch is not imported.
+Does not import torch.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from appliance.durable import sha256
-from appliance.fields import shown
-from export.sources.header import CheckpointError, numbers, text_in
+from appliance.fields import AtLeast, Count, Ranged, from_mapping
+from export.sources.header import CheckpointError, numbers
 
 CONFIG = "adapter_config.json"
 FILES = ("adapter_model.safetensors", "adapter_model.bin")
-KINDS = {"LORA": ("LoRA", "lora_alpha"), "LOHA": ("LoHa", "alpha")}
-"""Value of `peft_type` → name, and the key of its strength."""
-UNMOVED = (True, False, "gaussian")
-"""Beginnings of a training that leave the base as it is: others, as pissa, move a part of it."""
-SUPPORTED = frozenset(
-    (
-        *("auto_mapping", "exclude_modules", "inference_mode", "layers_to_transform", "modules_to_save"),
-        *("target_modules", "rank_pattern", "alpha_pattern", "init_lora_weights", "init_weights"),
-        *("use_dora", "use_rslora"),
-    )
-)
-"""Switches and lists that may have a value."""
+NAMES = {"LORA": "LoRA", "LOHA": "LoHa"}
+UNREAD = frozenset(
+    ("auto_mapping", "exclude_modules", "inference_mode", "layers_to_transform", "modules_to_save")
+) | {"target_modules"}
+"""Keys of the configuration that do not change the result of a merge."""
 OWN = re.compile(r"\.(?:(?:lora|hada|lokr|ia3|oft|vera|trainable_tokens)_|modules_to_save\.)")
-"""In the names of an adapter's tensors."""
+"""Matches the names of an adapter's tensors."""
 WRAPPED = re.compile(r"\.(?:base_layer|original_module|modules_to_save(?:\.default)?)(?=\.)")
-"""What PEFT puts into the names of a model's own tensors."""
-ELSEWHERE = "merge it where it was trained, by PeftModel.from_pretrained(model, FOLDER).merge_and_unload()"
+"""Matches what PEFT inserts into the names of the base model's tensors."""
+
+
+class Unmergeable(CheckpointError):
+    """An adapter that needs PEFT itself for its merge."""
+
+    def __init__(self, reason: str) -> None:
+        elsewhere = "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()"
+        super().__init__(f"{reason}; merge it where it was trained, by {elsewhere}")
+
+
+@dataclass(frozen=True)
+class Config(Ranged):
+    """Keys of `adapter_config.json` that the merge depends on."""
+
+    peft_type: Literal["LORA", "LOHA"]
+    r: Count
+    alpha: float
+    """`lora_alpha` in the file of a LoRA."""
+    rank_pattern: dict[str, Count] = field(default_factory=dict)
+    """Expression of a module's name → rank."""
+    alpha_pattern: dict[str, float] = field(default_factory=dict)
+    use_dora: bool = False
+    use_rslora: bool = False
+    init_lora_weights: Literal[True, False, "gaussian"] = True
+    """Initialisations that leave the base weights unchanged. Others, such as pissa, change them too."""
+    init_weights: Literal[True, False] = True
+    base_model_name_or_path: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        AtLeast(1e-9).check("alpha", self.alpha)
+        for pattern in self.alpha_pattern:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"alpha_pattern: {pattern}: is no expression: {error}") from error
 
 
 @dataclass(frozen=True)
 class Adapter:
     folder: Path
+    """Folder that has `adapter_config.json`."""
     file: Path
-    name: str
-    rank: int
-    alpha: float
-    config: Mapping[str, Any]
+    config: Config
 
     def __str__(self) -> str:
-        dora = " with DoRA" if self.config.get("use_dora") else ""
-        return f"{self.folder}: {self.name}{dora}, rank {self.rank}, alpha {self.alpha:g}"
-
-    def record(self) -> dict[str, Any]:
-        """What a manifest says of it."""
-        said = {"name": self.folder.resolve().name, "kind": self.name, "rank": self.rank, "alpha": self.alpha}
-        return said | {"sha256": sha256(self.file)}
+        name = NAMES[self.config.peft_type] + " with DoRA" * self.config.use_dora
+        return f"{self.folder.resolve().name}: {name}, rank {self.config.r}, alpha {self.config.alpha:g}"
 
     def scale(self, module: str, rank: int) -> float:
-        """Factor of a module's product. Raises CheckpointError for a rank that the configuration lacks."""
-        if rank not in (self.rank, *self.config.get("rank_pattern", {}).values()):
-            raise CheckpointError(f"{self.file}: {module} has rank {rank}, {CONFIG} has {self.rank}")
-        patterns = self.config.get("alpha_pattern", {}).items()
+        """Factor of a module's product, α/r or α/√r.
+
+        Raises CheckpointError if the configuration lacks `rank`.
+        """
+        config = self.config
+        if rank not in (config.r, *config.rank_pattern.values()):
+            raise CheckpointError(f"{self.file}: {module} has rank {rank}, {CONFIG} has {config.r}")
+        patterns = config.alpha_pattern.items()
         fit = (alpha for pattern, alpha in patterns if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", module))
-        root = 0.5 if self.config.get("use_rslora") else 1.0
-        return float(next(fit, self.alpha)) / rank**root
+        return next(fit, config.alpha) / rank ** (0.5 if config.use_rslora else 1.0)
 
 
 def read(folder: Path) -> Adapter:
-    """Raises CheckpointError for a folder without an adapter, and for one that no product merges."""
+    """Read an adapter. Raises CheckpointError if the folder has none, Unmergeable for an unsupported kind."""
     path = folder / CONFIG
     try:
-        content = path.read_bytes()
-        config = {key: value for key, value in json.loads(content).items() if value is not None}
+        raw = json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"{folder}: holds no adapter of PEFT, it has no {CONFIG}") from error
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: {text_in(content) or 'must be a mapping in JSON'}") from error
-    if (kind := str(config.get("peft_type"))) not in KINDS:
-        raise CheckpointError(f"{path}: peft_type: must be {' or '.join(KINDS)}, not {kind}; {ELSEWHERE}")
-    name, strength = KINDS[kind]
-    begun = config.get("init_lora_weights", config.get("init_weights", True))
-    if begun not in UNMOVED:
-        raise CheckpointError(
-            f"{path}: init_lora_weights: {shown(begun)} can move weights of the base into the adapter before "
-            f"the training; only true, false and gaussian leave the base as it is; {ELSEWHERE}"
-        )
-    values = config.items()
-    if on := [key for key, value in values if key not in SUPPORTED and (value is True or _holds(value))]:
-        raise CheckpointError(f"{path}: {', '.join(on)}: is not supported; {ELSEWHERE}")
-    for key in ("r", strength):
-        if type(config.get(key)) not in (int, float) or config[key] <= 0:
-            raise CheckpointError(f"{path}: {key}: must be a number above 0, not {shown(config.get(key))}")
-    _check_patterns(path, config)
-    file = next((folder / one for one in FILES if (folder / one).is_file()), None)
-    if file is None:
-        raise CheckpointError(f"{folder}: has {CONFIG} without {' or '.join(FILES)}")
-    return Adapter(folder, file, name, int(config["r"]), config[strength], config)
-
-
-def _holds(value: object) -> bool:
-    return isinstance(value, (dict, list)) and bool(value)
-
-
-def _check_patterns(path: Path, config: Mapping[str, Any]) -> None:
-    for key in ("rank_pattern", "alpha_pattern"):
-        patterns = config.get(key, {})
-        try:
-            for pattern, value in patterns.items():
-                re.compile(pattern)
-                float(value)
-        except (AttributeError, TypeError, ValueError, re.error) as error:
-            raise CheckpointError(
-                f"{path}: {key}: must be expressions and their numbers, not {shown(patterns)}"
-            ) from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: must be JSON: {error}") from error
+    if isinstance(raw, dict):
+        raw = {key: value for key, value in raw.items() if value is not None}
+        raw = {"alpha": raw.get("lora_alpha"), **raw}
+    config: Config = from_mapping(Config, raw, where=str(path), error=Unmergeable, ignore_unknown=True)
+    known = UNREAD | {one.name for one in fields(Config)}
+    on = [key for key, value in raw.items() if value is True or (value and isinstance(value, (dict, list)))]
+    if unknown := [key for key in on if key not in known]:
+        raise Unmergeable(f"{path}: {', '.join(unknown)}: is not supported")
+    for name in FILES:
+        if (folder / name).is_file():
+            return Adapter(folder, folder / name, config)
+    raise CheckpointError(f"{folder}: has {CONFIG} without {' or '.join(FILES)}")
 
 
 def of_base(names: Iterable[str]) -> dict[str, str]:
-    """Names of the base's weights, in a file that may hold an adapter too → their stored names."""
+    """Names of the base model's weights → their names in the file, which may contain an adapter as well."""
     return {WRAPPED.sub("", name): name for name in names if not OWN.search(name)}
 
 
@@ -124,6 +121,6 @@ def is_adapter(folder: Path) -> bool:
 
 
 def newest_in(folder: Path) -> Path | None:
-    """The adapter of a training's last update: `adapter_STEP`, `lora_N`, or `lora_last`, a link to one."""
+    """The adapter of the last update: `adapter_STEP`, `lora_N`, or `lora_last`, which links to one."""
     found = [path for path in folder.glob("*") if is_adapter(path)]
     return max(found, key=lambda path: ("last" in path.name, numbers(path)), default=None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Finding, Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots, pinning
 from appliance.box.clocks.reason import Reason
 from appliance.box.show.findings import table

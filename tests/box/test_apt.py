@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from appliance.box import dpkg, paths
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from tests.box.cases import CASES

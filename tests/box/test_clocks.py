@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading

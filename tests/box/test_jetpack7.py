@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.verdict import take_reading

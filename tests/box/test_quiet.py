@@ -11,8 +11,8 @@ import pytest
 
 from appliance.box import apt, paths, quiet, versions
 from appliance.box.apt import AptError
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.paths import INDICATOR, QUIET
 from tests.box.test_remedies import of_packages
 from tests.fakes.jetson.board import Jetson

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level, exit_code
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.clocks.reason import Reason

@@ -163,7 +163,7 @@ def test_a_real_folder_is_adopted(tmp_path: Path) -> None:
     assert store.path.is_dir() and not store.path.is_symlink() and who(store.path) == "a"
     store.back()
     # Now it is the one before, and stays while c comes and does not prove itself.
-    with pytest.raises(BundleError, match="not well with tiny"):
+    with pytest.raises(BundleError, match="does not work with tiny"):
         store.install(variant(tmp_path, "c"), anything, prove=lambda folder: "x" * (who(folder) == "c"))
     assert (who(store.path), who(store.before)) == ("b", "a")
     store.install(tmp_path / "c", anything)
@@ -174,11 +174,11 @@ def test_a_real_folder_is_adopted(tmp_path: Path) -> None:
 def test_where_nothing_is_yet(tmp_path: Path) -> None:
     store = BundleStore(tmp_path / "bundle")
     assert store.stored() == []
-    with pytest.raises(BundleError, match="no bundle before"):
+    with pytest.raises(BundleError, match="no previous bundle"):
         store.back()
     store.install(variant(tmp_path, "b"), anything)
     assert who(store.path) == "b" and not os.path.lexists(store.before)
-    with pytest.raises(BundleError, match="no bundle before"):
+    with pytest.raises(BundleError, match="no previous bundle"):
         store.back()
 
 
@@ -323,7 +323,7 @@ def test_a_second_install_waits_for_none(tmp_path: Path) -> None:
     def meanwhile(bundle: Bundle) -> None:
         BundleStore(store.path).install(b, anything)
 
-    with pytest.raises(StorageError, match="another install is at work"):
+    with pytest.raises(StorageError, match="another install is running"):
         store.install(b, meanwhile)
 
 

@@ -20,10 +20,9 @@ from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import USUAL_NFE
 from appliance.contract import bundle
-from appliance.engine import loading
 from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
-from appliance.engine.tensorrt import gate
+from appliance.engine.tensorrt import gate, trt
 from appliance.voices.records import Place
 from tests.conftest import Checked
 from tests.harness.daemons import (
@@ -396,7 +395,7 @@ class Rounding(OrtBackend):
 def test_check_of_arithmetic_that_is_not_the_cpus(
     checked: Checked, tmp_path: Path, monkeypatch: Any, backend: str, allowed: float, level: str
 ) -> None:
-    monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
+    monkeypatch.setattr(trt, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
     config = write_config(tmp_path, engine={"backend": backend})
     store_in(tmp_path).create(Place("ann"), reference_wav(), TRANSCRIPT)

@@ -77,7 +77,7 @@ def test_a_player_that_fails_is_named(
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ((TEXT,), "--play, --out FILE, or both"),
-    ((), "lines of standard input are played: say --play"),
+    ((), "lines of standard input can only be played: add --play"),
     (("--play", "--out", "a.wav"), "--out needs a TEXT"),
     ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
 ])  # fmt: skip

@@ -172,7 +172,7 @@ def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_pa
             if place == "step":
                 box.await_true(lambda: any(text.startswith("wedged") for text in box.messages("STATUS")))
                 assert box.health() == "SERVING", "the event loop itself is well"
-                assert any("no sign of life from the engine" in line for line in box.lines)
+                assert any("no heartbeat from the engine" in line for line in box.lines)
             assert not box.is_fed() and box.http("/livez")[0] == 503
             box.release(place)
             assert call.result().audio

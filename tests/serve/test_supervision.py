@@ -86,7 +86,7 @@ def test_silence_stops_the_feeding_and_is_logged_once(bench: Bench, caplog: pyte
     bench.supervision.tick("ready")
     bench.supervision.tick("ready")
     (status,) = bench.received()
-    assert status == "STATUS=wedged: no sign of life from the engine for over 15 s"
+    assert status == "STATUS=wedged: no heartbeat from the engine for over 15 s"
     (record,) = caplog.records
     assert record.levelno == logging.ERROR and "the watchdog is not fed" in record.getMessage()
     bench.silence_s = 0.1

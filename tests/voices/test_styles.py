@@ -152,7 +152,7 @@ def test_what_is_removed_is_forgotten_and_no_other_voice_is_read(
 def test_styles_have_a_bound_and_a_removed_one_makes_room(store: VoiceStore, tmp_path: Path) -> None:
     for number in range(MOST_STYLES):
         store.create(Place("ann", f"s{number}"), wav(), "Hello there.")
-    with pytest.raises(StorageError, match=f"voice 'ann': {MOST_STYLES} are stored, and no more may be"):
+    with pytest.raises(StorageError, match=f"voice 'ann': {MOST_STYLES} are stored, which is the limit"):
         store.create(Place("ann", "more"), wav(), "Hello there.")
     store.create(Place("bea"), wav(), "Hello there.")
     assert store.create(Place("bea", "more"), wav(), "Hello there.").styles

@@ -461,7 +461,7 @@ def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
     except FileNotFoundError:
         return None
     if head != _json(_header(ingredients, engine)):
-        logger.warning("%s: damaged; the engine is built anew", path)
+        logger.warning("%s: damaged; the engine is built again", path)
         return None
     return engine
 

@@ -53,22 +53,32 @@ def rewrite(
     text.text = tidied(_joined(_without_repeats(text, line, spans)))
 
 
+_UNTIDY = [
+    (re.compile(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])"), ""),
+    (re.compile(r" ([,.!?;:，。！？、،؛؟…)])|(\() "), r"\1\2"),
+    (re.compile(r"([,，、])(?: ?[,，、])+"), r"\1"),
+    (re.compile(r"[,，、:：] ?([.!?。！？])"), r"\1"),
+    (re.compile(r"([.!?。！？]) ?[,，]"), r"\1"),
+    (re.compile(r"([.!?])(?: ?\.)+(?!\d)"), r"\1"),
+    (re.compile(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])"), ""),
+]
+"""Patterns of a text with single spaces, and what is written instead."""
+
+
 def tidied(text: str) -> str:
-    text = re.sub(r"\s+", " ", text)
-    text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
-    text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
-    text = re.sub(r"([,，、])(?:\s?[,，、])+", r"\1", text)
-    text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
-    text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
-    text = re.sub(r"([.!?])(?:\s?\.)+(?!\d)", r"\1", text)
-    return re.sub(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])", "", text).strip()
+    text = " ".join(text.split())
+    for pattern, tidy in _UNTIDY:
+        text = pattern.sub(tidy, text)
+    return text.strip()
 
 
 def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
+    if span.kind is Kind.SPACE:
+        return
     written, said = line.text[span.start : span.end], span.spoken.strip()
     if span.kind in (Kind.PAUSE, Kind.DIRECTION):
         text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
-    elif span.kind is not Kind.SPACE and said != written.strip():
+    elif said != written.strip():
         text.note(span.kind.value, written, said)
 
 
@@ -101,13 +111,12 @@ def _without_repeats(text: Rewriting, line: ChatLine, spans: list[Span]) -> list
     run: list[Span] = []
 
     def close() -> None:
-        said, digit = run[0].spoken.strip() if run else "", line.language_at(run[0].start if run else 0).digit
-        if len(run) > MOST_REPEATS and said.lower() not in (digit(each).strip() for each in "0123456789"):
-            text.note(
-                Kind.REPEAT.value, line.text[run[0].start : run[-1].end], " ".join([said] * MOST_REPEATS)
-            )
-            cut = result.index(run[MOST_REPEATS])
-            del result[cut:]
+        if len(run) > MOST_REPEATS:
+            said, digit = run[0].spoken.strip(), line.language_at(run[0].start).digit
+            if said.lower() not in (digit(each).strip() for each in "0123456789"):
+                written = line.text[run[0].start : run[-1].end]
+                text.note(Kind.REPEAT.value, written, " ".join([said] * MOST_REPEATS))
+                del result[result.index(run[MOST_REPEATS]) :]
         run.clear()
 
     for span in spans:

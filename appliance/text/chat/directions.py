@@ -12,7 +12,7 @@ _WORDS = {
     for paragraph in Path(__file__).with_suffix(".txt").read_text("utf-8").split("\n\n")
     for kind, words in [paragraph.split(":", 1)]
 }
-"""Paragraphs of directions.txt."""
+"""Paragraphs of directions.txt, by their names."""
 _ACTIONS = _WORDS["actions"]
 _SOUNDS, _MOODS, _NO_ACTIONS = (frozenset(_WORDS[kind]) for kind in ("sounds", "moods", "no actions"))
 _CHINESE = re.compile(
@@ -24,7 +24,7 @@ _PAUSE = re.compile(
     re.IGNORECASE,
 )
 PAUSE_S = 0.5
-"""Length of a pause that names none."""
+"""Seconds of a pause that states no length."""
 
 
 def _third_person(stem: str) -> str:
@@ -44,7 +44,7 @@ _DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _p
 
 
 def pause_s(inside: str) -> float | None:
-    """Seconds of a pause; None for other words."""
+    """Seconds of the pause that these words request; None for other words."""
     match = _PAUSE.fullmatch(inside.strip())
     if not match:
         return None
@@ -55,7 +55,10 @@ def pause_s(inside: str) -> float | None:
 
 
 def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
-    """True if words in brackets or asterisks say how to speak; `before` and `after` stand around them."""
+    """True if words in brackets or asterisks are a stage direction.
+
+    `before` and `after` are the text around them.
+    """
     if _CHINESE.fullmatch(inside.strip()):
         return True
     words = inside.lower().split()
@@ -71,7 +74,7 @@ def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
         return True
     if bracket != "*":
         return False
-    # Asterisks hold actions and stressed words: an action is a whole sentence.
+    # Asterisks enclose actions and stressed words. An action is a whole sentence.
     alone = re.search(r"(?:^|[.!?…*\n])\s*$", before) and re.match(r"\s*(?:$|[A-Z\n\"*])|[.!?]", after)
     if not alone:
         return len(words) == 1 and words[0] in _SOUNDS - {"laugh", "hug", "music", "silence", "breath"}

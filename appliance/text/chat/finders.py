@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
@@ -26,7 +26,11 @@ def _mail(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _listing(line: ChatLine, match: re.Match[str]) -> str:
-    return f" {line.language_at(match.start()).listing} "
+    return f" {line.language_at(match.start()).listing} " if line.choices.code == "name" else " "
+
+
+def _dropped_code(line: ChatLine, match: re.Match[str]) -> str | None:
+    return None if line.choices.code == "name" else " "
 
 
 def _emote(line: ChatLine, match: re.Match[str]) -> str:
@@ -103,7 +107,9 @@ def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     return None
 
 
-def _face(line: ChatLine, match: re.Match[str]) -> str:
+def _face(line: ChatLine, match: re.Match[str]) -> str | None:
+    if match[0] == "X)" and re.search(r"\([^()]*$", line.text[: match.start()]):
+        return None  # (Alfonso X)
     return f" {line.language_at(match.start()).heart} " if match[0][:2] == "<3" else " "
 
 
@@ -180,12 +186,16 @@ _IN_BRACKETS = (
     r"|（[^（）\n]{1,20}）|【[^【】\n]{1,20}】"
 )
 _PHONE_NUMBER = r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"
-_ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
-    (("</",), Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", " "),
+_ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
+    ("<", Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", " "),
     ("<", Kind.MARKUP, r"(?is)<(script|style)\b[^<>]*>.*?</\1>", " "),
-    ("`", Kind.CODE, r"(?ms)^```.*?^```[^\n]*$|```.*?```", _listing),
+    ("`~", Kind.CODE, r"(?ms)^(```|~~~).*?^\1[^\n]*$|```.*?```", _listing),
+    ("`", Kind.CODE, r"(?m)^```[^\n]*(?:\n[^\n]+)*|(`{1,2})(?!`)[^\n]{1,300}?(?<!`)\1(?!`)", _dropped_code),
+    (">", Kind.QUOTE, r"(?m)^(?!>>>)(?:>+ [^\n]*\n)+(?=[^\s>—–-])", ""),
+    ("@", Kind.QUOTE, r"\A[^\n@]{1,40}@([\w.-]+)[:：][^\n]*\n\s*(?=@\1(?!\w))", ""),
+    ("@", Kind.DATA, r"\A@[\w-]+=\S* :\S+ PRIVMSG #\w+ :", ""),
     (":", Kind.DATA, r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*", " "),
-    ("", Kind.CODE, _SECRET, " "),
+    ("0123456789", Kind.CODE, _SECRET, " "),
     ("[", Kind.MARKUP, _FORUM_CODE, " "),
     ("]", Kind.LINK, r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)", " "),
     ("]", Kind.MARKUP, r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))", " "),
@@ -193,7 +203,12 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
     (".:", Kind.LINK, f"(?i:{LINK})", _link),
     ("<", Kind.EMOTE, r"<a?:(\w{2,40}):\d+>", _emote),
     ("[", Kind.EMOTE, r"\[(?:emote|emoji|sticker):(?:\d+:)?([\w-]{0,40})\]", _emote),
-    ("", Kind.EMOTE, rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])", _cheer),
+    (
+        "0123456789",
+        Kind.EMOTE,
+        rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])",
+        _cheer,
+    ),
     (".", Kind.CODE, _FILE_NAME, _file),
     ("<", Kind.PAUSE, r"<(?:break|pause)(?:\s+time=[\"']?|[\s:]+)?(\d[\w.]*)?[\"']?\s*/?>", _pause_element),
     ("<", Kind.DIRECTION, r"<[a-z]{3,12}/?>", _direction_tag),
@@ -204,7 +219,7 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
     (":", Kind.EMOTE, r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)", _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, " "),
-    ("@", Kind.NAME, rf"(?<!\w)@([\w{MARKS}]+)", _name),
+    ("@", Kind.NAME, rf"(?<!\w)@@?([\w{MARKS}]+)", _name),
     ("#", Kind.HASHTAG, rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?", _name),
     ("#", Kind.LAYOUT, r"(?m)^#{1,6}\s+(?=\S)", ""),
     ("-*_=|", Kind.LAYOUT, r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$", ""),
@@ -217,7 +232,7 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
     ("$", Kind.MARKUP, r"\$\$", " "),
 )
 """Signs of which one must be there, kind, pattern, words or their reading, in order of precedence."""
-_PATTERNS = [(signs, kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
+_PATTERNS = [(frozenset(signs), kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
@@ -242,9 +257,9 @@ class _Spans:
 
 def find(line: ChatLine) -> dict[int, Span]:
     text = line.text
-    spans = _Spans(bytearray(len(text)))
+    spans, characters = _Spans(bytearray(len(text))), set(text)
     for signs, kind, pattern, read in _PATTERNS:
-        if signs and not any(sign in text for sign in signs):
+        if signs and signs.isdisjoint(characters):
             continue
         for match in pattern.finditer(text):
             if spans.taken[match.start()]:
@@ -254,7 +269,7 @@ def find(line: ChatLine) -> dict[int, Span]:
                 spans.add(kind, *match.span(), words)
             elif words is not None:
                 spans.add(words[0], *match.span(), words[1])
-    for pattern in _PAIRED if any(sign in text for sign in "*_~|$") else ():
+    for pattern in () if characters.isdisjoint("*_~|$") else _PAIRED:
         for match in pattern.finditer(text):
             if not (any(spans.taken[slice(*match.span(1))]) or any(spans.taken[slice(*match.span(3))])):
                 spans.add(Kind.MARKUP, *match.span(1), "")

@@ -15,7 +15,7 @@ from appliance.text.spans import Language
 
 _TLDS = (
     "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link|ai|eu|fr|it|es|nl|ru|us|ca|edu"
-    "|gov|stream|site|online"
+    "|gov|stream|site|online|tr|vn|br|mx|pt|ch|pl|kr|tw|hk|ae|ua|kz|рф|(?:com?|org|net|gov|edu|ac)\\.[a-z]{2}"
 )
 _LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end is the sentence's
 LINK = (
@@ -26,7 +26,8 @@ MAIL = r"(?<![\w.+-])(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _NAME = re.compile(
     rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|(?<=[^\W\d_])\.[a-z]{{2,4}}(?!\w)", re.IGNORECASE
 )
-_CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
+_NAMING = re.compile(r"[.@#[<:]")
+_CLAUSE = re.compile(rf"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)|(?<=[^\W\d_][^\W\d_]|.[{HAN}])\.(?=\s)")
 _SIGNS = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,5}"
     r"|\s(?i:fps|hp|xp|km/h|km|kg|cm|mm|ml|ms|hz|gb|mb|tb|min))(?![A-Za-z])"
@@ -41,7 +42,7 @@ _LATIN, _OTHER = "LATIN", "OTHER"
 
 def unnamed(text: str) -> str:
     """Text without links, names, tags and emotes, which tell no language."""
-    return _NAME.sub(" ", text) if any(sign in text for sign in ".@#[<:") else text
+    return _NAME.sub(" ", text) if _NAMING.search(text) else text
 
 
 class Languages:
@@ -145,8 +146,8 @@ class ChatLine:
         self.text, self.choices, self.marks = text, choices, marks
         self.whole, self._clauses = languages.clauses(text)
         self._ends = [end for end, _ in self._clauses]
-        cased = [c for c in text if c.isupper() or c.islower()]
-        self.shouted = len(cased) >= 5 and sum(map(str.isupper, cased)) > 0.6 * len(cased)
+        capitals, small = sum(map(str.isupper, text)), sum(map(str.islower, text))
+        self.shouted = capitals + small >= 5 and capitals > 0.6 * (capitals + small)
 
     def languages(self) -> Iterator[tuple[int, Language]]:
         """(end, language) of each clause."""

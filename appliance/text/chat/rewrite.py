@@ -1,4 +1,4 @@
-"""A text being rewritten, with its changes."""
+"""A text that is being rewritten, with its changes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from appliance.request import Change
 
 MOST_CHANGES = 4_096
-"""Changes that the longest text can have."""
+"""Number of changes that the longest text can have."""
 MOST_CHARACTERS = 60
 
 
 @dataclass
 class Rewriting:
-    """Keeps the first MOST_CHANGES changes, and the first of each later kind."""
+    """The text, the first MOST_CHANGES changes, and the first change of each kind after them."""
 
     text: str
     changes: list[Change] = field(default_factory=list)
+    _kinds: set[str] = field(default_factory=set)
 
     def sub(self, kind: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
 
@@ -31,7 +32,8 @@ class Rewriting:
         self.text = pattern.sub(replaced, self.text)
 
     def note(self, kind: str, before: str, after: str) -> None:
-        if len(self.changes) < MOST_CHANGES or all(change.kind != kind for change in self.changes):
+        if len(self.changes) < MOST_CHANGES or kind not in self._kinds:
+            self._kinds.add(kind)
             before, after = (shortened(text.strip()) for text in (before, after))
             self.changes.append(Change(kind, before, after))
 

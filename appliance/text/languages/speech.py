@@ -37,7 +37,7 @@ class Speech:
 
     phone = (
         rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
-        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|(?:\+\d{7,}|0\d{6,})"
+        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|1[389]00(?: \d{3,4}){1,2}(?! ?\d)|(?:\+\d{7,}|0\d{6,})"
     )
     phone_digits = 7
     """Fewest digits of a telephone number."""
@@ -111,6 +111,8 @@ class Speech:
 
     def plain(self, written: str) -> str:
         """ "1.200,50" → "1200.50", in this language's marks."""
+        if written.isascii() and written.isdigit():
+            return written
         number = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in written)
         number = re.sub(r"[ '’٬]", "", number).replace("٫", ".").replace("،", ",")
         marks = [c for c in number if c in ".,"]
@@ -129,6 +131,8 @@ class Speech:
 
     def spoken(self, number: str, gender: str = "") -> str:
         """Words of a plain number; digit by digit if it is a code."""
+        if number[0] == "-":
+            return f"{self.signs.minus}{self.joint}{self.spoken(number[1:], gender)}"
         whole, _, part = number.partition(".")
         if part:
             return self.decimals(whole, part)
@@ -200,6 +204,13 @@ class Speech:
         """True if a match follows one of these words, a pattern."""
         return _after(words, bool(self.joint)).search(before(match, 40)) is not None
 
+    def is_after(self, name: str, match: re.Match[str]) -> bool:
+        """True if a match follows a pattern of the file of words."""
+        return self.words.patterns[name].search(before(match)) is not None
+
+    def is_before(self, name: str, match: re.Match[str]) -> bool:
+        return self.words.patterns[name].match(match.string, match.end()) is not None
+
     def is_weather(self, match: re.Match[str]) -> bool:
         """True for 25º, if no noun follows, after a word of the weather."""
         if match[0][-1] == "º" and self._counted_noun(match):
@@ -235,9 +246,10 @@ class Speech:
         """Words of a group of a rule in the file of words.
 
         {1} is a number, {1:f} before a feminine noun, {1:in kg} with its unit, {1:ordinal} and {1:ordinal f}
-        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version, and
-        {1:word} as written. {1:clock} is a time of day, {1:clock marked} one with its word for hour; {1:year} is
-        a year, and {1:weekday} the name of a weekday.
+        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version,
+        {1:unit} and {1:units} a unit's first and second form, and {1:word} as written. {1:clock} is a time of
+        day, and {1:clock marked} one with its word for hour; {1:year} is a year, {1:weekday} the name of a
+        weekday, and {1:oh} a number by the rows `part oh`.
         """
         if form == "word":
             return text
@@ -245,11 +257,19 @@ class Speech:
             return self.joint.join(self.digits(character) or character for character in text)
         if form in ("digits", "groups", "points"):
             return {"digits": self.digits, "groups": self.grouped, "points": self.points}[form](text)
+        if form in ("unit", "units"):
+            return self.units.nouns[text].forms[form == "units"]
         if form.startswith("clock"):
             hour, minute, *_ = map(int, [*re.findall(r"\d+", text), "0"])
             return self.clock(hour, minute, form.endswith("marked"))
         if form == "weekday":
-            return self.dates.weekdays[text.rstrip(".")][0]
+            return next(
+                names[0]
+                for short, names in self.dates.weekdays.items()
+                if text.lower().startswith(short.lower())
+            )
+        if self.numerals.has(f"part {form}"):
+            return self.cardinal(int(text), form)
         if form == "year":
             return self.year(int(text))
         if form.startswith("in "):

@@ -361,7 +361,7 @@ def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], 
     kept.write_bytes(damage(whole))
     assert bench.builds() == 1
     assert kept.read_bytes() == whole
-    assert f"{kept}: damaged; the engine is built anew" in caplog.text
+    assert f"{kept}: damaged; the engine is built again" in caplog.text
 
 
 def test_what_a_build_has_measured_serves_the_next(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""English numbers in words: whole, decimal, ordinal, as a year, digit by digit."""
+"""English numbers in words: whole, decimal, ordinal, as a year, and digit by digit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ORDINALS = {
 
 
 def english(number: int) -> str:
-    """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
+    """The number in words, up to LONGEST digits: 1299 → "one thousand two hundred ninety-nine"."""
     return _NUMERALS.say("cardinal", number)
 
 
@@ -30,7 +30,7 @@ def english_ordinal(number: int) -> str:
 
 
 def ordinal(words: str) -> str:
-    """Number in words → the ordinal: "twenty-one" → "twenty-first"."""
+    """The ordinal of a number in words: "twenty-one" → "twenty-first"."""
     head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
     if last in _ORDINALS:
         return head + mark + _ORDINALS[last]
@@ -38,7 +38,7 @@ def ordinal(words: str) -> str:
 
 
 def english_year(year: int) -> str:
-    """2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
+    """A year in words: 2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
     century, rest = divmod(year, 100)
     if year % 1_000 < 10 or not 1_000 <= year < 10_000:
         return english(year)
@@ -48,7 +48,7 @@ def english_year(year: int) -> str:
 
 
 def english_digits(digits: str) -> str:
-    """Words of each digit, without other characters."""
+    """Words of each digit. Other characters are ignored."""
     return " ".join(english(int(digit)) for digit in digits if digit.isdecimal())
 
 

@@ -1,4 +1,4 @@
-"""Readers of the facets that all languages share."""
+"""The readers that all languages share, one for each facet."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from appliance.text.languages.speech import Speech
 from appliance.text.spans import Language, Readings, Table
 
 _READERS = (DateReader, TimeReader, MoneyReader, ChatReader, SignReader, UnitReader, NumberReader)
-"""The first has precedence."""
+"""In order of precedence."""
 
 
 def digit_table(speech: Speech) -> Table:
-    """Readings of all languages that begin with a digit."""
+    """The shared readings that begin with a digit."""
     return [row for reader in _READERS for row in reader(speech).digit_rules()]
 
 
 def language_of(speech: Speech) -> Language:
-    """Language of a grammar; its own rules have precedence over the common ones."""
+    """The language of a grammar. Its own rules precede the shared ones."""
     readers = [reader(speech) for reader in _READERS]
     digits, letters, signs = (
         list(written_rules(speech, place)) for place in ("at digit", "at letter", "at sign")

@@ -1,4 +1,4 @@
-"""Plain numbers, lists of them, and codes of letters and digits."""
+"""Plain numbers, lists of numbers, and codes of letters and digits."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ class TimeReader(Reader):
                 self._lasting,
             ),
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
+            (Kind.TIME, r"(?P<min>\d{1,2})['’′](?P<s>[0-5]\d)(?:''|[\"″”])", self._lasting),
             (Kind.TIME, r"(\d{1,3})['’′](?![\w'’])", self._minutes),
         )
 
@@ -60,7 +61,11 @@ class TimeReader(Reader):
         hour, minute = int(match[1]), int(match[2] or 0)
         if not (1 <= hour <= 12 and minute < 60):
             return None
-        return f"{self.speech.clock(hour, minute, False)} {match[3].lower()} m"
+        s, is_own = self.speech, self.speech.numerals.has("clock half")
+        words = (
+            s.numerals.say("clock", 100 * hour + minute, "half") if is_own else s.clock(hour, minute, False)
+        )
+        return f"{words} {match[3].lower()} m"
 
     def _clock(self, match: re.Match[str]) -> str | None:
         hour, minute = int(match["h"]), int(match["m"])

@@ -1,0 +1,29 @@
+"""Arguments of `appliance check`. Its help imports no daemon: the checks (check.py) are imported to run."""
+
+from __future__ import annotations
+
+import argparse
+
+from appliance.box.checks import application, runner
+from appliance.cli.options import add_config
+
+ON_DEMAND = ("precision",)
+"""Checks that run only if they are named: they compute for seconds to minutes."""
+NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, *ON_DEMAND)))
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument(
+        "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
+    )
+    parser.add_argument("--no-speak", action="store_true", help="no real synthesis")
+    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not their hashes")
+    parser.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from appliance.cli import check
+
+    return check.run(options)
