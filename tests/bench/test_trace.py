@@ -1,6 +1,6 @@
 """The trace against the format's published rules, the engine's counts and the clients' measurements.
 
-Rules are those of "Trace Event Format", to which chrome://tracing and Perfetto's JSON importer refer.
+The document "Trace Event Format" states the rules; chrome://tracing and Perfetto's JSON importer refer to it.
 """
 
 import itertools

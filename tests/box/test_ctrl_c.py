@@ -38,7 +38,7 @@ class Disk(Programs):
 
 
 def of_upgrade(folder: Path, saved: Any) -> tuple[Callable[[], int], Callable[[], Any]]:
-    """An upgrade from version 1 to 2: the function that runs it, and the function that reads what it left."""
+    """An upgrade from version 1 to 2: the function that runs it, and the function that reads the result."""
     folder.mkdir()
     for name, text in (("installed", "1"), ("now.deb", "1"), ("2.deb", "2")):
         (folder / name).write_text(text)
