@@ -77,8 +77,7 @@ PLACED = ((0.1, 0.6), (0.7, 2.2), (2.6, 2.8), (2.8, 3.1))
 
 
 def test_words_are_timed_by_the_places_of_their_tokens() -> None:
-    """Pauses in the audio stretch the words. If the places do not match the words of the text, letters count.
-    """
+    """Pauses in the audio stretch the words. Without a place for each word, letters count."""
     text, seconds = "One eye, two now.", 3.3
     placed = replace(piece(text, seconds), words=PLACED)
     timed = words.planned([placed])

@@ -66,8 +66,7 @@ def test_frame_counts_are_upstreams_formulas(samples):
 )
 @pytest.mark.parametrize("samples", [1024, 1279, 1280, 16_000, 50_001])
 def test_hifigans_mels_equal_their_definition(rate_hz, mels, hop, n_fft, win, samples):
-    """The definition is Raon-OpenTTS's: no padding, power 1, Slaney's filters to 8 kHz, ln of at least 1e-5.
-    """
+    """Raon-OpenTTS computes so: no padding, power 1, Slaney's filters to 8 kHz, ln of at least 1e-5."""
     import torch
     from librosa.filters import mel
 

@@ -96,8 +96,7 @@ def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [(3, 8, 10), (3, 99, 0)])
 def test_another_python_is_refused_in_one_line(version: tuple[int, int, int], tree: Path) -> None:
-    """Every command refuses before it reads its arguments. It exits with 2: 1 would mean WARN to f5-health.
-    """
+    """Every command refuses before it reads its arguments. It exits with 2, as 1 is WARN to f5-health."""
     for command in (tree / "usr/bin").iterdir():
         code = f"import runpy, sys; sys.version_info = {version}; runpy.run_path({str(command)!r})"
         ran = subprocess.run([*UNPACKED_PYTHON, "-c", code], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A runtime that fails, and numbers that are not finite: who gets the error, and what the others keep."""
+"""A runtime that fails, and numbers that are not finite: who gets the error. The other lanes go on."""
 
 import dataclasses
 import itertools

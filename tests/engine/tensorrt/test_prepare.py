@@ -1,4 +1,4 @@
-"""Engines are used if they agree with the CPU's numbers: what is refused, and what replaces it."""
+"""Engines are used if they agree with the CPU's numbers; others are refused and replaced."""
 
 import json
 import re

@@ -97,7 +97,7 @@ class Bench:
         return found
 
     def end(self, engine: Synthesizer) -> None:
-        """Shut the engine down; fail if the device noted a wrong use or a CUDA graph is left."""
+        """Shut the engine down; fail if the device noted a wrong use or a CUDA graph remains."""
         engine.shutdown()
         assert not self.device.wrong and not self.device.executable and not self.device.graphs
 
