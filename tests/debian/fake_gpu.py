@@ -29,5 +29,5 @@ def build() -> None:
 
 
 trt.before_build = build
-# A package may be unpacked outside the root: the path counts from /usr/lib.
+# The engine may be built from a package that was unpacked elsewhere; now its graph is at the installed path.
 trt.located = lambda path: path[path.index("/usr/lib/f5-appliance/") :]

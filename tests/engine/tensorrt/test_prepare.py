@@ -36,7 +36,7 @@ from tests.fakes.nvidia.tensorrt import TensorRT
 from tests.harness.daemons import ROOT, write_config
 from tests.harness.patience import PATIENCE_S
 
-# One Python is enough: builds and comparisons do not depend on its version.
+# A single Python is enough: builds and comparisons do not depend on its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
