@@ -1,4 +1,4 @@
-"""The package without a Debian around it: its contents, and speech from the folder where it is unpacked."""
+"""The package without a Debian around it: its contents, and its speech from an unpacked folder."""
 
 import hashlib
 import re

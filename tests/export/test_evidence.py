@@ -72,7 +72,7 @@ def test_right_weights_fit_and_use_the_text(loaded: assemble.Loaded) -> None:
 
 
 def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
-    """One pass agrees with upstream's DiT."""
+    """A single pass agrees with upstream's DiT."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
     mine = evidence.Trial.given(loaded).loss(dataclasses.replace(loaded, text=Text()), [one], (0.5,))
     arch = loaded.sources.family.arch
@@ -103,7 +103,7 @@ def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> evidence.EvidenceRecording:
-    """One recording, with half as many passes."""
+    """A single recording, with half as many passes."""
     monkeypatch.setattr(evidence, "SEEDS", (1,))
     return evidence.DEMO[0]
 

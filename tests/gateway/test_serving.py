@@ -56,7 +56,7 @@ DOORS = ("/v1/audio/speech", "/v1/text-to-speech/ann", 0, 5)
 
 
 class Moderated:
-    """Lines that are held or ended when the daemon ends, each on a channel without other lines."""
+    """Lines in a moderator's hands when the daemon ends, each alone on its channel."""
 
     def __init__(self, gateway: Gateway, pool: ThreadPoolExecutor, first: int) -> None:
         """`first` is the index of the first cell's door; later cells take the doors that follow."""

@@ -114,7 +114,7 @@ def tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 def of(module: nn.Module, spec: GraphSpec, path: Path, *, trace: Trace = to_onnx.export) -> None:
     """Write the files that `trace(module, spec, path)` would write.
 
-    With F5_TRACES=anew, `of` traces and compares the result with the kept graph.
+    F5_TRACES=anew makes `of` trace and compare the result with the kept graph.
     """
     name = f"{key(module, spec, path.name)}.xz"
     if os.environ.get("F5_TRACES") == "anew" and is_current() and (GRAPHS / name).is_file():

@@ -7,7 +7,7 @@ Four processes take turns, so that a busy minute of the machine affects all of t
 
     socket    f5_tts/socket_server.py: sends a chunk of text's audio when that chunk is complete
     file      f5-tts' infer_process, as its infer_cli calls it: the whole reply at once
-    shipped   our daemon with an exported bundle (`short-kv`: some of the steps' work is left out)
+    shipped   our daemon with an exported bundle (`short-kv` skips some of the steps' work)
     exact     our daemon with upstream's computation
 
 Before the measurement, `file` and `exact` speak one line from the same noise: unless their log-mels agree,
