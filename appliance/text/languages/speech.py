@@ -35,13 +35,6 @@ class Amount(NamedTuple):
 class Speech:
     """Grammar of one language, by the rows of its file. A subclass has what no row can say."""
 
-    phone = (
-        rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
-        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|1[389]00(?: \d{3,4}){1,2}(?! ?\d)|(?:\+\d{7,}|0\d{6,})"
-    )
-    phone_digits = 7
-    """Fewest digits of a telephone number."""
-
     def __init__(self, code: str, words: Words) -> None:
         self.code, self.words = code, words
         self.numbers, self.money, self.units, self.dates, self.times, self.signs, self.chat, _ = words[:8]
@@ -66,16 +59,6 @@ class Speech:
         """Hour and minutes; `marked` if the word for hour was written."""
         return self.numerals.say("clock", 100 * hour + minute, "marked" if marked else "")
 
-    def digit_rules(self) -> Table:
-        """Readings at a digit, a currency, or a sign before a digit. The common readings follow."""
-        return ()
-
-    def letter_rules(self) -> Table:
-        return ()
-
-    def sign_rules(self) -> Table:
-        return ()
-
     def in_case(self, table: Table) -> Table:
         """Readings of all languages, put into the case that the words around a number ask for."""
         return table
@@ -88,7 +71,7 @@ class Speech:
 
     def day(self, number: int, match: re.Match[str]) -> str:
         """A day of a month in a date."""
-        return self.dates.first if number == 1 and self.dates.first else self.cardinal(number)
+        return self.numerals.say("day" if self.numerals.has("day") else "cardinal", number)
 
     def year(self, number: int) -> str:
         return self.numerals.say("year" if self.numerals.has("year") else "cardinal", number)

@@ -125,7 +125,7 @@ _FORMATS: Mapping[str, Sequence[str]] = {
     "weekday_range": ("",),
 }
 """Settings that are formats, and the names allowed in their braces."""
-_NUMERALS = ("cardinal", "ordinal", "part", "year", "half", "regnal", "clock")
+_NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
 """Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
 _KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)

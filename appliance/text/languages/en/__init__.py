@@ -6,26 +6,12 @@ import re
 
 from appliance.text.languages.en.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
-from appliance.text.languages.quantity import END, PHONE, is_rating
+from appliance.text.languages.quantity import END, is_rating
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.spans import Kind, Table, before
 
 
 class Grammar(Speech):
-    phone = (
-        rf"(?:{PHONE}|\d{{1,5}}(?:-\d{{1,7}}){{3,}}|\d{{1,4}}(?:-\d{{2,4}}){{2,}}"
-        r"|0\d{1,4}(?:[ -]\d{2,8})+|\d{3} \d{3} (?!000)\d{3})(?!-\d)|\+\d{7,}|0\d{6,}"
-    )
-
-    def ordinal(self, number: int, ending: str = "") -> str:
-        return english_ordinal(number)
-
-    def year(self, number: int) -> str:
-        return english_year(number)
-
-    def day(self, number: int, match: re.Match[str]) -> str:
-        return english_ordinal(number)
-
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return capitals(match, shouted)
 

@@ -33,7 +33,7 @@ class ChatReader(Reader):
         s, end = self.speech, self.end
         return (
             (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}})|/(\d\d?))?{end}", self._address),
-            (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
+            (Kind.PHONE, rf"(?:{s.numbers.phone}){end}", self._phone),
             (Kind.VERSION, rf"(?!{self.number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
             (Kind.VERSION, rf"(\d+\.\d+){end}", self._short_version),
             (Kind.CODE, rf"(\d{{3,5}})({_VARIANTS})(?!{self.letter}|[\d_])", self._model),
@@ -82,7 +82,7 @@ class ChatReader(Reader):
 
     def _phone(self, match: re.Match[str]) -> str | None:
         s = self.speech
-        if sum(map(str.isdigit, match[0])) < s.phone_digits:
+        if sum(map(str.isdigit, match[0])) < 7:
             return None
         plus = f"{s.signs.words['+']}{s.joint}" if match[0][0] == "+" else ""
         return plus + s.grouped(match[0])

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import DASH, NUMBER, PHONE, roman
+from appliance.text.languages.quantity import DASH, NUMBER, roman
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.languages.zh.numbers import chinese, chinese_digits
 from appliance.text.spans import Kind, Table, before
@@ -23,15 +23,6 @@ _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 
 
 class Grammar(Speech):
-    phone = rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}"
-    phone_digits = 9
-
-    def ordinal(self, number: int, ending: str = "") -> str:
-        return f"第{chinese(number)}"
-
-    def day(self, number: int, match: re.Match[str]) -> str:
-        return f"{chinese(number)}日"
-
     def year(self, number: int) -> str:
         return f"{chinese_digits(str(number))}年"
 
