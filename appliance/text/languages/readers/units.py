@@ -1,4 +1,4 @@
-"""Amounts with their units, their ranges, and rates."""
+"""Amounts with units, ranges of amounts, and rates."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class UnitReader(MoneyReader):
         )
 
     def _rate(self, match: re.Match[str]) -> str | None:
-        """The part of a rate after its number: /s, and any word after money."""
+        """Read what follows the number of a rate: a unit such as /s, or after money any word."""
         s, earlier, word = self.speech, before(match), match[1]
         if re.search(RATED, earlier) and (words := self._per(word)):
             return s.joint + words
@@ -87,12 +87,12 @@ class UnitReader(MoneyReader):
         return self._units.per.get(re.sub(r"[\s^]", "", sign.lower()), "")
 
     def _bare_rate(self, match: re.Match[str]) -> str:
-        """km/h without a number."""
+        """Read a rate without a number: km/h."""
         noun = self._names[self._bits(match[1], match.end(1), match.string).lower()]
         return f"{noun.forms[-1]}{self.speech.joint}{self._per(match[2])}"
 
     def _bits(self, unit: str, end: int, text: str) -> str:
-        """Mb/s is of bits, MB/s of bytes."""
+        """The unit, as bits in Mb/s and as bytes in MB/s."""
         is_rate = re.match(r"\s?/\s?(?:s|sec|min|h|hr)(?![A-Za-z])", text[end:])
         is_bits = unit in ("Kb", "Mb", "Gb", "Tb") and is_rate and f"{unit.lower()}it" in self._names
         return f"{unit}it" if is_bits else unit
@@ -109,7 +109,7 @@ class UnitReader(MoneyReader):
         return Kind.UNIT if self._noun(read.sign) and not self.noun_of(read.sign) else Kind.MONEY, said
 
     def _range(self, match: re.Match[str]) -> str | None:
-        """Descending bare numbers are a score."""
+        """Read a range. Two bare numbers that fall are a score."""
         s, a, b = self.speech, self._read(match, "_a"), self._read(match, "_b")
         if a is None or b is None or (a.sign and b.sign not in ("", a.sign)):
             return None
