@@ -118,6 +118,8 @@ class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
+    code: Literal["name", "drop"] = "name"
+    """Of a block; inline code is read, or dropped too."""
     language: str = ""
     """Code of a language that precedes the bundle's own, as "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)

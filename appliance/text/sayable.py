@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -96,10 +97,10 @@ class FrontEnd:
         for mark, voice, part in marks.by_voice(changed.text):
             own = Voiced(words, styles) if voice is None else others(voice)
             assert own is not None
-            rewritten = Rewriting(part, changed.changes)
+            rewritten = replace(changed, text=part)
             self._rewrite(rewritten, own, marks, languages)
             whole += f"{mark}{rewritten.text}"
-        return self._spoken(Rewriting(whole, changed.changes), marks, languages, begin, pauses_s)
+        return self._spoken(replace(changed, text=whole), marks, languages, begin, pauses_s)
 
     def _rewrite(self, text: Rewriting, own: Voiced, marks: Marks, languages: Languages) -> None:
         """Rewrite the text of one voice."""
@@ -119,7 +120,7 @@ class FrontEnd:
         directions: list[Direction] = []
         switches: dict[int, Switch] = {}
         for piece, silent in marks.parts(text.text):
-            own = Rewriting(marks.restored(piece), text.changes)
+            own = replace(text, text=marks.restored(piece))
             sayable = self._within_vocabulary(own, languages).strip()
             if any(map(str.isalnum, sayable)):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
@@ -202,9 +203,9 @@ class FrontEnd:
 
     def _within_vocabulary(self, text: Rewriting, languages: Languages) -> str:
         """Drop and note characters without a substitute."""
-        text.text = self.spelling.fitted(text.text)
-        if all(map(self._can_say, text.text)):
+        if all(map(self._can_say, set(text.text))):
             return text.text
+        text.text = self.spelling.fitted(text.text)
         parts: list[str] = []
         dropped, place = "", 0
         for end, language in languages.clauses(text.text)[1]:

@@ -21,6 +21,7 @@ class Kind(enum.Enum):
     # Markup and machines.
     THINKING = "thinking"
     MARKUP = "markup"
+    QUOTE = "quote"
     LAYOUT = "layout"
     DATA = "data"
     CODE = "code"

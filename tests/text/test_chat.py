@@ -116,8 +116,9 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
 
 
 def test_what_has_no_one_reading_is_configured() -> None:
-    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop"), BOTH)
-    assert dropping.speakable("see https://a.example now 😂 :catJAM:").text == "see now"
+    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop", code="drop"), BOTH)
+    line = "see https://a.example now 😂 :catJAM: `a b`, ```c\nd``` and\n~~~\ne\n~~~\n```f\ng\n\nh"
+    assert dropping.speakable(line).text == "see now, and. h"
     assert FrontEnd(chinese_too(), languages=BOTH).speakable("666").text == "six six six"
 
 

@@ -26,7 +26,11 @@ def _mail(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _listing(line: ChatLine, match: re.Match[str]) -> str:
-    return f" {line.language_at(match.start()).listing} "
+    return f" {line.language_at(match.start()).listing} " if line.choices.code == "name" else " "
+
+
+def _dropped_code(line: ChatLine, match: re.Match[str]) -> str | None:
+    return None if line.choices.code == "name" else " "
 
 
 def _emote(line: ChatLine, match: re.Match[str]) -> str:
@@ -103,7 +107,9 @@ def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     return None
 
 
-def _face(line: ChatLine, match: re.Match[str]) -> str:
+def _face(line: ChatLine, match: re.Match[str]) -> str | None:
+    if match[0] == "X)" and re.search(r"\([^()]*$", line.text[: match.start()]):
+        return None  # (Alfonso X)
     return f" {line.language_at(match.start()).heart} " if match[0][:2] == "<3" else " "
 
 
@@ -183,7 +189,11 @@ _PHONE_NUMBER = r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{
 _ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
     ("<", Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", " "),
     ("<", Kind.MARKUP, r"(?is)<(script|style)\b[^<>]*>.*?</\1>", " "),
-    ("`", Kind.CODE, r"(?ms)^```.*?^```[^\n]*$|```.*?```", _listing),
+    ("`~", Kind.CODE, r"(?ms)^(```|~~~).*?^\1[^\n]*$|```.*?```", _listing),
+    ("`", Kind.CODE, r"(?m)^```[^\n]*(?:\n[^\n]+)*|(`{1,2})(?!`)[^\n]{1,300}?(?<!`)\1(?!`)", _dropped_code),
+    (">", Kind.QUOTE, r"(?m)^(?!>>>)(?:>+ [^\n]*\n)+(?=[^\s>—–-])", ""),
+    ("@", Kind.QUOTE, r"\A[^\n@]{1,40}@([\w.-]+)[:：][^\n]*\n\s*(?=@\1(?!\w))", ""),
+    ("@", Kind.DATA, r"\A@[\w-]+=\S* :\S+ PRIVMSG #\w+ :", ""),
     (":", Kind.DATA, r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*", " "),
     ("0123456789", Kind.CODE, _SECRET, " "),
     ("[", Kind.MARKUP, _FORUM_CODE, " "),
@@ -209,7 +219,7 @@ _ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
     (":", Kind.EMOTE, r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)", _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, " "),
-    ("@", Kind.NAME, rf"(?<!\w)@([\w{MARKS}]+)", _name),
+    ("@", Kind.NAME, rf"(?<!\w)@@?([\w{MARKS}]+)", _name),
     ("#", Kind.HASHTAG, rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?", _name),
     ("#", Kind.LAYOUT, r"(?m)^#{1,6}\s+(?=\S)", ""),
     ("-*_=|", Kind.LAYOUT, r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$", ""),

@@ -15,7 +15,7 @@ from appliance.text.spans import Language
 
 _TLDS = (
     "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link|ai|eu|fr|it|es|nl|ru|us|ca|edu"
-    "|gov|stream|site|online"
+    "|gov|stream|site|online|tr|vn|br|mx|pt|ch|pl|kr|tw|hk|ae|ua|kz|рф|(?:com?|org|net|gov|edu|ac)\\.[a-z]{2}"
 )
 _LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end belongs to the sentence
 LINK = (
@@ -27,7 +27,7 @@ _NAME = re.compile(
     rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|(?<=[^\W\d_])\.[a-z]{{2,4}}(?!\w)", re.IGNORECASE
 )
 _NAMING = re.compile(r"[.@#[<:]")
-_CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
+_CLAUSE = re.compile(rf"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)|(?<=[^\W\d_][^\W\d_]|.[{HAN}])\.(?=\s)")
 _SIGNS = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,5}"
     r"|\s(?i:fps|hp|xp|km/h|km|kg|cm|mm|ml|ms|hz|gb|mb|tb|min))(?![A-Za-z])"

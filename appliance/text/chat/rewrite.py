@@ -19,6 +19,7 @@ class Rewriting:
 
     text: str
     changes: list[Change] = field(default_factory=list)
+    _kinds: set[str] = field(default_factory=set)
 
     def sub(self, kind: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
 
@@ -31,7 +32,8 @@ class Rewriting:
         self.text = pattern.sub(replaced, self.text)
 
     def note(self, kind: str, before: str, after: str) -> None:
-        if len(self.changes) < MOST_CHANGES or all(change.kind != kind for change in self.changes):
+        if len(self.changes) < MOST_CHANGES or kind not in self._kinds:
+            self._kinds.add(kind)
             before, after = (shortened(text.strip()) for text in (before, after))
             self.changes.append(Change(kind, before, after))
 

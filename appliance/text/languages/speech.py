@@ -37,7 +37,7 @@ class Speech:
 
     phone = (
         rf"(?:{quantity.PHONE}|0\d{{1,4}}(?:[ /-]\d{{2,8}})+)|\d{{1,4}}(?:[ -]\d{{2,4}}){{3,}}"
-        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|(?:\+\d{7,}|0\d{6,})"
+        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|1[389]00(?: \d{3,4}){1,2}(?! ?\d)|(?:\+\d{7,}|0\d{6,})"
     )
     phone_digits = 7
     """Least number of digits in a telephone number."""
@@ -114,6 +114,8 @@ class Speech:
 
     def plain(self, written: str) -> str:
         """The number with a decimal point and without groups: "1.200,50" → "1200.50"."""
+        if written.isascii() and written.isdigit():
+            return written
         number = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in written)
         number = re.sub(r"[ '’٬]", "", number).replace("٫", ".").replace("،", ",")
         marks = [c for c in number if c in ".,"]
@@ -247,9 +249,10 @@ class Speech:
         """Words of a group of a rule in the file of words.
 
         {1} is a number, {1:f} before a feminine noun, {1:in kg} with its unit, {1:ordinal} and {1:ordinal f}
-        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version, and
-        {1:word} as written. {1:clock} is a time of day, and {1:clock marked} one with its word for hour;
-        {1:year} is a year, {1:weekday} the name of a weekday, and {1:oh} a number by the rows `part oh`.
+        an ordinal, {1:digits} and {1:groups} each digit, {1:each} each letter too, {1:points} a version,
+        {1:unit} and {1:units} a unit's first and second form, and {1:word} as written. {1:clock} is a time of
+        day, and {1:clock marked} one with its word for hour; {1:year} is a year, {1:weekday} the name of a
+        weekday, and {1:oh} a number by the rows `part oh`.
         """
         if form == "word":
             return text
@@ -257,6 +260,8 @@ class Speech:
             return self.joint.join(self.digits(character) or character for character in text)
         if form in ("digits", "groups", "points"):
             return {"digits": self.digits, "groups": self.grouped, "points": self.points}[form](text)
+        if form in ("unit", "units"):
+            return self.units.nouns[text].forms[form == "units"]
         if form.startswith("clock"):
             hour, minute, *_ = map(int, [*re.findall(r"\d+", text), "0"])
             return self.clock(hour, minute, form.endswith("marked"))

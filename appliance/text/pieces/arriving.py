@@ -37,9 +37,12 @@ MOST_TRIES = 2
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f🏻-🏿]|\u200d{PICTURE}?)*$)")
 """Matches a tag of thoughts; at the end of the text, also the beginning of a tag or of an emoji."""
 _TELLING = re.compile(
-    rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
+    rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|(?:[A-ZА-Я]+|[b-df-hj-np-tv-xz])(?![^\W\d_]))"
 )
-"""Numbers, signs, capitals, short words with a full stop: their neighbours decide how they are read."""
+"""Numbers, signs, capitals, lone consonants, short words with a full stop: read by their neighbours."""
+_FENCE = re.compile(r"```|(?m:^~~~)")
+_QUOTE = re.compile(r"(?m)^>+ [^\n]*\Z|\A[^\n@]{1,40}@[\w.-]+[:：][^\n]*\Z|\A@[\w-]+=\S*(?: \S*){0,3}\Z")
+"""Quotation or tags whose line has not begun."""
 _LETTER = rf"(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])"
 _AHEAD = re.compile(rf"[{HAN}{KANA}]|{_LETTER}+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
 _WORD = re.compile(rf"[{HAN}{KANA}]|(?:{_LETTER}|\d)+")
@@ -147,6 +150,8 @@ class TextSplitter:
         whole = f"{text[:most]}." if text[most - 1 : most].isspace() else text[: most + 1]
         cuts = breaks(whole, self._codes, Rank.IDEOGRAPH)
         ends = [at for at in cuts if at.end <= most and len(text[: at.end].encode()) >= budgets.minimum]
+        if not self._verbatim and _FENCE.search(text):
+            ends = [at for at in ends if len(_FENCE.findall(text, 0, at.end)) % 2 == 0]
         for at in (ends := sorted(ends, key=preference)):
             is_best = preference(at)[0] == 0
             if not (is_best or is_full or (self._is_first and at.rank >= Rank.SPACE)):
@@ -161,16 +166,19 @@ class TextSplitter:
     def _fits(self, text: str, at: Break, most: int) -> bool | None:
         """True if a piece may end there; None while later text may change that."""
         is_refused = at.end in self._refused or len(self._refused) >= MOST_REFUSED
-        if self._verbatim or is_refused or text.count("```", 0, at.end) % 2:
+        if self._verbatim or is_refused or _QUOTE.search(text, 0, at.end):
             return self._verbatim
         start, end = max(at.end - NEAR, 0), min(at.next + NEAR, most)
         left, right = text[start : at.end], text[at.next : end]
-        if right and at.rank < Rank.CLAUSE and left.split()[-1].startswith(right.split()[0]):
+        word = re.match(r"\w+", right)
+        if word and at.rank < Rank.CLAUSE and left.split()[-1].startswith(word[0]):
             return None  # a repeated word may be repeated once more
         near = left[-NEAR // 2 :], right[: NEAR // 2]
         if at.rank >= Rank.SPACE and not any(map(_TELLING.search, near)):
             return True if right or at.rank >= Rank.CLAUSE else None
-        if sum(len(word[0]) for word in _AHEAD.finditer(right)) < LETTERS_AHEAD:
+        ahead = _AHEAD.findall(right)
+        is_scale = at.rank < Rank.CLAUSE and left[-1:].isdigit()  # 1,5 milyon TL
+        if sum(map(len, ahead)) < LETTERS_AHEAD or (is_scale and len(ahead) < 2):
             return None
         self._tries -= 1
         fits = self._heard(left) + self._heard(right) == self._heard(text[start:end])

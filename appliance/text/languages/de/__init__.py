@@ -84,7 +84,7 @@ class Grammar(Speech):
         Both ordinals of a pair, 1. und 2., have the same.
         """
         earlier, patterns = (
-            re.sub(r"\d+\.\s?(?:und|oder|bis|[-–/])\s?$", "", before(match)),
+            re.sub(r"\d+\.(?:\d+\.)?\s?(?:und|oder|bis|[-–/])\s?$", "", before(match)),
             self.words.patterns,
         )
         return (

@@ -66,13 +66,13 @@ class Grammar(Speech):
         digits = "" if match["sign"] else match["number"]
         if re.fullmatch(r"\.\d{2,3}", digits) and before(match, 1) != ",":
             return f"point {self.digits(digits)}"
-        if len(digits) > 3 and digits.isdigit() and self.is_after("code before", match):
+        if len(digits) < 4 or not digits.isdigit():
+            return super().bare(match)
+        if self.is_after("code before", match):
             return Kind.CODE, self.digits(digits)
-        if re.fullmatch(self.dates.years, digits) and self.is_after("year before", match):
-            return Kind.YEAR, english_year(int(digits))
-        is_counting = re.match(r"\s(?!lol|ok)\w", match.string[match.end() :])
-        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and not is_counting
-        if is_old and re.search(r"(?i)\b(?:in|since|until|till|by|of|year) $", before(match)):
+        is_year = re.fullmatch(self.dates.years, digits) and self.is_after("year before", match)
+        is_old = re.fullmatch(r"1[0-8]\d\d", digits) and self.is_after("old year before", match)
+        if is_year or (is_old and not re.match(r"\s(?!lol|ok)\w", match.string[match.end() :])):
             return Kind.YEAR, english_year(int(digits))
         return super().bare(match)
 
@@ -99,7 +99,6 @@ class Grammar(Speech):
             (Kind.DATE, day_month, self._day_month),
             (Kind.PHONE, rf"(\d{{3}})-(\d{{4}}){END}(?!-\d)", self._short_phone),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)(?:/| / )(\d+){END}", self._slash),
-            (Kind.UNIT, r"(\d+(?:\.\d+)?)[\"″”](?=\s|$|[,.!?)])", self._inches),
         )
 
     def letter_rules(self) -> Table:
@@ -116,9 +115,10 @@ class Grammar(Speech):
     def _numeric(self, match: re.Match[str]) -> str | None:
         """11/29/2026, as in the United States, 29.11.2026 as elsewhere, or the other if that is no date."""
         first, mark, second, year = match.groups()
-        if len(year) == 2 and re.search(r"kda|\bwent\b|score|deaths", match.string, re.I):
+        near = before(match) + match.string[match.end() : match.end() + 24]
+        if len(year) == 2 and re.search(r"kda|\bwent\b|score|deaths", near, re.I):
             return None
-        year = f"20{year}" if len(year) == 2 else year
+        year = f"{19 if int(year) > 50 else 20}{year}" if len(year) == 2 else year
         month, day = (first, second) if mark == "/" else (second, first)
         return self._date(year, month, day) or self._date(year, day, month)
 
@@ -150,11 +150,6 @@ class Grammar(Speech):
         is_phone = not is_round or second[0] == "0" or self.is_after("phone before", match)
         return f"{self.digits(first)}, {self.digits(second)}" if is_phone else None
 
-    def _inches(self, match: re.Match[str]) -> str | None:
-        """27" monitor, but not the end of a quotation."""
-        earlier = match.string[: match.start()]
-        is_quoted = earlier.count('"') % 2 or earlier.count("“") > earlier.count("”")
-        return None if is_quoted else f"{self.spoken(match[1])} inch"
 
     def _slash(self, match: re.Match[str]) -> str | None:
         a, b = match[1], match[2]

@@ -15,7 +15,7 @@ _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
 _TITLES = "GTA|gta|FF|WW|DQ|MGS|DMC|TES|SF|MW"
 """Initials of titles that a Roman numeral may follow."""
-_VARIANTS = "X3D|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
+_VARIANTS = "[Xx]3[Dd]|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
 """Letters after the number of a processor or graphics card."""
 _ONLY_VARIANTS = frozenset(str.split("X3D XTX XT KS KF Ti TI"))
 _PROCESSOR = re.compile(
@@ -32,7 +32,7 @@ class ChatReader(Reader):
     def digit_rules(self) -> Table:
         s, end = self.speech, self.end
         return (
-            (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
+            (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}})|/(\d\d?))?{end}", self._address),
             (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
             (Kind.VERSION, rf"(?!{self.number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
             (Kind.VERSION, rf"(\d+\.\d+){end}", self._short_version),
@@ -57,6 +57,8 @@ class ChatReader(Reader):
             (True, [(Kind.ROMAN, rf"({_TITLES})\s?((?i:{ROMAN}|[VX])){no_letter}", self._title)]),
             (chat.roman, [(Kind.ROMAN, rf"({ROMAN})({chat.roman_ending})?{no_letter}", self._roman)]),
             (True, [(Kind.VERSION, version, self._version)]),
+            (True, [(Kind.CODE, r"(CVE)-\d{4}-\d{4,7}(?!\w)", self._named_groups)]),
+            (True, [(Kind.TIME, rf"(GMT|UTC)\s?[-−]\s?(\d{{1,2}}){self.end}", self._zone)]),
         ]
         return [rule for is_wanted, table in rules if is_wanted for rule in table]
 
@@ -75,6 +77,7 @@ class ChatReader(Reader):
         if not is_address(match):
             return None
         port = f"{self.speech.comma}{self.speech.digits(match[2])}" if match[2] else ""
+        port += f"{self.speech.comma}{self.speech.spoken(match[3])}" if match[3] else ""
         return self.speech.points(match[1]) + port
 
     def _phone(self, match: re.Match[str]) -> str | None:
@@ -93,9 +96,18 @@ class ChatReader(Reader):
         words = s.joint.join(filter(None, (s.points(match[1]), match[2])))
         return words if is_named else f"{s.signs.version}{s.joint}{words}"
 
+    def _named_groups(self, match: re.Match[str]) -> str:
+        """CVE-2026-48710"""
+        return self.speech.comma.join((self.speech.letters(match[1]), self.speech.grouped(match[0])))
+
+    def _zone(self, match: re.Match[str]) -> str:
+        """GMT-3"""
+        s = self.speech
+        return s.joint.join((s.letters(match[1]), s.signs.minus, s.spoken(match[2])))
+
     def _model(self, match: re.Match[str]) -> str | None:
         """9800X3D, i7-13700K"""
-        s, letters = self.speech, match[2]
+        s, letters = self.speech, match[2].upper() if "3" in match[2] else match[2]
         if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
             return None
         parts = re.findall(r"[A-Za-z]+|\d", letters)

@@ -85,6 +85,7 @@ class MoneyReader(Reader):
         """The noun after millions, as the language writes it."""
         if noun is None:
             return ""
-        name, money = noun.forms[-1], self._money
+        money, form = self._money, self.speech.form("1000000")
+        name = noun.forms[min(form, len(noun.forms) - 1)]
         pattern = money.of_vowel if money.of_vowel and name[0] in "aeiou" else money.of
         return pattern.format(name) if pattern else name

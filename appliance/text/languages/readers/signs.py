@@ -6,11 +6,11 @@ import re
 
 from appliance.text.languages.quantity import is_rating, units_pattern
 from appliance.text.languages.readers.reader import Reader, always
-from appliance.text.spans import Kind, Say, Table
+from appliance.text.spans import Kind, Say, Table, before
 
 SIGNS = {
     "&": r"&+",
-    "+": r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
+    "+": r"\+(?=\s?\d)|(?<=\S)\+(?=[^\w+]|$)|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
     "=": r"(?<![=!<>])={1,2}(?![=>])",
     "%": r"(?<=\w)\s?[%％](?!\w)",
     "×": r"×(?=\s?\d)|(?<=[\d)])\s?\*\s?(?=[\d(])",
@@ -41,6 +41,7 @@ class SignReader(Reader):
             (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.FRACTION, rf"(\d{{1,3}}) 1/2(?:\s?((?i:{units})))?{end}", self._half),
+            (Kind.FRACTION, rf"({number})/(\d{{1,3}}[.,]\d00){end}", self.pair(s.signs.out_of)),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
             (Kind.SIGN, rf"({number})\s?[x×]\s?(?={number}\s?(?i:{units}){end})", self._times),
             (Kind.SIGN, rf"({number})\s?[x×*]\s?({number}){end}", self.pair(s.signs.words["×"])),
@@ -50,6 +51,7 @@ class SignReader(Reader):
         s, times = self.speech, f"{self.speech.signs.words['×']}{self.speech.joint}"
         return (
             (Kind.SIGN, rf"(?i)vs\.?{self.word_end}", lambda m: s.signs.versus or None),
+            (Kind.SIGN, rf"[xX](?=\s{self.number})", self._by),
             (Kind.SIGN, rf"[xX](\d+){self.end}", lambda m: times + s.spoken(s.plain(m[1]))),
         )
 
@@ -84,6 +86,11 @@ class SignReader(Reader):
         """Read the first number of 120x60cm, and the x. The second is read with its unit."""
         s = self.speech
         return f"{s.spoken(s.plain(match[1]))}{s.joint}{s.signs.words['×']}{s.joint}"
+
+    def _by(self, match: re.Match[str]) -> str | None:
+        """1,20 m x 60 cm"""
+        is_measured = re.search(r"\d\s?(?:[cmk]?m|in|ft|kg)\s$", before(match))
+        return self.speech.signs.words["×"] if is_measured else None
 
     def _versus(self, match: re.Match[str]) -> str:
         """1v1"""

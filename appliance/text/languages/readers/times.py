@@ -29,6 +29,7 @@ class TimeReader(Reader):
                 self._lasting,
             ),
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
+            (Kind.TIME, r"(?P<min>\d{1,2})['’′](?P<s>[0-5]\d)(?:''|[\"″”])", self._lasting),
             (Kind.TIME, r"(\d{1,3})['’′](?![\w'’])", self._minutes),
         )
 

@@ -13,6 +13,9 @@ from appliance.text.languages.speech import Amount, Speech
 from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Table, before
 
+_IN_QUOTES = re.compile(r"(?<![\w.])[\"“](?![^\"”]*[\"”])")
+"""A quotation's opening mark without its closing one."""
+
 
 class UnitReader(MoneyReader):
     def __init__(self, speech: Speech) -> None:
@@ -47,7 +50,7 @@ class UnitReader(MoneyReader):
             (
                 Kind.RANGE,
                 rf"(?=.[^-–—~～]{{0,40}}[-–—~～]){self.sign}{self._quantity('_a')}{DASH}(?P<minus>[-−])?"
-                rf"{self._quantity('_b')}{end}(?!\s?=|-\d)",
+                rf"{self._quantity('_b')}{end}(?!\s?=|-\d){time_end}",
                 self._range,
             ),
             (
@@ -55,6 +58,7 @@ class UnitReader(MoneyReader):
                 rf"{self.sign}{self._quantity()}(?:{end}|(?={s.units.glued})){time_end}",
                 self._amount,
             ),
+            (Kind.UNIT, r"(\d+(?:[.,]\d+)?)(?:[\"″”]|'')(?=[^\w\"]|$)", self._inches),
             (
                 Kind.UNIT,
                 rf"(?<![{s.numbers.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
@@ -74,6 +78,11 @@ class UnitReader(MoneyReader):
             (Kind.UNIT, rf"\s?/\s?(?=100\s?(?:{self._rates})(?!\w))", lambda m: per),
             (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: s.signs.slash or " "),
         )
+
+    def _inches(self, match: re.Match[str]) -> str | None:
+        """27" monitor, but not the end of a quotation."""
+        noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 100))
+        return None if is_quoted or not noun else self.speech.counted(self.speech.plain(match[1]), noun)
 
     def _rate(self, match: re.Match[str]) -> str | None:
         """Read what follows the number of a rate: a unit such as /s, or after money any word."""
@@ -98,7 +107,7 @@ class UnitReader(MoneyReader):
         return f"{unit}it" if is_bits else unit
 
     def _amount(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        read = self._read(match)
+        read = self._read(match) if match["before"] or match["scale"] or match["unit"] else None
         if read is None or not (read.scale or read.sign):
             return None
         said = self.speech.signed(match, self._said(read, self.speech.followed(match)))
@@ -134,12 +143,18 @@ class UnitReader(MoneyReader):
         """Amount of a match; None if its letter is no unit: 5G, 4K."""
         groups, cased = match.groupdict(), self._units.cased
         unit = groups[f"unit{suffix}"] or ""
-        number, scale = self.speech.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
+        written, scale = groups[f"number{suffix}"], groups[f"scale{suffix}"] or ""
+        # A sign before the number is written so in English, which groups by commas: $1,500.
+        is_grouped = groups[f"before{suffix}"] and re.fullmatch(r"[1-9]\d{0,2},\d{3}", written)
+        number = written.replace(",", "") if is_grouped else self.speech.plain(written)
         sign = (unit if unit.upper() in self.codes else groups[f"before{suffix}"] or unit).strip()
         if (len(unit) == 1 and unit.isupper() and unit not in cased) or (
             scale == "K" and number in ("2", "4", "8") and not sign
         ):
             return None
+        end = match.end(f"scale{suffix}")
+        if re.fullmatch(r"\s[A-Z]-\d", match.string[end - 2 : end + 2]):
+            return None  # F-150 B-52
         if unit and re.match(r"\.[^\W\d_](?![^\W\d_])", match.string[match.end() :]):
             return None  # 500 d.C.
         seats = rf"(?<!\w)(?:{self.speech.numbers.labels}|{self._units.seats})\.?\s$"
