@@ -119,7 +119,7 @@ class TextConfig:
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
     code: Literal["name", "drop"] = "name"
-    """Of a block; inline code is read, or dropped too."""
+    """What replaces a block of code: its name, or nothing. `drop` leaves out inline code too."""
     language: str = ""
     """Code of a language that precedes the bundle's own, as "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)

@@ -39,10 +39,10 @@ _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f�
 _TELLING = re.compile(
     rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|(?:[A-ZА-Я]+|[b-df-hj-np-tv-xz])(?![^\W\d_]))"
 )
-"""Numbers, signs, capitals, lone consonants, short words with a full stop: read by their neighbours."""
+"""Numbers, signs, capitals, lone consonants, short words with a full stop: their neighbours decide a word."""
 _FENCE = re.compile(r"```|(?m:^~~~)")
 _QUOTE = re.compile(r"(?m)^>+ [^\n]*\Z|\A[^\n@]{1,40}@[\w.-]+[:：][^\n]*\Z|\A@[\w-]+=\S*(?: \S*){0,3}\Z")
-"""Quotation or tags whose line has not begun."""
+"""Matches a text that ends inside a quoted line, or inside the tags before a line."""
 _LETTER = rf"(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])"
 _AHEAD = re.compile(rf"[{HAN}{KANA}]|{_LETTER}+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
 _WORD = re.compile(rf"[{HAN}{KANA}]|(?:{_LETTER}|\d)+")

@@ -150,7 +150,6 @@ class Grammar(Speech):
         is_phone = not is_round or second[0] == "0" or self.is_after("phone before", match)
         return f"{self.digits(first)}, {self.digits(second)}" if is_phone else None
 
-
     def _slash(self, match: re.Match[str]) -> str | None:
         a, b = match[1], match[2]
         if f"{a}/{b}" in self.signs.fractions and not self.is_after("weekday before", match):

@@ -97,16 +97,16 @@ class ChatReader(Reader):
         return words if is_named else f"{s.signs.version}{s.joint}{words}"
 
     def _named_groups(self, match: re.Match[str]) -> str:
-        """CVE-2026-48710"""
+        """Read CVE-2026-48710."""
         return self.speech.comma.join((self.speech.letters(match[1]), self.speech.grouped(match[0])))
 
     def _zone(self, match: re.Match[str]) -> str:
-        """GMT-3"""
+        """Read GMT-3."""
         s = self.speech
         return s.joint.join((s.letters(match[1]), s.signs.minus, s.spoken(match[2])))
 
     def _model(self, match: re.Match[str]) -> str | None:
-        """9800X3D, i7-13700K"""
+        """Read 9800X3D, i7-13700K."""
         s, letters = self.speech, match[2].upper() if "3" in match[2] else match[2]
         if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
             return None

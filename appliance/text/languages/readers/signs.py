@@ -88,12 +88,12 @@ class SignReader(Reader):
         return f"{s.spoken(s.plain(match[1]))}{s.joint}{s.signs.words['×']}{s.joint}"
 
     def _by(self, match: re.Match[str]) -> str | None:
-        """1,20 m x 60 cm"""
+        """Read 1,20 m x 60 cm."""
         is_measured = re.search(r"\d\s?(?:[cmk]?m|in|ft|kg)\s$", before(match))
         return self.speech.signs.words["×"] if is_measured else None
 
     def _versus(self, match: re.Match[str]) -> str:
-        """1v1"""
+        """Read 1v1."""
         s = self.speech
         return s.between(s.spoken(s.plain(match[1])), s.signs.versus or match[2], s.spoken(s.plain(match[3])))
 

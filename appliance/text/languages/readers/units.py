@@ -14,7 +14,7 @@ from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Table, before
 
 _IN_QUOTES = re.compile(r"(?<![\w.])[\"“](?![^\"”]*[\"”])")
-"""A quotation's opening mark without its closing one."""
+"""Matches a quotation's opening mark that has no closing mark."""
 
 
 class UnitReader(MoneyReader):
@@ -80,7 +80,7 @@ class UnitReader(MoneyReader):
         )
 
     def _inches(self, match: re.Match[str]) -> str | None:
-        """27" monitor, but not the end of a quotation."""
+        """Read 27" monitor. None at the end of a quotation."""
         noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 100))
         return None if is_quoted or not noun else self.speech.counted(self.speech.plain(match[1]), noun)
 
@@ -144,7 +144,7 @@ class UnitReader(MoneyReader):
         groups, cased = match.groupdict(), self._units.cased
         unit = groups[f"unit{suffix}"] or ""
         written, scale = groups[f"number{suffix}"], groups[f"scale{suffix}"] or ""
-        # A sign before the number is written so in English, which groups by commas: $1,500.
+        # English writes the sign before the number, and groups by commas: $1,500.
         is_grouped = groups[f"before{suffix}"] and re.fullmatch(r"[1-9]\d{0,2},\d{3}", written)
         number = written.replace(",", "") if is_grouped else self.speech.plain(written)
         sign = (unit if unit.upper() in self.codes else groups[f"before{suffix}"] or unit).strip()
