@@ -132,6 +132,7 @@ class Load:
 
 
 async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
+    """Collect the events of a stream. A slow listener waits until the audio so far has been played."""
     pace = outcome.message.pace
     async for event in stream:
         if isinstance(event, Piece):

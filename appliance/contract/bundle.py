@@ -290,6 +290,7 @@ def dimensions(
     sampler: Sampler = UPSTREAM,
     encodes: Encoded = "frames",
 ) -> graphs.Dimensions:
+    """Dimensions of the graphs' tensors, from the architecture and the sampler."""
     of_all = graphs.Dimensions(
         dim=arch.dim,
         depth=0,
@@ -445,6 +446,10 @@ def _version(text: str) -> tuple[int, int]:
 
 
 def _check_names(bundle: Bundle) -> None:
+    """Compare the manifest with the folder: required graphs, known names, no other files.
+
+    Raises BundleError.
+    """
     manifest = bundle.manifest
     if "default" not in manifest.variants:
         raise BundleError(f"{bundle.folder}: the manifest has no variant 'default'")

@@ -91,6 +91,7 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
 
 
 def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
+    """Times for the characters of `text`, from those of the rewritten text `said`, word by word."""
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
     timed: Alignment = []

@@ -65,6 +65,7 @@ def speech_of(path: str) -> tuple[str, dict[str, Any]]:
 
 
 def operation(route: Route, method: str) -> dict[str, Any]:
+    """OpenAPI's description of a route. The summary is the first line of the endpoint's docstring."""
     text, schemas = speech_of(route.path)
     in_path = dict.fromkeys(PARAMETER.findall(route.path), TEXT)
     in_query = schemas if method == "GET" else {}

@@ -166,6 +166,7 @@ class Spoken(Response):
         await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the reply. An error before the first byte is a refusal; a later one cuts the reply off."""
         is_begun, whole = False, b""
         try:
             async with aclosing(self._body()) as body:
@@ -191,6 +192,7 @@ class Spoken(Response):
         await send({"type": "http.response.body", "body": whole, "more_body": False})
 
     async def _body(self) -> AsyncGenerator[bytes, None]:
+        """Bytes of the reply's file, in its framing. A reply without audio gets a short silence."""
         framing, end, is_silent = self._framing, End(), True
         async with aclosing(self._events()) as events:
             async for event in events:

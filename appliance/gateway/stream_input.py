@@ -59,6 +59,7 @@ async def multi_stream_input(websocket: WebSocket) -> None:
 
 
 async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
+    """Accept the connection, with its key and options, and serve it."""
     fields = Fields(websocket.query_params)
     options = options_of(fields)
     audio_format = format_of(fields)
@@ -252,6 +253,7 @@ class Connection:
         return context
 
     def _open(self, name: str, fields: Fields) -> Context:
+        """Open a context, and start its task. Refuses if too many are open or closing."""
         closing = sum(context.is_closing for context in self._tasks.values())
         if len(self._tasks) - closing >= MAX_CONTEXTS or closing >= MAX_CLOSING:
             message = f"{MAX_CONTEXTS} contexts may be open, and {MAX_CLOSING} closed that are still spoken"
@@ -405,6 +407,7 @@ class Context:
             await session.close()
 
     async def _take(self, event: Event) -> None:
+        """Send the audio of an event. A context that ends without audio gets a short silence."""
         if isinstance(event, Header):
             if event.text:
                 await asyncio.to_thread(self._align, event)

@@ -223,6 +223,7 @@ class Broadcaster:
             self.changed.set()
 
     async def _run(self) -> None:
+        """Follow the queue and send its events to listeners. Ends LINGER_S after the last listener."""
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()
@@ -267,6 +268,7 @@ class Broadcaster:
         return broadcast is not None and not broadcast.complete
 
     async def _send(self, broadcast: Broadcast, finished: SegmentAudio, utterance: Utterance) -> None:
+        """Encode a segment, and send it to the listeners of its channel."""
         messages = await self._workers.run(len(finished.samples), broadcast.encode, finished)
         if not broadcast.begun:
             broadcast.begun = True

@@ -185,6 +185,7 @@ def _try_to_bind(host: str, port: int) -> None:
 
 
 def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
+    """Listen on a Unix socket. Raises StorageError, and AddressInUse if another daemon answers there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

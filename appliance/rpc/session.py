@@ -134,6 +134,7 @@ class SessionCall:
     # Messages.
 
     async def _read(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
+        """Handle the client's messages. Waits before the next one while too many clauses are unspoken."""
         async for message in messages:
             self._last_active = self._clock()
             kind = message.WhichOneof("message")
@@ -163,6 +164,7 @@ class SessionCall:
         await self._speaking.begin(self._context)
 
     async def _add(self, splitter: TextSplitter, text: str) -> None:
+        """Add text to the current utterance, and speak each clause that is complete."""
         if self._current is None:
             self._count += 1
             self._current = SessionUtterance(self._count, self._clock())
@@ -230,6 +232,7 @@ class SessionCall:
     async def _speak_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
+        """Speak one clause, after the clause `before` has ended. Clauses are planned in order."""
         async with AsyncExitStack() as stack:
             async with self._reading:
                 terms = replace(self._wish.terms, request_id=request_id)
@@ -251,6 +254,7 @@ class SessionCall:
                 utterance.calls.discard(call)
 
     async def _send(self, utterance: SessionUtterance, call: SynthesisCall, clause: str) -> None:
+        """Send a clause's audio. Numbers and times count from the beginning of the utterance."""
         number = utterance.number
         # Times of words are relative to the utterance, like numbers of samples and segments.
         before = utterance.timings.audio_s, utterance.timings.segments

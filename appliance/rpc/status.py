@@ -146,6 +146,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     def _guarded(
         self, path: str, behaviour: Callable[..., Replies], parse: Parse, streaming: bool
     ) -> Callable[..., Awaitable[None]]:
+        """A handler that calls `behaviour`, and turns every exception into a gRPC status and a metric."""
         method = path.rpartition("/")[2]
         is_own = path.startswith(OWN_PACKAGES)
         observe = self._observe if is_own else lambda method, code, reason: None
@@ -160,6 +161,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 await self._abort(method, refused, context, observe)
 
         async def serve(call: PlacedCall) -> None:
+            """Call the method and send its replies, then the status of its failure."""
             context = call.context
             allowed_s = remaining_s(context)
             try:

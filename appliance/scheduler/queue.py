@@ -182,6 +182,7 @@ class Queue:
         workload.moderated = dict.fromkeys(kept.moderated, True)
 
     def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
+        """Give jobs new deadlines, later if needed, so that no admitted job misses its deadline."""
         workload = self._workload
         for job in jobs:
             if job.guaranteed:

@@ -300,6 +300,7 @@ class Daemon:
         return ended
 
     def _run_engine(self) -> None:
+        """Thread of the engine: loads and warms up engines, then runs the scheduler."""
         config, read = self._config, self._changes.bundle
         self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
@@ -513,6 +514,7 @@ class Daemon:
         }
 
     def describe(self) -> admin_pb2.Status:
+        """The daemon's status for operators."""
         now, load = self._changes.bundle, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),

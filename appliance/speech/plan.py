@@ -70,6 +70,10 @@ class Planner:
     def _segment(
         self, request: Request, times: NDArray[np.float64], index: int, piece: Piece, last: bool
     ) -> Segment:
+        """Plan a segment: tokens, number of frames, times and gain.
+
+        Raises InvalidRequest if it is too long.
+        """
         spec, defaults, most = self.manifest.mel, self.manifest.defaults, self.manifest.max_frames
         text, budget = piece.text, piece.budget
         features, reference_frames = budget.reference.features, budget.reference_frames
@@ -140,6 +144,7 @@ class Planner:
         return ways
 
     def _limited(self, request: Request, references: References) -> Request:
+        """Cut the text to `max_spoken_s`, and note the cut as a change."""
         if not request.max_spoken_s:
             return request
         budgets, left_s = self._text_budgets(request, references), request.max_spoken_s
@@ -207,6 +212,7 @@ class Piece:
 
 
 def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[Piece]:
+    """Cut a text at voices and pauses, then by the segmentation, into pieces that fit the model."""
     pieces: list[Piece] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
     for run in request.runs:

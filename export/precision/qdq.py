@@ -225,6 +225,7 @@ class _Writer:
         self._constant("int8_zero", np.array(0, np.int8))
 
     def quantise(self, product: Product, made: Quantised) -> None:
+        """Replace a product in the graph by its INT8 form, with its constants and scales."""
         node, name = product.node, product.weight.removesuffix(".weight")
         wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
         kind = np.float32 if wide else np.float16

@@ -66,6 +66,7 @@ class Assessment:
 
     @property
     def clocks(self) -> Clocks:
+        """The clocks' state for `status`, by the verdict and this boot's record, with reasons."""
         seen, record = self.reading.clocks, self.record
         state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
         if state == "unpinned" and record.unlocked_at is not None:

@@ -115,6 +115,7 @@ class ClockReadings:
 
 
 def read(box: Box) -> ClockReadings:
+    """Read platform, power modes and clocks. On other machines than a Jetson, the platform only."""
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
         return ClockReadings(machine, box.is_root)

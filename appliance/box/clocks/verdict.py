@@ -213,6 +213,7 @@ def _mode_fault(modes: PowerModes) -> str:
 
 
 def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+    """Judge each clock domain: (name, Domain) for cores, GPU, memory and their switches."""
     mode, limits = modes.target.mode, Limits(modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
     if modes.target.needs_root:
@@ -313,6 +314,7 @@ def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domai
 
 
 def _emc(emc: Emc, limits: Limits) -> Domain:
+    """Judge the memory clock: capped, not locked, or allowed above the maximum of the mode."""
     clock = emc.range
     cap, ceiling = limits.cap("EMC"), limits.ceiling("EMC", clock)
     held = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
@@ -345,6 +347,7 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
 
 
 def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
+    """Compare the online cores with those that the mode has; without a mode, all must be online."""
     expected = (mode.cores if mode else ()) or tuple(core.number for core in cores)
     online = {core.number for core in cores if core.online}
     values = {"value": len(online.intersection(expected)), "expected": len(expected)}

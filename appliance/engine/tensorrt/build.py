@@ -248,6 +248,10 @@ def _build(
     *,
     strongly_typed: bool,
 ) -> tuple[bytes, bytes]:
+    """Build an engine for all profiles.
+
+    Returns it, and the timing cache, which `keep` gets even if this fails.
+    """
     path, version = source.path, runtime.__version__
     builder = start(runtime.Builder, log, version)
     # TensorRT 11 knows strongly typed networks alone, and since 10 every batch is explicit.
@@ -394,6 +398,7 @@ class EngineCache:
             raise StorageError(f"the cache of engines {self.folder}: {error}") from error
 
     def _build(self, source: EngineSource, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
+        """Build an engine and store it, with `ingredients` in its header."""
         for left in self.folder.glob("*.new"):  # from a build that was killed
             left.unlink()
         self.tally.number += 1
@@ -417,6 +422,7 @@ class EngineCache:
         return engine
 
     def _ingredients(self, source: EngineSource) -> dict[str, Any]:
+        """Everything that an engine depends on. A stored engine with other ingredients is not used."""
         try:
             graph = hashlib.sha256(source.path.read_bytes())
             for weights in files_of(source.path):

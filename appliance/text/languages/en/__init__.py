@@ -151,6 +151,7 @@ class Grammar(Speech):
         return f"{self.digits(first)}, {self.digits(second)}" if is_phone else None
 
     def _slash(self, match: re.Match[str]) -> str | None:
+        """Read 3/4, 8/10, 50/50, 11/29 and others: a fraction, rating, share, date, or "slash"."""
         a, b = match[1], match[2]
         if f"{a}/{b}" in self.signs.fractions and not self.is_after("weekday before", match):
             return self.signs.fractions[f"{a}/{b}"]

@@ -25,6 +25,7 @@ class UnitReader(MoneyReader):
         self._rates = units_pattern(speech.units.per)
 
     def _quantity(self, suffix: str = "") -> str:
+        """Pattern of an amount: currency, number, scale and unit, as groups whose names end with `suffix`."""
         units, money, letter = self._units, self._money, self.letter
         codes = units_pattern(sign for sign in money.currencies if not re.fullmatch(CURRENCY, sign))
         names = units_pattern(self._names, units.cased, units.unspaced)
