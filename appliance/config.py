@@ -119,7 +119,7 @@ class TextConfig:
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
     code: Literal["name", "drop"] = "name"
-    """What replaces a block of code: its name, or nothing. `drop` leaves out inline code too."""
+    """`name` says one word for a block and reads inline code; `drop` leaves both out."""
     language: str = ""
     """Code of a language that precedes the bundle's own, as "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)

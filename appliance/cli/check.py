@@ -27,7 +27,6 @@ from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
 from appliance.cli import listening
-from appliance.cli.checking import NAMES, ON_DEMAND
 from appliance.cli.options import print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
@@ -48,7 +47,7 @@ EXACT_BACKEND: Final = "ort-cpu"
 def run(options: argparse.Namespace) -> int:
     """Run the checks and print the findings. The worst finding decides the exit status."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
-    if unknown := only - {*NAMES, "application"}:
+    if unknown := only - {*runner.CHECKS, *CHECKS, "application"}:
         print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)
         return 2
     inspection = Inspection(options, os.environ)
@@ -371,6 +370,8 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "listening": lambda inspection: listening.examine(inspection.config, inspection.box),
     "precision": _precision,
 }
+ON_DEMAND = ("precision",)
+"""Checks that run only if they are named: they compute for seconds to minutes."""
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

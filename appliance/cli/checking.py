@@ -7,9 +7,7 @@ import argparse
 from appliance.box.checks import application, runner
 from appliance.cli.options import add_config
 
-ON_DEMAND = ("precision",)
-"""Checks that run only if they are named: they compute for seconds to minutes."""
-NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, *ON_DEMAND)))
+NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, "precision")))
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:

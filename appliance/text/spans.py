@@ -96,7 +96,8 @@ class Readings:
             if first := any_of.match(text, place):
                 begin = int(str(first.lastgroup)[1:]) if len(rows) > 1 else 0
                 for kind, pattern, say in rows[begin:]:
-                    match = _compiled(pattern).match(text, place)
+                    own = _compiled(pattern)
+                    match = first if own is any_of else own.match(text, place)
                     if match and match.end() > place and (said := say(match)) is not None:
                         kind, words = said if isinstance(said, tuple) else (kind, said)
                         return Span(kind, place, match.end(), words)

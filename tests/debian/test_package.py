@@ -54,9 +54,9 @@ def test_names_modes_and_owners(deb: Path, tree: Path) -> None:
     assert {path.name for path in tree.glob("usr/bin/*")} == {"appliance", *COMMANDS}
     for command in COMMANDS:
         assert (tree / "usr/bin" / command).resolve().is_relative_to(tree / LIBRARY / "scripts")
+        assert run(*UNPACKED_PYTHON, tree / "usr/bin" / command, "--help").startswith(f"usage: {command}")
     listed = [line.split() for line in run("dpkg-deb", "-c", deb).splitlines()]
-    assert {line[1] for line in listed} == {"root/root"}
-    assert not [line[5] for line in listed if line[5].endswith(".pyc")]
+    assert {(line[1], line[5].endswith(".pyc")) for line in listed} == {("root/root", False)}
 
 
 def test_every_link_of_the_pages_leads_somewhere_on_a_box(tree: Path) -> None:

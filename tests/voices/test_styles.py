@@ -4,13 +4,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from appliance.errors import InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
 from appliance.rpc.voices import voice_message
 from appliance.voices import index
-from appliance.voices.records import Place, Style, Voice, read_record
+from appliance.voices.records import Place
 from appliance.voices.store import MOST_STYLES, VoiceStore
 from tests.harness.daemons import store_in
 from tests.harness.sounds import wav
@@ -130,16 +131,10 @@ def test_what_is_removed_is_forgotten_and_no_other_voice_is_read(
         store.delete(Place("ann", "happy"))
     assert len(list(cache.iterdir())) == 2
     store = store_in(tmp_path)
-    read: list[str] = []
-
-    def spy(folder: Path, place: Place) -> Voice | Style:
-        read.append(place.voice)
-        return read_record(folder, place)
-
-    monkeypatch.setattr(index, "read_record", spy)
+    monkeypatch.setattr(index, "read_record", read := Mock(wraps=index.read_record))
     store.delete(Place("ann"))
     assert not list(cache.iterdir()) and store.index.names() == ["bea"]
-    assert set(read) == {"ann"}
+    assert {call.args[1].voice for call in read.call_args_list} == {"ann"}
     assert store.index.reference("bea").transcript == "Alas. "
     assert len(list(cache.iterdir())) == 1 and not store.index.at_hand("ann", "happy")
     assert files(tmp_path / "voices") == ["bea", "bea/audio", "bea/voice.yaml"]

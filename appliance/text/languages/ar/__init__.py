@@ -17,9 +17,6 @@ from appliance.text.spans import Kind, Say, Table, before
 _QUARTERS = {15: "والربع", 20: "والثلث", 30: "والنصف"}
 _MINUTE = ("دقيقة", "دقيقتان", "دقائق")
 _HALVES = {"a": " صباحا", "ص": " صباحا", "p": " مساء", "م": " مساء"}
-_BEFORE = (
-    r"و?(?:في|من|إلى|الى|على|عن|حتى|بعد|قبل|منذ|خلال|حوالي|يوم|كل|لمدة|مع|بين|تحت|فوق|عام|سنة|لعام|بعام|لسنة)"
-)
 _LARGE_TWO = "ألف|مئت|مليون|مليار"
 _WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
 """Masculine nouns whose dual stands for two of them: 2 يوم."""
@@ -118,16 +115,13 @@ class Grammar(Speech):
 
         def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
             words, prefix = say(match), match.groupdict().get("prefix") or ""
-            if words is None or not (prefix or self._follows_preposition(match)):
+            if words is None or not (prefix or self.is_after("preposition", match)):
                 return words
             kind, text = words if isinstance(words, tuple) else (None, words)
             text = prefix + (text if prefix in ("و", "ف") else oblique(text))
             return (kind, text) if kind else text
 
         return read
-
-    def _follows_preposition(self, match: re.Match[str]) -> bool:
-        return re.search(rf"(?<!\w)(?:{_BEFORE}|{'|'.join(self.months)}) $", before(match)) is not None
 
     def _moment(self, match: re.Match[str]) -> str | None:
         """Read 19:30, 7:05 م and 7 pm. Reads an hour alone after the word for hour."""
@@ -144,7 +138,7 @@ class Grammar(Speech):
         if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p", "ص") or is_told):
             return None
         words = self.clock(hour, minute, False) + _HALVES.get(half, "")
-        is_plain = not (is_named or match.groupdict().get("prefix") or self._follows_preposition(match))
+        is_plain = not (is_named or match.groupdict().get("prefix") or self.is_after("preposition", match))
         return f"الساعة {words}" if is_plain else words
 
     def _year(self, match: re.Match[str]) -> str | None:
@@ -168,7 +162,7 @@ class Grammar(Speech):
             return f"{noun} {'واحدة' if self.gender_of(noun) == 'f' else 'واحد'}"
         if noun[-1] != "ة" and not re.fullmatch(_WITH_DUAL, noun):
             return None
-        ending = "ين" if self._follows_preposition(match) else "ان"
+        ending = "ين" if self.is_after("preposition", match) else "ان"
         return f"{noun[:-1]}ت{ending}" if noun[-1] == "ة" else f"{noun}{ending}"
 
     def _definite(self, match: re.Match[str]) -> str:

@@ -38,9 +38,9 @@ class UnitReader(MoneyReader):
             number = rf"\d+,\d{{1,2}}(?=\s?(?:{CURRENCY}|{scales}|(?i:{codes}|{names}))(?!{letter}))|{number}"
         return (
             rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{number})"
-            rf"(?:\s?(?P<scale{suffix}>{scales})(?:{stopped})?(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
+            rf"(?:(?=\s?[^\s\d.,!?;)])(?:\s?(?P<scale{suffix}>{scales})(?:{stopped})?(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
             rf"(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{codes})|(?(before{suffix})(?<!\s))(?i:{names}))"
-            r"(?:(?<![A-Za-z])|(?![A-Za-z])))?"
+            r"(?:(?<![A-Za-z])|(?![A-Za-z])))?)?"
         )
 
     def digit_rules(self) -> Table:

@@ -103,18 +103,19 @@ class Grammar(Speech):
         """Put words into the case that the preposition before or the noun after requires."""
 
         def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
+            if (usual := nominative(match)) is None:
+                return None
             noun = self.words.patterns["plural"].match(match.string, match.end())
-            groups = match.groupdict()
-            number = re.sub(r"\D", "", groups.get("number") or "")
+            number = re.sub(r"\D", "", match.groupdict().get("number") or "")
             if number and form(number) == 0:
                 noun = None
+            if not noun and before(match, 2).strip().isdecimal():
+                return usual
             is_to = match[0].isdigit() and self.is_after("to", match)
             is_since = self.is_after("from", match) and self.is_before("hours", match)
             if not (noun or is_to or is_since or self.is_after("genitive", match)):
-                return nominative(match)
+                return usual
             words, ending = in_genitive(match), noun["case"][-1] if noun else "м" if is_to else ""
-            if words is None:
-                return nominative(match)
             return oblique(words, ending) if isinstance(words, str) and ending in ("м", "и") else words
 
         return read
