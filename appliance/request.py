@@ -133,16 +133,22 @@ class Request:
     guidance: float
     segmentation: Segmentation
     speaking_rate: float = 1.0
+    """Factor of the speed; 1 is the voice's own."""
     written: str = ""
     """Text before the front end rewrote it."""
     changes: tuple[Change, ...] = ()
+    """What the front end changed, for the caller."""
     pauses: tuple[Pause, ...] = ()
+    """Pauses and their places in the text."""
     directions: tuple[Direction, ...] = ()
+    """Stage directions that were left out, and their places."""
     style: str = ""
     """Style at the beginning of the text; "" for the voice's own recording."""
     switches: tuple[Switch, ...] = ()
+    """Changes of voice or style, and their places."""
     opening: str = ""
     skipped_reason: str = ""
+    """Reason why nothing is spoken; "" if something is."""
     max_spoken_s: float = 0.0
     """Length to which the text is cut; 0: no limit."""
 
@@ -188,7 +194,9 @@ class Terms:
     channel: str = ""
     user: str = ""
     supersede: str = ""
+    """Key of a waiting request of this caller that this request replaces; "" for none."""
     merge: str = ""
+    """Key of a waiting request that this request joins; "" for none."""
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
@@ -353,12 +361,17 @@ class Timings:
     first_audio_s: float = 0.0
     """Seconds from arrival to the first audio that the transport gets."""
     condition_s: float = 0.0
+    """Seconds of the engine for text and reference."""
     steps_s: float = 0.0
+    """Seconds of the engine for steps."""
     vocoder_s: float = 0.0
+    """Seconds of the engine for the vocoder."""
     join_s: float = 0.0
     """Seconds for level, cross-fade and sample rate."""
     encode_s: float = 0.0
+    """Seconds for the audio encoder."""
     total_s: float = 0.0
+    """Seconds from arrival to the end."""
     audio_s: float = 0.0
     segments: int = 0
     nfe: int = 0

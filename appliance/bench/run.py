@@ -43,6 +43,7 @@ class Cell:
 
     language: str
     length: str
+    """Name of the text's length."""
     text: str
     voice: str
     nfe: int | None

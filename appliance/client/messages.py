@@ -53,6 +53,7 @@ class Reply:
     header: Header
     timings: Timings
     wall_s: float
+    """Time until the whole reply was here."""
     first_audio_s: float
     """Equal to `wall_s` if the reply came in one message."""
     words: Sequence[WordTiming] = ()

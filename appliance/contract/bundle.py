@@ -116,11 +116,15 @@ class Defaults(Ranged):
 
     guidance: Annotated[float, Between(0.0, MAX_GUIDANCE)] = 2.0
     sway: Annotated[float, Between(-1e9, 1e9)] = -1.0
+    """Parameter of the grid's sway; −1 puts more steps at the beginning."""
     grid: Literal["epss", "uniform", "shift"] = "epss"
+    """Kind of the times of the steps; see `time_grid`."""
     shift: Annotated[float, Between(1e-9, 1.0)] = 1.0
     """Parameter of the grid `shift`."""
     target_rms: Annotated[float, Between(1e-9, 1.0)] = 0.1
+    """Level that a quieter reference is raised to."""
     cross_fade_s: Annotated[float, Between(0.0, 5.0)] = 0.15
+    """Cross-fade between segments."""
     sampling: Sampling = "exact"
 
     def times(self, nfe: int) -> NDArray[np.float64]:
@@ -222,6 +226,7 @@ class Manifest(Ranged):
     batch_invariant: bool
     """True if a lane's result does not depend on its batch."""
     max_frames: int
+    """Longest segment, reference and reply together."""
     vocab_size: Count
     licence: Licence
     files: dict[str, File]
@@ -232,6 +237,7 @@ class Manifest(Ranged):
     model: dict[str, Any] = field(default_factory=dict)
     """Architecture of another family, in its makers' names."""
     reference: Conditioning = "f5"
+    """Rules that prepare a reference."""
     encodes: Encoded = "frames"
     weights: Literal["", "average", "raw"] = ""
     """Weights of the checkpoint that were exported; "" if not recorded."""
@@ -240,6 +246,7 @@ class Manifest(Ranged):
     parity: dict[str, Any] = field(default_factory=dict)
     """Report of the parity measured at export."""
     created_by: str = ""
+    """Version of the exporter."""
 
     def __post_init__(self) -> None:
         if self.max_frames not in FRAMES_ALLOWED:

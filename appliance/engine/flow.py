@@ -65,6 +65,7 @@ class LaneState:
     weights: FloatArray
     """(NFE, 2), from `Sampler.weights`."""
     step: Bound
+    """Binding that moves the latents of the parts by one step."""
     paths: list[Bound]
     """For each part with a reference: moves the reference along its path, because it has no latents."""
     noise: FloatArray
@@ -73,6 +74,7 @@ class LaneState:
     """(NFE,) index of the unguided row's condition in `Sampler.conditions`, by step; empty without the row.
     """
     done: int = 0
+    """Steps that are done."""
 
     @property
     def steps_left(self) -> int:
@@ -96,10 +98,14 @@ class Flow:
     backend: Backend
     dimensions: Dimensions
     load: Callable[[str], Graph]
+    """Loads a graph by its name."""
     table: Tensor
+    """The modulation table."""
     max_frames: int
+    """Longest segment, reference and reply together."""
     longest_reference: int  # in frames
     max_lanes: int
+    """Lanes that may be open at the same time."""
     sampler: Sampler
     calls: BackendCalls
     _batch: SharedRows | None = None

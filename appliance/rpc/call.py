@@ -64,6 +64,7 @@ class SynthesisCall(OpenCall):
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
+    """Results of the job, in order."""
     message_s: float
     """Longest audio in one message of a stream, in seconds."""
 
@@ -74,6 +75,7 @@ class SynthesisCall(OpenCall):
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
     phrase: list[SegmentAudio] = field(default_factory=list)
+    """Segments of the reply, for the cache."""
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if the request asks for word timings."""
     first_audio: float = math.nan

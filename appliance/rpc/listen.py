@@ -87,11 +87,16 @@ class Broadcast:
     sent: list[pb.ListenResponse] = field(default_factory=list)
     """Messages so far, for listeners who join during the broadcast."""
     listeners: set[Listener] = field(default_factory=set)
+    """Calls that get this audio."""
     begun: bool = False
+    """True once the first message was sent."""
     complete: bool = False
+    """True once the last segment was sent."""
     samples: int = 0
+    """Samples sent so far."""
     mouth: Mouth = field(init=False)
     words: list[TimedWord] = field(default_factory=list)
+    """Words of the segments so far, with their times."""
     caption: list[pb.WordTiming] = field(default_factory=list)
     """Planned words, with their positions in the text as it was written."""
 

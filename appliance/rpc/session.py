@@ -39,13 +39,16 @@ class SessionUtterance:
     number: int
     begun: float
     clauses: int = 0
+    """Clauses that were cut from the text so far."""
     sequence: int = 0
     """Sequence number of the next audio message."""
     samples: int = 0
+    """Samples sent so far."""
     first_audio: float | None = None
     timings: Timings = field(default_factory=Timings)
     words: list[TimedWord] = field(default_factory=list)
     calls: set[SynthesisCall] = field(default_factory=set)
+    """Calls of clauses that are not finished."""
     error: ApplianceError | None = None
     """Reason why the utterance ends unspoken; None if it does not."""
     begin: Switch = AT_FIRST

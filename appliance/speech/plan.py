@@ -37,7 +37,9 @@ class Planner:
     Raises VoiceNotFound, StorageError, and InvalidRequest for the style.
     """
     to_tokens: Callable[[str], Sequence[str]]
+    """Tokenizer of the bundle."""
     max_audio_s: float = math.inf
+    """Longest reply, in seconds."""
     max_work_s: float = math.inf
     """Limit of seconds of speech × steps."""
     restores_level: bool = True

@@ -83,6 +83,7 @@ class EngineSource:
     spec: GraphSpec
     profiles: tuple[Profile, ...]
     tf32: bool = False
+    """True if float32 products may use TF32."""
 
 
 @dataclass(frozen=True)

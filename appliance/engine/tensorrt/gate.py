@@ -53,6 +53,7 @@ class Comparison:
     error: float
     """Infinite if a number is not finite."""
     bound: float
+    """Largest error that is allowed."""
 
     @property
     def holds(self) -> bool:

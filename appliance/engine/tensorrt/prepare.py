@@ -81,11 +81,14 @@ class BuildPlan:
     folder: Path
     engines: tuple[PlannedEngine, ...]
     compared: bool
+    """True if the engines were compared with the CPU's results before."""
     speaking_bytes: int
+    """Estimate of GPU memory while speaking."""
     lanes: int
     build_s: float | None
     """Estimate from earlier builds; None if there are none."""
     attentions: Mapping[str, int]
+    """Graph → fused attentions in its stored engine."""
 
     @property
     def disk_bytes(self) -> int:
