@@ -172,8 +172,8 @@ class Speech:
 
     def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
         """The wish with voice, style and language of its row in the table, and the Speech of the row."""
-        table = self.table if wish.is_by_language else None
-        if table is None or (wish.voice and self.voices.is_usable(AUTO)):
+        table = self.table
+        if table is None or not wish.is_by_language or (wish.voice and self.voices.is_usable(AUTO)):
             return wish, self
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code

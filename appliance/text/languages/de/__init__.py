@@ -66,10 +66,11 @@ class Grammar(Speech):
         return f"{self.ordinal(int(match[1]), self._ending(match, self._strong(match[3] or '')))} {word}"
 
     def _month(self, match: re.Match[str]) -> str | None:
-        """Read 24.12."""
+        """Read 24.12. None for Ubuntu 24.04."""
         day, month = int(match[1]), int(match[2])
         is_date = 1 <= day <= 31 and 1 <= month <= 12
-        return f"{self.day(day, match)} {self.months[month - 1]}" if is_date else None
+        is_version = re.search(rf"(?i)\b(?:{self.chat.versions})\s$", before(match))
+        return f"{self.day(day, match)} {self.months[month - 1]}" if is_date and not is_version else None
 
     def _alone(self, match: re.Match[str]) -> str | None:
         """Read am 14., in der 90., der 5. wird."""
