@@ -101,6 +101,7 @@ class Tokens:
         return self._current().get(_hash(token))
 
     def _current(self) -> Mapping[str, Token]:
+        """Hash → token, from the file as it is now. A damaged file has no valid token."""
         with self._lock:
             version = version_of(self._path)
             if version != self._version:

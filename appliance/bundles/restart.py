@@ -77,6 +77,7 @@ class Restart:
             return f"it does not speak: {error}"
 
     def _speak(self, folder: Path) -> str:
+        """Let the daemon speak from this folder. Returns the reason if it cannot, else ""."""
         with Client(daemon_address(self.config.server)) as client:
             if (health := client.health()) != "SERVING":
                 return f"it is {health}"

@@ -167,6 +167,8 @@ class _WithMetadata:
         return lambda *arguments, **options: self._with_metadata(make(*arguments, **options))
 
     def _with_metadata(self, method: Any) -> Any:
+        """A method whose calls carry token, caller and channel as metadata."""
+
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
             channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
             caller = ((CALLER_KEY, CALLER.get()),) if CALLER.get() else ()

@@ -433,6 +433,7 @@ def check_files(folder: Path, files: Mapping[str, File], what: str) -> None:
 
 
 def _check_format(path: Path, found: object) -> None:
+    """Raise BundleError if the format is older or newer than this version reads."""
     # The format comes before the keys, because another format may have other keys.
     try:
         got = _version(str(found))

@@ -251,6 +251,7 @@ def update(d: Dimensions) -> GraphSpec:
 
 
 def _row_inputs(d: Dimensions) -> tuple[TensorSpec, ...]:
+    """Inputs that all step graphs share."""
     return (
         TensorSpec("latents", "float32", ("R", "N", d.mels)),
         TensorSpec("condition", d.compute, ("R", "N", d.dim)),

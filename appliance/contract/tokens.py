@@ -170,6 +170,7 @@ def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
 
 
 def _syllables(word: str, pinyin: Pinyin) -> Iterator[str]:
+    """Pinyin of a word, with a space before each Chinese character, as upstream writes it."""
     spoken = pinyin(word)
     # A converter returns unknown characters as one piece, on which upstream fails.
     if len(spoken) != len(word):

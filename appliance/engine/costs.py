@@ -123,6 +123,7 @@ class CostTable:
 
 
 def _shape(segment: Segment, step: int) -> Hashable:
+    """Everything that a segment's calls depend on: the key of a cached estimate."""
     return (
         segment.frames,
         segment.reference_frames,

@@ -292,6 +292,7 @@ class Flow:
         self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[SharedRows], frames: int) -> Bound:
+        """Bind the update of latents from the velocities of the parts."""
         first, last = parts[0], parts[-1]
         shape = (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
@@ -307,6 +308,7 @@ class Flow:
         return self._bind_update(noise, mel, noise, reference)
 
     def _bind_update(self, latents: Tensor, guided: Tensor, unguided: Tensor, out: Tensor) -> Bound:
+        """Bind the graph `update`: out = latents moved by the weighted velocities."""
         inputs: Mapping[str, Tensor] = {
             "latents": latents,
             "guided": guided,

@@ -97,6 +97,7 @@ class OrtBackend(HostMemory):
 
 
 def import_runtime() -> Any:
+    """Import ONNX Runtime. Raises EngineFault if it is too old for the graphs."""
     import onnxruntime
 
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < OLDEST:
@@ -128,6 +129,7 @@ def bind(
 
 
 def session_options(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
+    """Options of all sessions: threads, and no rewriting that would saturate INT8 sums."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -32,6 +32,7 @@ WAYS = {
 
 
 def schema_of(option: Option) -> dict[str, Any]:
+    """JSON schema of an option."""
     schema: dict[str, Any] = {"type": TYPES.get(option.kind, "string")}
     if option.choices:
         schema["enum"] = list(option.choices)

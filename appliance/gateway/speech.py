@@ -216,6 +216,7 @@ class Spoken(Response):
         return type(self._framing) is Framing and self._speech.format.encoding in ("wav", "flac")
 
     async def _events(self) -> AsyncGenerator[Event, None]:
+        """Events of the reply: of a stream, or of a whole reply in one piece."""
         if is_blank(self._speech.text):
             return
         async with self._speech.in_turn() as arguments:

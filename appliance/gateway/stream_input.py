@@ -384,6 +384,7 @@ class Context:
             await self._send({**FINAL, "heardCharacters": heard})
 
     async def _speak(self) -> None:
+        """Speak the context's text from its first message to its close."""
         await self._begun.wait()
         if self._is_cancelled or not self._has_said:
             return

@@ -114,6 +114,7 @@ class WyomingServer:
             await asyncio.sleep(BEAT_S)
 
     async def _drain(self, limit_s: float) -> None:
+        """End connections that are silent; wait up to `limit_s` for those that speak."""
         for task, connection in self._connections.items():
             connection.is_ending = True
             if not connection.is_speaking:
@@ -300,6 +301,7 @@ class WyomingConnection:
         return voice, options
 
     async def _is_stored(self, name: str) -> bool:
+        """True if the daemon has a voice of this name."""
         try:
             await self._client.voice(name)
         except CallFailed as failure:

@@ -237,6 +237,7 @@ class SynthesisCall(OpenCall):
             await self._time_words(segment)
 
     async def _time_words(self, finished: SegmentAudio) -> None:
+        """Add the times of the words in a finished segment, corrected by its silence."""
         if self.wish.word_timings:
             segments, samples = self.job.segments, finished.samples
             segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
@@ -277,6 +278,7 @@ class SynthesisCall(OpenCall):
         return timings
 
     def _record(self, timings: Timings) -> None:
+        """Log and count the request."""
         terms = self.job.terms
         if self.is_empty:
             logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)

@@ -163,6 +163,7 @@ async def listen_to_operator(path: Path, admin: AdminService, observe: CallObser
 
 
 def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials | None) -> int:
+    """Listen on an address, and return its port. Raises AddressInUse."""
     host, port = split_address("listen", address)
     _try_to_bind(host.strip("[]"), port)
     try:

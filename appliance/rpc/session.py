@@ -157,6 +157,7 @@ class SessionCall:
         self._flush()
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
+        """Check the first message, and prepare the splitter."""
         _check_configuration(message)
         wish = self._speaking.wish(message, self._context, stream=True)
         terms = wish.terms
@@ -206,6 +207,7 @@ class SessionCall:
     # Clauses.
 
     def _speak(self, utterance: SessionUtterance, clause: str) -> None:
+        """Start the request of one clause, unless the clause is invisible."""
         # The service refuses invisible text. The front end decides whether any other clause is spoken.
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return

@@ -217,6 +217,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         return await self._parsed(message, call, parse)
 
     async def _each(self, call: PlacedCall, parse: Parse) -> AsyncIterator[Any]:
+        """Messages of a client's stream, as they are read. Checks the token at each one."""
         while (message := await call.context.read()) is not grpc.aio.EOF:
             self._callers.access(call.method, call.context)  # the token may be revoked by now
             with call.holding(len(message)):
@@ -226,6 +227,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 yield await self._parsed(message, call, parse)
 
     async def _parsed(self, message: bytes, call: PlacedCall, parse: Parse) -> Any:
+        """Parse a message. A long one is parsed in a thread. Raises InvalidRequest."""
         most = self._callers.most_bytes(call.method)
         if len(message) > most:
             raise errors.InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")
@@ -242,6 +244,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     async def _abort(
         self, method: str, error: errors.ApplianceError, context: Context, observe: CallObserver
     ) -> NoReturn:
+        """End the call with the status of an error."""
         status = to_status(error)
         code = rule_for(error).code
         observe(method, code.name, reason_of(type(error)))

@@ -343,6 +343,7 @@ class Channel:
             yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=written)
 
     def resume(self, now: float) -> None:
+        """End the pause: the reply that was playing goes on, and later ones move by its length."""
         paused, self.hold = self.hold.since, GOING
         later_s = now - paused
         for job, _, starts in list(self.playing(paused)):

@@ -198,6 +198,7 @@ class Scheduler:
         call.engine.costs.learn(call.kind, steps, seconds)
 
     def _finish(self, job: Job, samples: FloatArray) -> None:
+        """Add a finished segment to its job, and release it if the channel allows."""
         segment = job.segment
         self.engines.finished(job.engine, segment)
         self._workload.give_up_lane(job)

@@ -63,6 +63,7 @@ class ClockWatch:
         return _speed(now.clocks) != _speed(before.clocks)
 
     def _read(self) -> ClockStatus:
+        """State of the clocks, and the reason why the daemon counts as degraded."""
         clocks = clocks_json.read(self._box, self._path)
         if clocks.state == "unknown" and not self._jetson:
             return ClockStatus(NOTHING_TO_PIN)

@@ -52,6 +52,7 @@ class Notifier:
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def _send(self, message: str) -> None:
+        """Send a message to systemd. A failure is logged once."""
         if not self._address:
             return
         try:

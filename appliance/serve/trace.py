@@ -102,6 +102,7 @@ class Recorder(Observer):
         self._refused[type(error).__name__] += 1
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
+        """Note why each waiting job does not run in this call."""
         self._call = call
         now = workload.clock() if call is None else call.begun
         first = {job: workload.urgency(demands[0]) for job, demands in workload.timetable(now).items()}
@@ -179,6 +180,7 @@ def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float
 
 
 def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    """Events that name the tracks of a trace."""
     for process, name in ((CALLS, "engine calls"), (LANE, "lanes"), (REQUESTS, "requests")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
         yield {

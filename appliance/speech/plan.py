@@ -190,6 +190,7 @@ class Planner:
             raise InvalidRequest("nfe_steps", str(error)) from error
 
     def _check_work(self, audio_s: float, nfe: int) -> None:
+        """Raise InvalidRequest if the reply is too long, or too long for this number of steps."""
         if audio_s > self.max_audio_s:
             raise InvalidRequest(
                 "text", f"makes {audio_s:.0f} s of speech; at most {self.max_audio_s:g} s are allowed"

@@ -149,6 +149,7 @@ def recorded(box: Box, report: Report) -> Boot:
 
 
 def _begun(box: Box, past: Sequence[Boot]) -> Boot:
+    """A record for this boot. Notes if the last boot asked for it, and if it followed a hang."""
     last = past[-1] if past else Boot()
     # Any reboot applies a mode that is set but not yet on the GPU. A mode that is not set needs nvpmodel's
     # own reboot.

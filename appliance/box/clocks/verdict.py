@@ -202,6 +202,7 @@ def span(names: list[str]) -> str:
 
 
 def _mode_fault(modes: PowerModes) -> str:
+    """The difference between the current power mode and the target; "" if there is none."""
     target, current = modes.target, modes.current
     if target.mode is None:
         return "" if target.needs_root else target.problem
@@ -380,6 +381,7 @@ def _counted(value: int, expected: int, fault: str) -> Domain:
 
 
 def _tpc(seen: ClockReadings, expected: int) -> Domain:
+    """Compare the mask of GPU clusters with the mode's."""
     mask = seen.tpc_mask
     values = {"value": mask, "expected": expected}
     if mask is None and not seen.is_root:

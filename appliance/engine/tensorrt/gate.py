@@ -68,6 +68,7 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
+    """Graphs that a sampling uses."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),

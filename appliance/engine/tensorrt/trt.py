@@ -107,6 +107,7 @@ class TrtGraph:
         bound.runs += 1
 
     def _set(self, bound: TrtBound) -> None:
+        """Give the context the shapes and addresses of a binding."""
         context = bound.slot.context
         for name, shape in bound.shapes.items():
             if not context.set_input_shape(name, shape):
@@ -197,6 +198,7 @@ class TrtBackend(DeviceMemory):
         return graph
 
     def _deserialise(self, source: EngineSource) -> Any:
+        """Load the stored engine. A damaged one is removed. Raises EngineFault."""
         engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
         if engine is None:
             reason = self._log.reason()

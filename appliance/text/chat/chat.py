@@ -73,6 +73,7 @@ def tidied(text: str) -> str:
 
 
 def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
+    """Note the change that a span makes."""
     if span.kind is Kind.SPACE:
         return
     written, said = line.text[span.start : span.end], span.spoken.strip()

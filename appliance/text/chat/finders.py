@@ -94,6 +94,7 @@ def _pause_element(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
+    """Read text in brackets or asterisks: a pause, a stage direction, or an emote."""
     bracket, inside = match[0][0], match[0][1:-1].strip(" /")
     if (seconds := pause_s(inside)) is not None and (bracket != "*" or inside != "beat"):
         return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
@@ -126,6 +127,7 @@ def _escape(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _item(line: ChatLine, match: re.Match[str]) -> str | None:
+    """Read the number of a list's item. None if it is an ordinal of the text."""
     language = line.language_at(match.start())
     own = language.numbers.at(line.text, match.start())
     if own and own.end > match.end(1):

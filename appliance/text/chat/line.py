@@ -138,6 +138,7 @@ class Languages:
         return 2 * wide + sum(written[s] for s in language.scripts if s not in WIDE), wide > 0
 
     def _most(self, written: Counter[str | None], default: Language) -> Language:
+        """The language with the most words; PLAIN if no language has their script."""
         if not written:
             return default
         most = max(self._listed, key=lambda language: self._share(written, language), default=PLAIN)

@@ -22,6 +22,7 @@ class Rewriting:
     _kinds: set[str] = field(default_factory=set)
 
     def sub(self, kind: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
+        """Replace matches, and note each change."""
 
         def replaced(match: re.Match[str]) -> str:
             new = to(match)
