@@ -1,4 +1,4 @@
-"""What every test shares: the root, hypothesis settings, and what is skipped where it cannot run."""
+"""Shared parts of all tests: the root, hypothesis settings, and skips for missing programs and devices."""
 
 import contextlib
 import gc
@@ -26,12 +26,13 @@ JETSON_RELEASE = Path("/etc/nv_tegra_release")
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
-"""What temporary files may take of it at most, environments included."""
+"""Most bytes of memory that temporary files may take, environments included."""
 
-# Side by side, threads that wait for each other spinning take ten times as long; also in what a test starts.
+# Threads that spin while they wait take ten times as long if test processes run side by side. The limit also
+# holds for the programs that a test starts.
 for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
-# Without a network pip would try each index for a minute.
+# If there is no network, pip would retry each index for a minute.
 os.environ.setdefault("PIP_RETRIES", "1")
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
@@ -88,7 +89,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """A test in a root of its own may use that root's programs."""
+    """Lift the guard for a test marked `packaging`, which uses the programs of its private root."""
     if item.get_closest_marker("packaging"):
         with GUARD.lifted():
             return (yield)
@@ -104,7 +105,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 pytest_runtest_setup = pytest_runtest_teardown = pytest_runtest_call
-"""Fixtures are held to it, too."""
+"""Setup and teardown fail like the call if a fixture asked the machine for something."""
 
 
 @pytest.fixture(scope="session")
@@ -178,7 +179,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Keep what is imported out of later searches for garbage, of which exports make hundreds."""
+    """Exclude imported modules from later garbage collections: exports cause hundreds."""
     gc.freeze()
 
 

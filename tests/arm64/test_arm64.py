@@ -1,4 +1,5 @@
-"""The arm64 package in an emulated Debian 12 of its own: its install, tests on its wheels, x86's tensors."""
+"""The arm64 package in an emulated Debian 12: its install, tests on its wheels, and tensors compared with
+x86's."""
 
 import os
 import platform
@@ -35,7 +36,8 @@ cp /usr/share/base-passwd/group.master /etc/group
 echo 127.0.0.1 localhost > /etc/hosts
 pam-auth-update --package --force
 """
-"""What the packages' own scripts would have done: only unpacked, a root takes 5 s, not 170."""
+"""Effect of the packages' install scripts. A root whose packages are only unpacked takes 5 s instead of 170.
+"""
 
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.packaging]
 
@@ -56,13 +58,13 @@ def missing() -> str:
 
 
 class Emulated:
-    """A Debian for arm64 in a folder, with the checkout beside the package."""
+    """A Debian for arm64 in a folder; the checkout lies next to the package."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def run(self, *program: str) -> None:
-        """Its output goes to this process's."""
+        """Run a program in the root; its output goes to the output of this process."""
         enter = (sys.executable, "-m", "tests.arm64.enter", self.folder)
         assert subprocess.run([*enter, *program], cwd=ROOT).returncode == 0, "see above"
 

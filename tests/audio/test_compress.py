@@ -1,4 +1,4 @@
-"""FLAC, MP3, Ogg Opus and μ-law, against decoders: soundfile's own, ffmpeg where there is one, arithmetic."""
+"""FLAC, MP3, Ogg Opus and μ-law, against decoders: soundfile, ffmpeg if it is installed, and arithmetic."""
 
 import io
 import shutil
@@ -25,7 +25,7 @@ FLAC_BLOCK = 1_152
 
 
 def voice(seconds: float, rate_hz: int) -> np.ndarray:
-    """The demo voice, as long as it is asked for."""
+    """`seconds` of the demo voice."""
     recording, recorded_hz = soundfile.read(SPEECH, dtype="float32")
     sound = soxr.resample(recording, recorded_hz, rate_hz)
     return np.resize(sound, round(seconds * rate_hz)).astype(np.float32)
@@ -102,7 +102,7 @@ def test_flac_streamed_and_whole_is_pcm16(seconds: float, rate_hz: int, cuts: li
 def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int, cuts: list[float]) -> None:
     samples = voice(seconds, rate_hz)
     places = [int(cut * len(samples)) for cut in cuts]
-    # MP3: the same frames, without the one in front that says how many there are.
+    # The whole MP3 has the same frames, without the first one, which counts the frames.
     whole = encode(samples, Encoding.MP3, rate_hz)
     stream = b"".join(streamed(samples, Encoding.MP3, rate_hz, places))
     frames = untagged(stream)
@@ -110,7 +110,7 @@ def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int,
     assert b"Info" in whole[: -len(frames)]
     assert mp3_samples(stream) >= len(samples)
     assert len(decoded(whole)[0]) == len(samples)
-    # Opus: the same packets, and a serial number that is drawn anew.
+    # The whole Opus file has the same packets and another serial number, because each encoder draws its own.
     whole = encode(samples, Encoding.OGG_OPUS, rate_hz)
     parts = b"".join(streamed(samples, Encoding.OGG_OPUS, rate_hz, places))
     opus = [decoded(data)[0] for data in (whole, parts)]
@@ -120,7 +120,7 @@ def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int,
 
 @pytest.mark.parametrize("rate_hz", compress.FORMATS[Encoding.MP3].rates_hz)
 def test_a_streamed_mp3_is_read_at_its_length(rate_hz: int) -> None:
-    """With a quiet end: a bit rate that varies would make the reckoned length too short."""
+    """Samples end quietly: a variable bit rate would make the estimated length too short."""
     samples = voice(4.15, rate_hz)
     samples[rate_hz:] *= 0.001
     stream = b"".join(streamed(samples, Encoding.MP3, rate_hz, [rate_hz, 2 * rate_hz]))

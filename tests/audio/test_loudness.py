@@ -133,7 +133,7 @@ def test_a_breath_is_not_raised_to_speech() -> None:
 
 @pytest.mark.parametrize("count", (0, 1, 2_399, 2_400, 9_599, 9_600, 9_601))
 def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> None:
-    """A steady tone is as loud whatever is heard of it."""
+    """Any part of a steady tone is as loud as the whole."""
     tone = sine(997, -30.0, 1.0, RATE_HZ)
     assert loudness(np.zeros(count, np.float32), RATE_HZ) == -math.inf
     assert not levelled(np.zeros(count, np.float32), RATE_HZ, TARGET).any()

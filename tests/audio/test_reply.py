@@ -102,7 +102,7 @@ def test_coded_messages_are_the_coded_samples(lengths: list[int], rate_hz: int, 
     assert reply.samples == len(wanted) == sum(count for _, count in messages)
     if not len(wanted):
         assert messages == []
-    elif encoding is not Encoding.OGG_OPUS:  # its serial number is drawn anew each time
+    elif encoding is not Encoding.OGG_OPUS:  # each encoder draws another serial number
         compressor = compress.Compressor(encoding, rate_hz, mark="")
         pcm = np.frombuffer(encode.pcm16(wanted), np.int16)
         assert b"".join(data for data, _ in messages) == compressor.push(pcm, last=True)

@@ -77,7 +77,7 @@ PLACED = ((0.1, 0.6), (0.7, 2.2), (2.6, 2.8), (2.8, 3.1))
 
 
 def test_words_are_timed_by_the_places_of_their_tokens() -> None:
-    """Pauses of the audio stretch them; where they are not those of the text, letters count."""
+    """Pauses in the audio stretch the words. Without a place for each word, letters count."""
     text, seconds = "One eye, two now.", 3.3
     placed = replace(piece(text, seconds), words=PLACED)
     timed = words.planned([placed])
@@ -157,7 +157,7 @@ def test_a_long_text_is_matched_in_blocks_as_in_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_words_after_a_rewritten_place_are_found_again() -> None:
-    """Also where nearly all is rewritten, and the words repeat."""
+    """Words are matched even if nearly all of the text is rewritten and words repeat."""
     written = " ".join(f"{n} times" for n in range(100, 160))
     spoken = " ".join(f"one hundred and {n} times" for n in range(100, 160))
     assert [place for word, place in places(written, spoken) if word == "times"] == ["times"] * 60

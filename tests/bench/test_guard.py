@@ -35,7 +35,7 @@ ENTRY = {
 
 
 def entry(**changes: Any) -> dict[str, Any]:
-    """ENTRY with changes, those of `machine` by key."""
+    """ENTRY with changes; changes of `machine` are merged by key."""
     changed = copy.deepcopy(ENTRY)
     changed["machine"].update(changes.pop("machine", {}))
     return changed | changes
@@ -46,12 +46,12 @@ SLOW = {"rtf": 0.4}
 
 
 @pytest.mark.parametrize(("changes", "level", "words"), [
-    # Up to 15 % over the baseline pass, up to 40 % are told.
+    # Up to 15 % over the baseline passes, up to 40 % is a warning.
     ({}, PASS, ""), ({"rtf": 0.1, "first_audio_s": 0.1}, PASS, ""), ({"rtf": 0.2299}, PASS, ""),
     ({"rtf": 0.2301}, WARN, NO_CAUSE), ({"first_audio_s": 0.4601}, WARN, NO_CAUSE),
     ({"rtf": 0.2799}, WARN, NO_CAUSE), ({"rtf": 0.2801}, FAIL, NO_CAUSE),
     ({"first_audio_s": 0.5601}, FAIL, NO_CAUSE),
-    # A slow box is told why.
+    # The finding of a slow box names a likely cause.
     ({**SLOW, "machine": {"loose": ["gpu: free"]}}, FAIL, "likely: clocks: gpu: free"),
     ({**SLOW, "machine": {"clocks": "unpinned"}}, FAIL, "likely: clocks: unpinned"),
     ({**SLOW, "machine": {"mode": "MODE_30W"}}, FAIL, "likely: clocks: power mode MAXN, now MODE_30W"),

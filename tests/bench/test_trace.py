@@ -1,6 +1,6 @@
-"""The trace against the format's published rules, the engine's own counts, and what clients measured.
+"""The trace against the format's published rules, the engine's counts and the clients' measurements.
 
-Rules are those of "Trace Event Format", to which chrome://tracing and Perfetto's JSON importer refer.
+The document "Trace Event Format" states the rules; chrome://tracing and Perfetto's JSON importer refer to it.
 """
 
 import itertools
@@ -146,7 +146,7 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     bench.now += 1.0
     bench.scheduler.queue.resume("music")
     trace = bench.served(tmp_path)
-    # The other is made meanwhile, in six calls.
+    # The other reply is synthesised while this one waits: six calls.
     assert waits(trace, "s")["reader"] == pytest.approx(2.0 + 6 * CALL_S)
     assert waits(trace, "p")["paused"] >= 3.0
 

@@ -1,4 +1,4 @@
-"""The table of faults: what can happen to a box → the check that finds it, how badly, in what words."""
+"""The table of faults: each row has a fault of a box, the check that finds it, its level and its words."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def nothing(jetson: Jetson) -> None:
 
 
 def entry(path: str, name: str, text: str) -> Callable[[Jetson], object]:
-    """Another line for the one that begins with a name."""
+    """Replace the line that begins with `name` by `text`."""
     return lambda jetson: jetson.write(path, re.sub(rf"(?m)^{name}\b.*$", text, jetson.read(path)) + "\n")
 
 
@@ -118,7 +118,7 @@ def factory(jetson: Jetson) -> None:
 
 
 def lock_fails(name: str, **details: Any) -> Callable[[Jetson], object]:
-    """Root's lock runs into a fault and publishes what it read back."""
+    """Root's lock runs into a fault and publishes the clocks that it read back."""
 
     def arrange(jetson: Jetson) -> None:
         jetson.set_mode("MAXN")
@@ -330,7 +330,7 @@ CASES = [
     Case("systemd gave up: the watchdog's aborts",
         daemon(**FAILED, Result="watchdog", NRestarts=4, ExecMainStatus=6), "restarts", FAIL,
         "given up starting it; last by the watchdog", "reset-failed", box=LATER),
-    # Without root.
+    # The checks do not run as root.
     Case("not root: pinned, as root's check saw it", nothing, "clocks", PASS, "emc as root's check saw it",
         box=WITHOUT_ROOT),
     Case("not root: unpinned", lambda j: j.unpin(), "clocks", WARN, "came loose", "30 s", box=WITHOUT_ROOT),

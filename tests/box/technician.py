@@ -18,7 +18,7 @@ LOOKS = re.compile(
 
 
 def nvpower(jetson: Jetson) -> None:
-    """As its script: a link for this module where none lies; one that lies there is kept."""
+    """Link nvpmodel.conf to the module's file unless a link or a file exists, as nvpower.sh does."""
     link = jetson.root / paths.NVPMODEL_CONF[1:]
     if not link.is_symlink() and not link.exists():
         link.symlink_to(f"/etc/nvpmodel/{jetson.profile.conf}")

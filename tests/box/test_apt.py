@@ -29,7 +29,7 @@ pytestmark = pytest.mark.once
 PASS, WARN, FAIL = Level.PASS, Level.WARN, Level.FAIL
 KERNEL, CORE = "nvidia-l4t-kernel", "nvidia-l4t-core"
 WALL = 1_795_000_000.0
-"""Of a clock 600 s after the boot."""
+"""Wall clock's time 600 s after the boot."""
 
 
 def unpacked(at: float, name: str = KERNEL) -> Callable[[Jetson], object]:
@@ -53,12 +53,12 @@ def owed(*names: str) -> Callable[[Jetson], object]:
 
 
 def other_kernel_runs(jetson: Jetson) -> None:
-    """36.5.0 over 36.4.3: its modules took the place of those of the kernel that runs."""
+    """Modules of 36.5.0 replace the modules of the running kernel, 36.4.3."""
     jetson.path("/lib/modules/5.15.148-tegra").rename(jetson.path("/lib/modules/5.15.185-tegra"))
 
 
 def interrupted(jetson: Jetson) -> None:
-    """A power cut: dpkg's journal, with its padding, has what the status file has not yet."""
+    """A power cut: dpkg's journal, with its padding, has an entry that the status file lacks."""
     stanza = f"Package: {KERNEL}\nStatus: hold ok half-installed\nVersion: 5.15.148-tegra-36.4.3-1\n"
     jetson.write(f"{paths.PACKAGE_UPDATES}/0003", f"{stanza}#padding\n#padding\n")
 
@@ -139,7 +139,7 @@ def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:
 
 
 class Apt:
-    """apt with folders of its own: a box's record of packages, and a source that also has a newer release."""
+    """apt with private folders: a box's record of packages, and a source that also has a newer release."""
 
     def __init__(self, folder: Path, known: dict[str, dpkg.Package], shape: str) -> None:
         partial = ("state/lists/partial", "cache/archives/partial")
@@ -192,13 +192,13 @@ def newer(version: str) -> str:
 
 
 NAMING_APT = re.compile(r"sudo apt (?:install|--fix-broken)(?: (?!&&|and\b)(?:\$\([^)]*\)|[^;,` ])+)+")
-"""Commands of apt in a remedy, up to where they end."""
+"""A command of apt within a remedy, up to its end."""
 
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 @pytest.mark.slow
 def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
-    """Whatever the source has, and whether packages are held, or not configured yet."""
+    """The source may have any version, and packages may be held or not configured yet."""
     known = dpkg.packages(quick(well(tmp_path / "box")).root)
     sentences = [sentence for remedy in remedies(tmp_path) for sentence in remedy.split(". ")]
     commands = sorted({command for sentence in sentences for command in NAMING_APT.findall(sentence)})
@@ -215,7 +215,7 @@ def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
 
 
 def remedies(folder: Path) -> list[str]:
-    """What health prints for each fault of the tables, and `appliance check`."""
+    """Remedies that health prints for each fault of the tables, and the remedy of `appliance check`."""
     printed = [GPU_REMEDY]
     faults = [row for row in (*TABLE, *CASES) if row.level in (WARN, FAIL) and row.profile == "jp6-0005"]
     for number, row in enumerate(faults):
@@ -228,7 +228,8 @@ def remedies(folder: Path) -> list[str]:
 
 
 def test_versions_that_nothing_tells_are_asked_of_dpkg(jetson: Jetson) -> None:
-    """Also as the remedies' constants have it: no bare name, of which apt would take its newest."""
+    """Remedies whose versions are unknown ask dpkg-query: apt would install the newest version of a bare
+    name."""
     known = dpkg.packages(quick(jetson).root)
     typed = dpkg.pin("sudo apt install --reinstall {nvidia-l4t-tools}", {})
     assert typed.endswith("nvidia-l4t-tools=$(dpkg-query -W -f='${Version}' nvidia-l4t-core)")

@@ -1,4 +1,4 @@
-"""The record of the last boots: what it keeps, and what is believed of it."""
+"""The record of the last boots: its contents, and how the lock reads it."""
 
 import json
 from dataclasses import replace
@@ -59,7 +59,8 @@ def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, cl
 
 
 def test_a_shutdown_that_does_not_come_is_taken_back(box: Box) -> None:
-    """`systemctl restart f5-clocks` ends and starts the unit; one that was stopped leaves the timer."""
+    """`systemctl restart f5-clocks` ends and starts the unit. After a stop, the timer's check clears the
+    mark."""
     for act in (lock, check):
         lock(box)
         end(box)

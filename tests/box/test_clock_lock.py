@@ -1,4 +1,4 @@
-"""scripts/clock-lock: as a process of its own for the main routes, and its tables, JSON and exit codes."""
+"""scripts/clock-lock: the main routes in a separate process, then its tables, JSON and exit codes."""
 
 import functools
 import io
@@ -143,7 +143,7 @@ def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is refused by name, and left alone."""
+    """The script refuses JetPack 5 by name and changes nothing."""
     jetson = Jetson(tmp_path, "jp5-0005")
     box = quick(jetson)
     for words in (["lock"], ["lock", "--dry-run"], ["unlock"], ["status"], ["watch", "--once"]):

@@ -1,4 +1,4 @@
-"""The judgement of the clocks, on trees whose every file is known."""
+"""The judgement of the clocks, on trees of known files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -137,7 +137,8 @@ def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:
     jetson.write(f"{BWMGR}/min_freq", "204000000\n")
     for box in boxes:
         assert "not locked" in take_reading(box).clocks.domains["emc"]["why"]
-    # Its table is in no public capture: without one, min = max = cur is what can be shown.
+    # No public capture has a table of JetPack 5's memory clock. If the table is missing, min = max = cur
+    # proves a lock.
     for text in ("", None):
         table = jetson.path(f"{BWMGR}/available_frequencies")
         table.write_text(text) if text is not None else table.unlink()
@@ -228,7 +229,7 @@ def test_an_idle_switch_that_cannot_be_read_hides_whether_cores_may_sleep(pinned
 
 
 def test_cores_that_run_slower_than_set_are_a_warning_with_the_kernels_line(pinned: Jetson) -> None:
-    """What an AGX Thor's kernel repeats each second, NVIDIA forum 361188."""
+    """The kernel of an AGX Thor repeats this line each second (NVIDIA forum 361188)."""
     clocks_json.publish(quick(pinned), take_reading(quick(pinned)).clocks)
     line = "cpufreq: cpu5,cur:649000,set:2201600,delta:1552600,set ndiv:344"
     for number, khz in ((4, "1990000"), (5, "649000"), (6, "649000")):

@@ -1,4 +1,4 @@
-"""Every fault that a box can have: the check beside it in the table must turn, with these words."""
+"""Every fault that a box can have: the check named in the table reports it in the words of the table."""
 
 import dataclasses
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_fault(case: Case, jetson: Jetson) -> None:
     found = look(jetson, case)
     case.expect(found)
     assert len(found.value) < 1000, "whatever others wrote"
-    # Whoever is told that something is wrong is told what to do.
+    # A finding that reports a fault has a remedy.
     assert bool(found.remedy) == (found.level in (WARN, FAIL)), found
     assert not unknown(found.remedy), "each command is one that a test types, or that changes nothing"
 

@@ -1,4 +1,5 @@
-"""JetPack 7 on the tree whose files have sources: what is sourced decides, guesses decide nothing."""
+"""JetPack 7 on a tree whose files name their sources: files with a source decide, guessed files decide
+nothing."""
 
 from pathlib import Path
 
@@ -22,7 +23,7 @@ GUESSES = [path for path, source in FILES.items() if source == GUESSED]
 
 @pytest.fixture
 def orin(tmp_path: Path) -> Jetson:
-    """In MAXN, nothing pinned, as after a boot."""
+    """An Orin in MAXN with nothing pinned, as after a boot."""
     jetson = Jetson(tmp_path, "jp7-0005")
     jetson.set_mode("MAXN")
     return jetson
@@ -58,7 +59,7 @@ def test_locks_proves_unlocks(orin: Jetson) -> None:
 
 
 def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) -> None:
-    """It is not known whether jetson_clocks does so on JetPack 7; the lock does in any case."""
+    """No source says if jetson_clocks does so on JetPack 7; the lock keeps the GPU on in any case."""
     railgate = f"{GPU}/device/railgate_enable"
     lay(orin, "jetson_clocks", f'$real "$@"\n[ "$1" ] || echo 1 > {orin.path(railgate)}')
     lines: list[str] = []

@@ -176,7 +176,7 @@ KINDS = (*OF_TEXTS, "folder", "loop", "hangs")
 damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
 
 
-# Not shrunk: a tenth of a second each, and the damage says enough as it is.
+# No shrinking: an example takes a tenth of a second, and the list of damages explains a failure.
 @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
     profile=st.sampled_from(["jp7-0005", "jp6-0005"]),
@@ -220,7 +220,7 @@ OURS = ("run/f5-appliance", "var/lib/f5-appliance", "sys/", "var/lib/nvpmodel")
 
 
 def outside(jetson: Jetson) -> dict[str, Any]:
-    """Everything that a command has nothing to write to; and what else lies beside the tree."""
+    """Files that no command may write, and the names next to the tree."""
     found = {path: what for path, what in jetson.snapshot().items() if not path.startswith(OURS)}
     return {**found, "beside": sorted(os.listdir(jetson.root.parent))}
 

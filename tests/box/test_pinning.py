@@ -357,7 +357,7 @@ def test_an_unlock_ends_with_its_boot_and_its_record(
 
 @pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
 def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -> None:
-    """By the minima of nvpmodel.conf: the files are then as before the lock."""
+    """The minima of nvpmodel.conf restore the files as they were before the lock."""
     jetson = Jetson(tmp_path, profile)
     jetson.set_mode("MAXN")
     before = limits(jetson)
@@ -536,7 +536,8 @@ def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path
 
 
 def test_a_memory_that_is_held_at_its_cap_is_not_pinned_again(maxn: Jetson, box: Box, clock: Clock) -> None:
-    """Its lower limit at what is within reach holds it as well as the flag: pinning could change nothing."""
+    """A lower limit at the highest clock within reach holds the memory like the flag: pinning would change
+    nothing."""
     lock(box)
     maxn.write(maxn.profile.emc_cap, "2133000000\n")
     for name, value in (("rate", "2133000000"), ("min_rate", "2133000000"), ("mrq_rate_locked", "0")):

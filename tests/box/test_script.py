@@ -154,7 +154,7 @@ def test_the_unforeseen_is_broken_and_no_warning(monkeypatch: pytest.MonkeyPatch
 
 
 def test_with_the_systems_own_python(jetson: Jetson, tmp_path: Path) -> None:
-    """As it lies there: executable, isolated, no library but the standard one."""
+    """The script runs from the checkout: executable, isolated, with the standard library alone."""
     python = Path("/usr/bin/python3")
     if not python.exists():
         pytest.skip("no /usr/bin/python3")

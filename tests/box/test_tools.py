@@ -1,4 +1,4 @@
-"""Programs that are run: none of them outlives the wait for it."""
+"""Programs that the box runs: none outlives the wait for it."""
 
 import os
 import signal

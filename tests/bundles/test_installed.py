@@ -1,4 +1,4 @@
-"""Installing bundles: what is refused, what stays, and kills and failed proofs at any moment."""
+"""Installing bundles: refusals, what remains on disk, and kills and failed proofs at any moment."""
 
 import contextlib
 import dataclasses
@@ -77,7 +77,7 @@ def anything(bundle: Bundle) -> None:
 
 
 def who(path: Path) -> str:
-    """Which bundle lies at a path; every hash is compared."""
+    """Name of the bundle at a path, read after all its hashes match."""
     return contract.read(path).manifest.created_by
 
 
@@ -92,7 +92,7 @@ def shelf(
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every name under a folder, and where it leads or how large it is."""
+    """Path of each file and link under a folder → its size, or the link's target."""
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else str(path.stat().st_size)
         for path in folder.rglob("*")
@@ -114,7 +114,7 @@ def test_install_back_and_list(tmp_path: Path) -> None:
     assert store.back() == b and who(store.path) == "b" and who(store.before) == "c"
     assert store.back() == c
     assert any("prepared of them" in line for line in lines)
-    # One that is there is not copied again, and b goes with d's arrival.
+    # A stored bundle is not copied again, and the store drops b when d arrives.
     before = tree(store.folder)
     assert store.install(tmp_path / "c", anything) == c and tree(store.folder) == before
     # A folder of the operator's own stays.
@@ -137,7 +137,7 @@ def test_one_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
     uses = {one.use: who(one.folder) for one in rows.stored()}
     assert uses == {"in use": "d", "beside": "g", "before": "c"}
     assert rows.add(tmp_path / "g", anything) == german
-    # One that no row names any more goes.
+    # The store drops a bundle that no row names.
     store.install(variant(tmp_path, "e"), anything)
     assert not german.exists()
 
@@ -376,7 +376,7 @@ def test_all_is_on_the_disk_before_it_is_in_use(tmp_path: Path, monkeypatch: pyt
 def lives(folder: Path, act: str) -> dict[str, Any]:
     """Kill an install or a `back` at its n-th change, for each n, and look at the box after each."""
     seen: dict[str, Any] = {"kills": 0, "in use": {}}
-    # An adoption copies as any install does; the kills in that are left to it.
+    # An adoption copies like any install, and the kills during a copy are tested there.
     number = 25 if act == "adopt" else 0
     while True:
         number += 1
@@ -485,7 +485,7 @@ def test_restart_proves_by_speaking_and_goes_back(
 
 
 def test_the_daemon_keeps_to_its_folder_when_the_link_goes_elsewhere(tmp_path: Path) -> None:
-    """A grid that it has not computed yet loads a graph from the disk: of its own bundle."""
+    """A grid that is not computed yet loads a graph from the folder of the running bundle."""
     store = shelf(tmp_path, speaking)
     with running(tmp_path, speaks_from=store.path) as daemon:
         assert running_folder(config.load(tmp_path / "config.yaml")) == tmp_path / "a"

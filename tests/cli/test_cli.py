@@ -335,7 +335,7 @@ def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_check_of_a_damaged_bundle(checked: Checked, tmp_path: Path, quick: bool) -> None:
-    """Hashes find every damage; --quick only what has another size."""
+    """Hashes find every damage; --quick finds only a changed size."""
     copy = tmp_path / "bundle"
     shutil.copytree(BUNDLE, copy)
     config = write_config(tmp_path, copy)
@@ -407,7 +407,7 @@ def test_check_of_arithmetic_that_is_not_the_cpus(
 
 
 def test_check_of_the_unreadable(checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skipped, not failed: a person without root learns what the box can tell them."""
+    """Unreadable files are skipped, not failed: a person without root gets the findings that need no root."""
     config = write_config(tmp_path)
 
     def refuse(self: Path, *arguments: Any, **options: Any) -> str:
@@ -455,7 +455,7 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         found = checked(box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
         return found["level"], found["value"]
 
-    # Over 20 s of audio: it still sounds long after it was made.
+    # Over 20 s of audio: playback outlasts synthesis by far.
     text = " ".join([TEXT] * 12)
     with Client(box.address) as client:
         client.stream(text, "ann", channel="stage").reply()

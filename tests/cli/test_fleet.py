@@ -59,7 +59,7 @@ def test_haproxy_takes_the_configuration() -> None:
 
 def configuration(members: list[Running], port: int, control: Path) -> str:
     """The committed configuration with these addresses."""
-    # User, log and socket are those of the service.
+    # User, log and socket belong to the service and are removed.
     text = re.sub(r"^    (user|group|log /dev/log).*\n", "", CONFIGURATION.read_text(), flags=re.MULTILINE)
     text = re.sub(r"stats socket \S+", f"stats socket {control}", text)
     text = text.replace("bind :50051 proto", f"bind 127.0.0.1:{port} proto")
@@ -68,7 +68,7 @@ def configuration(members: list[Running], port: int, control: Path) -> str:
         own = f"{box.address} port {ports['metrics']} agent-port {ports['agent']}"
         text = re.sub(rf"(server box{number}) \S+$", rf"\1 {own}", text, flags=re.MULTILINE)
         text = re.sub(rf"(server box{number}) \S+ track", rf"\1 {box.address} track", text)
-    # One port for all boxes, which here share a machine.
+    # The boxes of this test share a machine, so that they cannot share one port.
     return text.replace("connect port 9464 proto", "connect proto")
 
 

@@ -1,4 +1,4 @@
-"""The client against a daemon process, and against a server that answers what a daemon rarely does."""
+"""The client against a daemon process, and against a server that gives a daemon's rare answers."""
 
 import asyncio
 import contextlib
@@ -147,7 +147,7 @@ async def test_events_of_a_stream(box: Running, kind: type) -> None:
 
 @BOTH
 async def test_cancel(box: Running, kind: type) -> None:
-    """From another thread, or in the same one in asyncio."""
+    """Client cancels from another thread, AsyncClient in the same thread."""
     received = []
     async with connected(kind, box.address) as client:
         stream = client.stream(LONG, "ann")
@@ -276,7 +276,7 @@ def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], Non
 
 
 def refusing(reason: str, retry_s: float | None = None, field: str = "") -> Callable[[Any], None]:
-    """As the daemon packs it."""
+    """Abort a call with the details that the daemon packs."""
     code = grpc.StatusCode.RESOURCE_EXHAUSTED if retry_s is not None else grpc.StatusCode.INVALID_ARGUMENT
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="f5-appliance")]
     if retry_s is not None:
@@ -394,7 +394,7 @@ async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) 
             assert (utterance.request_id, utterance.user_key, utterance.text) == ("later", user, TEXT)
             assert list(event.paused) == [channel]
             assert await of(client.utterances("other")) == await of(client.skip(channel)) == []
-            # Those of an earlier test's broken calls may still be in it.
+            # Broken calls of an earlier test may still be in the queue.
             assert "later" in await ids(client.utterances())
             assert await ids(client.clear("other")) == [] and await ids(client.clear(channel)) == ["later"]
             with pytest.raises(CallFailed) as failed:
@@ -418,7 +418,7 @@ async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) 
 
 @BOTH
 async def test_a_client_hears_what_another_asks_for(box: Running, client: Client, kind: type) -> None:
-    """Sample for sample what a plain stream of the same request gives."""
+    """The listener gets the samples of a plain stream of the same request."""
     options: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
     plain, hall = client.stream(LONG, "ann", **options).reply(), f"hall of {kind.__name__}"
     events: list[Any] = []
@@ -547,7 +547,8 @@ async def test_both_clients_send_the_same_each_with_a_deadline(recorder: tuple[R
 
 @BOTH
 async def test_a_stream_that_the_daemon_cancels(recorder: tuple[Recorder, str], kind: type) -> None:
-    """CallFailed in asyncio too, where grpc.aio has CancelledError for calls cancelled at this end."""
+    """AsyncClient raises CallFailed too, although grpc.aio has CancelledError for calls that this end
+    cancels."""
     async with connected(kind, recorder[1]) as client:
         with pytest.raises(CallFailed, match=r"its id \(CANCELLED\)"):
             await of(client.stream("stop", "ann").reply())

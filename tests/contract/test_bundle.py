@@ -107,7 +107,7 @@ def test_a_manifest_survives_yaml(changes: dict[str, Any]) -> None:
 
 
 def put(place: str, value: object) -> Edit:
-    """Set what a dotted place names; without a value it is removed."""
+    """Set the value at a path of keys joined by `|`; None removes the key."""
 
     def edit(raw: dict[str, Any]) -> None:
         *path, last = place.split("|")
@@ -191,7 +191,7 @@ TOGETHER: list[tuple[Edit, str]] = [
 ]
 """Two mistakes at once."""
 FORMATS: list[tuple[object, str]] = rows(__file__, "formats.jsonl")
-"""The format is looked at before the keys, which may be of the future."""
+"""The parser checks the format before the keys: a later format may have other keys."""
 
 
 def of_format(value: object) -> Edit:

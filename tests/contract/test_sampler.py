@@ -1,4 +1,4 @@
-"""Samplers: what a manifest may name, what a request may ask of it, and the arithmetic of a step."""
+"""Samplers: the manifest's names, the options of a request, and the arithmetic of a step."""
 
 import dataclasses
 import re
@@ -99,7 +99,7 @@ def test_fresh_noise_is_numpys_spawned_stream_of_each_step() -> None:
         wanted = np.random.Generator(np.random.PCG64(sequence)).standard_normal((9, 4), dtype=np.float32)
         assert np.array_equal(noise(7, 3, 9, 4, step), wanted)
         assert np.array_equal(noise(7, 3, 5, 4, step), wanted[:5])  # whatever follows in the segment
-    # Not even a large seed has another's later noise.
+    # A seed never gives the later noise of another seed, not even if it is larger than 32 bits.
     drawn = [
         noise(*of, 4, 4, step).tobytes() for of in ((7, 3), (7 + (3 << 32), 1), (7, 1)) for step in (0, 1, 3)
     ]

@@ -57,7 +57,7 @@ def test_the_rules_one_by_one():
     assert tokens("好a") == [" ", "hao3", "a"]
     assert tokens("é") == ["é"]
     assert tokens("") == []
-    # Pieces that the converter hands on whole are taken character by character.
+    # A piece that the converter returns whole is split into characters.
     assert to_tokens_with("、。", lambda text: [text], lambda word: [word]) == ["、", "。"]
 
 

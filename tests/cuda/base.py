@@ -1,7 +1,7 @@
 """A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER BLOCKS`.
 
-Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced: a
-step graph of two blocks takes four CPU seconds, whatever its width, unless its graph is kept.
+All weights are the same number because nothing computes with them. The exporter traces few of the 22 equal
+blocks: a step graph of two blocks takes four CPU seconds, whatever its width, if no kept graph replaces it.
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ from tests.systemd.namespaces import booting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHECKOUT = "/srv/checkout"
-"""Place of REPOSITORY in the box: units may see nothing of its own, as of /tmp."""
+"""Place of REPOSITORY in the box: a unit may have a private view of REPOSITORY's own path, such as /tmp."""
 TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats")
 """NVIDIA's; the others are the system's own."""
 PYTHON = "/usr/bin/python3"

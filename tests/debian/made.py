@@ -18,10 +18,10 @@ from tests.harness.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ARCH = next((arch for arch, machine in MACHINES.items() if machine == os.uname().machine), "")
-"""Debian's name of the machine; empty for one that no package is for."""
+"""Debian's name of this machine; empty if no package supports it."""
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 ALONE = ("-I", "-S")
-"""Without the packages of the tests' environment: what is imported is the package's own."""
+"""Options that hide the packages of the tests' environment: imports come from the package."""
 UNPACKED_PYTHON = (sys.executable, *ALONE)
 SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
 INCLUDED = "python3,systemd,init-system-helpers,procps,openssl"
@@ -48,7 +48,7 @@ def debian(folder: Path) -> Path:
 
 
 def package() -> Path:
-    """The one for this machine and the Python that runs the tests."""
+    """The package for this machine and the Python that runs the tests."""
     return built("--python", PYTHON, "--arch", ARCH, "--compress", "none")
 
 
@@ -88,7 +88,7 @@ def _is_index_reached(folder: Path) -> bool:
     pip = (
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0", "--dest", folder,
     )  # fmt: skip
-    # One that no mirror on the machine is likely to hold.
+    # A package that a mirror on this machine is unlikely to hold.
     return subprocess.run([*pip, "rjieba"], capture_output=True).returncode == 0
 
 

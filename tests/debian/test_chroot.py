@@ -1,6 +1,6 @@
-"""The package's life in a Debian 12 of its own: install, speech, upgrades, power cuts, purge.
+"""The package's life in a separate Debian 12: install, speech, upgrades, power cuts, purge.
 
-What of it is on the technician's page is run as it stands there.
+The test runs the commands of the technician's page unchanged.
 """
 
 import contextlib
@@ -52,7 +52,8 @@ class Chroot:
         self.of_the_page: set[str] = set()
 
     def page(self, line: str) -> str:
-        """Run a line of the page in root's home, where the packages have the page's names, and answer yes."""
+        """Run a line of the page in root's home, which holds the packages under the page's names, and answer
+        yes."""
         assert line in in_blocks()
         self.of_the_page.add(line)
         return self.run("sh", "-c", f"cd /root && yes | DEBIAN_FRONTEND=noninteractive {line[5:]}")
@@ -107,7 +108,7 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """For Debian 12's Python."""
+    """The package for Debian 12's Python."""
     return built("--python", "3.11", "--arch", "amd64")
 
 
@@ -135,7 +136,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chroot(tmp_path: Path, debian: Path, package: Path, later: Path) -> Iterator[Chroot]:
     folder = tmp_path / "debian"
     run("cp", "-a", debian, folder)
-    # Not in /usr/local: apt runs a package's scripts without it.
+    # /usr/local would not do: apt runs a package's scripts with a PATH that lacks it.
     shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/bin/systemctl")
     for deb, place in ((package, GOOD), (later, LATER_DEB)):
         shutil.copy(deb, folder / place[1:])
@@ -172,7 +173,7 @@ def test_a_life(chroot: Chroot) -> None:
     assert chroot.state == good and config.read_text() == mine
     chroot.speaks()
 
-    # Without f5-upgrade dpkg asks; N, the default, keeps the operator's.
+    # If dpkg installs the package instead of f5-upgrade, it asks; N, the default, keeps the operator's file.
     shown = chroot.run("sh", "-c", f"echo N | dpkg -i {LATER_DEB} 2>&1")
     assert "Configuration file '/etc/f5-appliance/appliance.yaml'" in shown
     assert config.read_text() == mine
@@ -244,7 +245,7 @@ def test_what_is_left_out_or_put_elsewhere_on_purpose_is_no_damage(chroot: Chroo
 
 
 def test_another_python3_is_used_by_nothing(chroot: Chroot) -> None:
-    """As update-alternatives lays one there."""
+    """The other python3 lies in the place that update-alternatives uses."""
     python = chroot.folder / "usr/bin/python3"
     python.unlink()
     python.write_text("#!/bin/sh\necho of another version >&2\nexit 1\n")

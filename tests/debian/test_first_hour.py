@@ -1,7 +1,7 @@
-"""A box's first hour, upgrade and evenings, typed as on the technician's page, under a systemd that boots.
+"""A box's first hour, upgrade and evenings, typed from the technician's page, under a systemd that boots.
 
-The package is the real one. The Jetson's files, tools, GPU and TensorRT are those of tests/fakes, where each
-engine takes F5_BUILD_S seconds.
+The package is real. tests/fakes supply the Jetson's files, tools, GPU and TensorRT; each engine takes
+F5_BUILD_S seconds.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Place:
         deb = built("--python", "3.11", "--arch", "amd64")
         shutil.copy(deb, root / "root" / Path(INSTALL).name)
         with repacked(deb, "9", root / "root" / Path(UPGRADE).name) as later:
-            # Engines of another format: all are built anew.
+            # Engines have another format, so that the daemon builds all of them again.
             source = later / "usr/lib/f5-appliance/appliance/engine/tensorrt/build.py"
             source.write_text(source.read_text().replace("\nFORMAT = ", "\nFORMAT = 1"))
         with repacked(root / "root" / Path(UPGRADE).name, "99", root / "root/broken.deb") as broken:
@@ -89,7 +89,7 @@ def place(tmp_path: Path) -> Place:
 def typed(box: Booted, line: str) -> tuple[int, str]:
     """Type a line of the page's; no wait may be longer than LONGEST_SILENCE_S without one printed."""
     assert line in in_blocks()
-    # Longer by what a loaded machine adds between a program's wait and its line.
+    # A loaded machine delays a program's line after its wait.
     allowed_s = PERIOD_S + (LONGEST_SILENCE_S - PERIOD_S) * SLOWNESS
     code, lines = box.watch(f"yes | {line[5:]}" if line == INSTALL else line)
     for before, after in itertools.pairwise(lines):
@@ -136,7 +136,7 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
 
 
 def open_to_the_network(box: Booted) -> None:
-    """Do what the page says, and find the box well and open to those who have a token."""
+    """Follow the page, then check that the box is healthy and open to callers with a token."""
     commands, settings = opening()
     box.run(f"cat >> /etc/f5-appliance/appliance.yaml <<'E'\n{settings}E")
     opened = box.run(f"set -e\n{commands}")
@@ -156,7 +156,7 @@ def test_evenings(place: Place) -> None:
     place.jetson.set_mode("MAXN")
     with switched_on(place.root) as box:
         assert box.run(f"yes | {INSTALL[5:]}").returncode == 0
-        # Nothing is to be spoken.
+        # The test needs no speech.
         box.run("systemctl mask --now f5-appliance f5-gateway f5-health.timer f5-clocks-check.timer")
         box.switch_off()
     for evening in ("hot", "hot", "hot", "long", "long", "long", "cut off"):
@@ -187,7 +187,7 @@ def settle(box: Booted) -> None:
 
 
 def told(box: Booted) -> dict[str, Any]:
-    """What the daemon tells of itself; nothing while it is not there."""
+    """State that the daemon reports; empty if the daemon does not answer."""
     fetch = f"import urllib.request as u; print(u.urlopen('{METRICS}/state', timeout=5).read().decode())"
     ran = box.run(f'python3 -c "{fetch}"')
     return json.loads(ran.stdout) if ran.returncode == 0 else {}

@@ -66,7 +66,7 @@ def spoken(engine: Synthesizer, given: Segment) -> tuple[FloatArray, FloatArray]
 
 
 def solo(engine: Synthesizer, given: Segment, steps: int | None = None) -> FloatArray:
-    """`moved` of a segment that never shares a batch, after so many steps (None: all)."""
+    """`moved` of a segment that never shares a batch, after `steps` steps (None: all)."""
     lane = engine.open(given)
     run(engine, [lane.id], lane.steps_left if steps is None else steps)
     out = moved(engine, lane.id, given)
@@ -148,7 +148,7 @@ class Run:
 
 
 class Watched(OrtBackend):
-    """Notes what is asked of a backend and of its graphs, and fails on request."""
+    """A backend that records the calls of itself and its graphs, and fails on request."""
 
     def watch(self) -> None:
         self.loads: list[str] = []
@@ -166,7 +166,8 @@ class Watched(OrtBackend):
         """File and sizes with which each graph was loaded last."""
         self.closed = 0
         self.before_run: Callable[[str], None] = lambda graph: None
-        """Called with the graph's name; what it raises is the run's fault, and its outputs are spoilt."""
+        """Hook before each run, called with the graph's name. If it raises, the run fails and its outputs are
+        spoilt."""
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         self.loads.append(name)
@@ -192,7 +193,7 @@ class Watched(OrtBackend):
 
 
 class WatchedPadded(Watched, Padded):
-    """Of fixed shapes."""
+    """A backend of fixed shapes that records calls."""
 
 
 class _WatchedGraph:

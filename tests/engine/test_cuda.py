@@ -1,4 +1,4 @@
-"""The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and what is missing."""
+"""The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and missing parts."""
 
 import re
 import sys
@@ -75,7 +75,8 @@ def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device:
 def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
     short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `Daemon.swap` does it: loaded and warmed up in another thread, tested and used on this one."""
+    """`Daemon.swap` does the same: another thread loads the engine and warms it up; this thread tests and
+    uses it."""
     monkeypatch.setattr(synthesizer, "LAUNCH_BOUND_S", 1e9)
     warm, spoken, warm_up = threading.Event(), threading.Event(), Synthesizer.warm_up
 

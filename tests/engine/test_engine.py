@@ -122,7 +122,7 @@ def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sa
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_rows_run_at_true_length_or_padded_and_share_calls(make_engine: Make, backend: type[Watched]) -> None:
-    """Replies of 31, 45 and 80 frames; where rows are padded, those without a reference share a call."""
+    """Replies of 31, 45 and 80 frames; padded rows that have no reference share a call."""
     watched, sizes = backend(), ((51, 20), (90, 45), (130, 50))
     engine = make_engine(watched, lanes=3)
     ids = [engine.open(segment(n, reference=p, nfe=7, sampling="short-kv")).id for n, p in sizes]
@@ -392,7 +392,7 @@ def test_a_backend_runs_its_own_variant_unless_another_is_named(make_engine: Mak
 
 
 def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
-    """One of an earlier version may name a backend that was removed since."""
+    """A bundle of an earlier version may name a backend that no longer exists."""
 
     class Other(OrtBackend):
         name = "elsewhere"

@@ -1,4 +1,4 @@
-"""A runtime that fails, and numbers that are not finite: who learns of it, and what the others keep."""
+"""A runtime that fails, and numbers that are not finite: who gets the error. The other lanes go on."""
 
 import dataclasses
 import itertools
@@ -88,7 +88,8 @@ def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, samplin
 
 
 def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArray], int]:
-    """What comes of segments that are stepped together, each failed step tried again; faults on the way."""
+    """Results of segments that are stepped together, with each failed step repeated; and the number of
+    faults."""
     lanes = [engine.open(given) for given in segments]
     ids, faults, done = [lane.id for lane in lanes], 0, 0
     while done < lanes[0].steps_left:
@@ -110,7 +111,7 @@ def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArr
 def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
     make_engine: Make, backend: Watched, segments: list[Segment], graphs: tuple[str, ...]
 ) -> None:
-    """Also after that of the update that moves the reference along its path."""
+    """A fault of the update that moves the reference along its path is no exception."""
     engine = make_engine(backend, lanes=3)
     wanted, _ = stepped(engine, segments)
     runs = len(backend.counted(*graphs))

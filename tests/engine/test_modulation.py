@@ -1,4 +1,4 @@
-"""The table of modulation rows: exact keys, holding, what is thrown out when it is full, its graph's life."""
+"""The table of modulation rows: exact keys, holds, evictions when it is full, and its graph's life."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sums:
 
 
 class Bench:
-    """A table and what it asks of its graph; rows are kept on another backend than they are computed on."""
+    """A table and a record of its graph's calls; one backend computes the rows, another stores them."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.host, self.device, self.d = Watched(), Watched(), bundle.manifest.dimensions
@@ -115,7 +115,7 @@ def test_rows_are_the_same_whatever_the_order_and_the_company(tiny: Bundle) -> N
 
 
 OTHERS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""As many as there are places: holding them shows that none was lost."""
+"""Keys for every place of the table: holding all of them shows that no place was lost."""
 LIVES: dict[str, list[tuple[Any, ...]]] = {
     "known times are not computed again": [
         ("hold", 3, 0.0, 0.25, 0.5), ("hold", 0, 0.5, 0.0), ("hold", 1, 0.25, 0.75)
@@ -188,8 +188,8 @@ def test_rows_of_embedded_strengths_are_kept_apart(tiny: Bundle, roomy: Bench) -
     held = {w: table.hold(t, w) for w in (1.0, 2.0)}
     for w, index in held.items():
         assert np.array_equal(np.asarray(table.table)[index][:, 0, 0], t + np.float32(10 * w))
-        assert np.array_equal(table.hold(t, w), index)  # not computed anew
-    # Eight requests of the most steps, each with a strength of its own.
+        assert np.array_equal(table.hold(t, w), index)  # not computed again
+    # Eight requests of the most steps, each with another strength.
     room = ModulationTable(Sums, Watched(), Watched(), d)
     grid = time_grid(MAX_NFE)[:-1].astype(np.float32)
     assert len({place for w in range(8) for place in room.hold(grid, 1 + w / 8)}) == 8 * MAX_NFE

@@ -31,7 +31,7 @@ CLOSE = 1e-4
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what is built for this device."""
+    """Folder of the engines that are built for this device."""
     return tmp_path_factory.mktemp("engines")
 
 

@@ -51,7 +51,7 @@ def test_what_cannot_be_loaded_is_named(backend: OrtBackend, tiny: Bundle, tmp_p
 
 
 def test_graphs_compute_in_the_same_memory(tiny: Bundle) -> None:
-    """Each of its own would take 30 MB at this length."""
+    """Separate memory for each graph would take 30 MB more per graph at this length."""
     code = f"""
 import sys
 from pathlib import Path

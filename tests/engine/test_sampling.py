@@ -104,7 +104,7 @@ def sampled(engine: Synthesizer, given: Segment) -> FloatArray:
 
 
 def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
-    """Of the way from the noise."""
+    """Error relative to the distance between the result and the noise."""
     noise = given.noise[len(given.reference_log_mel) :]
     return relative(found - noise, wanted - noise)
 
@@ -112,7 +112,7 @@ def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(("frames", "reference", "nfe", "guidance"), [
     (90, 41, 7, 2.0), (120, 30, 5, 0.7), (80, 26, 5, 0.0),
-    # A reference shorter than what the convolutions see, a reply of one frame.
+    # The reference is shorter than the convolutions' reach, the reply is one frame.
     *((n, p, 5, 2.0) for n, p in ((2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99))),
 ])  # fmt: skip
 def test_a_lane_is_what_a_plain_sampler_makes(
@@ -129,7 +129,7 @@ def test_a_lane_is_what_a_plain_sampler_makes(
 
 
 def test_samplings_differ(engine: Synthesizer) -> None:
-    """By far more than what is allowed above, so that one cannot stand for another."""
+    """Samplings differ by far more than the tolerance above, so that none can pass as another."""
     given = segment(90, reference=41, nfe=7)
     found = [sampled(engine, dataclasses.replace(given, sampling=sampling)) for sampling in SAMPLINGS]
     for i in range(3):

@@ -1,4 +1,4 @@
-"""The measurement: its oracles agree with upstream's sampler, and it sees what is wrong."""
+"""The measurement: its oracles agree with upstream's sampler, and it finds errors."""
 
 import copy
 import dataclasses
@@ -315,12 +315,13 @@ def test_int8_is_held_to_a_share_of_what_few_steps_cost(
 def test_int8_fails_by_its_mel_and_by_its_waveform(
     int8: BuiltBundle, lossy: oracles.Expectations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless it is no further from float than what was heard as equal."""
+    """A bundle passes if its distance from float is no larger than the bound that listeners could not
+    hear."""
     assert lossy.coarse is not None
     found = comparison.measure(int8.bundle, lossy)
     ratio = {row.what: row.error for row in found.rows if row.what in comparison.RATIOS}
     for what, field in (("mel", "mel_distance"), ("wave mel", "wave_mel_distance")):
-        # The same errors beside steps that cost less.
+        # The same errors relative to steps that cost less.
         nearer = getattr(lossy.coarse, field) * ratio[what] / 0.4
         coarse = dataclasses.replace(lossy.coarse, **{field: nearer})
         error = 0.4 * nearer

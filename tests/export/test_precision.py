@@ -66,7 +66,7 @@ class Typed:
         return Counter(self.types[node.input[0]] for node in self.of(*operators))
 
     def readers(self, value: str) -> Iterator[onnx.NodeProto]:
-        """The nodes that compute with a value, past those that only cut or reshape it."""
+        """Nodes that compute with a value, reached through nodes that only cut or reshape it."""
         for node in self.nodes:
             if value not in node.input:
                 continue
@@ -194,7 +194,7 @@ def test_a_vocoders_blocks_are_int8_and_nothing_else(int8: BuiltBundle, workshop
 
 
 def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
-    """That of a long skip connection is beside the last, in float."""
+    """The long skip connection's product stays in float like the last product."""
     graph = onnx.load(workshop.make(small.TRACED[-1]).bundle.graph("step"), load_external_data=False).graph
     roles = {product.weight: product.role for product in rewrites.products_of(graph)}
     assert roles["skip.weight"] == roles["out.weight"] == "final"

@@ -11,6 +11,7 @@ import emoji
 from appliance.config import TextConfig
 from appliance.text.chat import letters, scan
 from appliance.text.chat.line import ChatLine, Languages
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import TEXT_MARKS, Marks
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
@@ -18,11 +19,8 @@ from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
-_DRAWN = str.split(
-    "🧑❤🧑 💑 🧑❤💋🧑 💏 👨🤝👨 👬 👩🤝👨 👫 👩🤝👩 👭 👨🐰👨 👯♂ 🧑🐰🧑 👯 👩🐰👩 👯♀ 👨🫯👨 🤼♂ 🧑🫯🧑 🤼 "
-    "👩🫯👩 🤼♀ 🫱🫲 🤝"
-)
-_COUPLES = dict(zip(map("\u200d".join, _DRAWN[::2]), map("\u200d".join, _DRAWN[1::2]), strict=True))
+_DRAWN = ["\u200d".join(drawn) for drawn in LISTS["couples"]]
+_COUPLES = dict(zip(_DRAWN[::2], _DRAWN[1::2], strict=True))
 """Emoji that exist only with two skin tones → the emoji without them."""
 _ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
 """Matches a remark in an emoji's name: künstler(in), O button (blood type)."""

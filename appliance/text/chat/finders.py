@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
 from appliance.text.chat.line import LINK, MAIL, ChatLine
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.en.capitals import is_initials
 from appliance.text.scripts import HAN, KANA, MARKS
@@ -156,17 +157,9 @@ _SECRET = (
     r"|(?=[A-Za-z+/_-]*\d)(?=[a-z0-9+/_-]*[A-Z])(?=[A-Z0-9+/_-]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
 )
 """Matches identifiers of machines, hashes and keys."""
-_CHEERS = (
-    "Cheer|BibleThump|CheerWhal|Corgo|Uni|ShowLove|Party|SeemsGood|Pride|Kappa|FrankerZ|HeyGuys|DansGame|EleGiggle"
-    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock|PogChamp"
-    "|DoodleCheer|BitBoss|Streamlabs|Muxy|HolidayCheer|Goal|Anon|Charity"
-)
+_CHEERS = "|".join(LISTS["cheers"])
 """Names of Twitch's cheers, which precede the number of bits."""
-_ENDINGS = (
-    "pdf|png|jpe?g|gif|webp|svg|bmp|mp[34]|m4a|wav|ogg|opus|flac|mkv|avi|mov|webm|txt|md|csv|jsonl?|ya?ml|toml|ini"
-    "|cfg|conf|log|xml|html?|css|js|tsx?|jsx|py|rs|cpp|hpp|java|kt|swift|rb|php|sh|bat|ps1|lua|sql|exe|dll|msi|dmg"
-    "|iso|zip|rar|7z|gz|tar|docx?|xlsx?|pptx?|psd|fbx|ttf|otf|bak|tmp|apk|jar|onnx|safetensors|gguf|ckpt|srt|sav"
-)
+_ENDINGS = "|".join(LISTS["endings"])
 """Extensions of file names."""
 _IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
 _ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""

@@ -8,15 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from appliance.config import TextConfig
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import Marks
 from appliance.text.languages.plain import PLAIN
 from appliance.text.scripts import HAN, KANA, LETTERS, WIDE
 from appliance.text.spans import Language
 
-_TLDS = (
-    "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link|ai|eu|fr|it|es|nl|ru|us|ca|edu"
-    "|gov|stream|site|online|tr|vn|br|mx|pt|ch|pl|kr|tw|hk|ae|ua|kz|рф|(?:com?|org|net|gov|edu|ac)\\.[a-z]{2}"
-)
+_TLDS = "|".join(LISTS["domains"])
 _LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end belongs to the sentence
 LINK = (
     rf"(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)[^\s{HAN}{KANA}，。！？、<>]+{_LINK_END}"

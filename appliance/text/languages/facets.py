@@ -202,3 +202,9 @@ class Writing(NamedTuple):
 
     German words have three: Schifffahrt.
     """
+
+
+FACETS: Mapping[str, type[Any]] = {
+    facet.__name__.lower(): facet for facet in (Numbers, Money, Units, Dates, Times, Signs, Chat, Writing)
+}
+"""Tables whose rows are a setting each."""

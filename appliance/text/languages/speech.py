@@ -44,13 +44,8 @@ class Speech:
 
     def __init__(self, code: str, words: Words) -> None:
         self.code, self.words = code, words
-        self.numbers, self.money, self.units, self.dates = (
-            words.numbers,
-            words.money,
-            words.units,
-            words.dates,
-        )
-        self.times, self.signs, self.chat, self.lists = words.times, words.signs, words.chat, words.lists
+        self.numbers, self.money, self.units, self.dates, self.times, self.signs, self.chat, _ = words[:8]
+        self.lists = words.lists
         self.numerals = Numerals(words.numerals, self.form)
         self.joint = " " if self.numbers.spaced else ""
         self.comma = self.numbers.comma + self.joint

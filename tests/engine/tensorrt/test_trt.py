@@ -1,4 +1,4 @@
-"""TensorRT on a fake device: lanes, alignment, the cache of engines, and what is missing or wrong."""
+"""TensorRT on a fake device: lanes, alignment, the cache of engines, and missing or wrong parts."""
 
 import itertools
 import re
@@ -63,7 +63,7 @@ class Bench:
     def engine(
         self, backend: TrtBackend | None = None, bundle: Bundle | None = None, lanes: int = 2
     ) -> Synthesizer:
-        """One that captures its steps."""
+        """An engine that captures its steps."""
         backend = backend or self.backend()
         engine = Synthesizer(bundle or self.tiny, backend, host=OrtBackend(1), lanes=lanes)
         engine.captures = True
@@ -97,7 +97,7 @@ class Bench:
         return found
 
     def end(self, engine: Synthesizer) -> None:
-        """Nothing was wrong, and no CUDA graph is left."""
+        """Shut the engine down; fail if the device noted a wrong use or a CUDA graph remains."""
         engine.shutdown()
         assert not self.device.wrong and not self.device.executable and not self.device.graphs
 
@@ -153,7 +153,7 @@ LAUNCHES = {
         (90, [REPLAYED] * 5),
         (150, [PLAIN] * 5),
     ],
-    # As a distilled model's are. Padded lengths are 128, 128, 192 and 192 frames.
+    # Four steps, as a distilled model takes. Padded lengths are 128, 128, 192 and 192 frames.
     "four steps are, if the reply before was as long": [
         *[(90, [PLAIN] * 4), (95, [CAPTURED, *[REPLAYED] * 3])],
         *[(150, [PLAIN] * 4), (140, [CAPTURED, *[REPLAYED] * 3])],
@@ -191,7 +191,7 @@ def test_launches_are_captured_where_steps_are_short(
 
 
 def test_lanes_of_other_sizes_end_what_was_captured(bench: Bench) -> None:
-    """A context whose shapes change voids its graphs; lanes in turns launch their kernels one by one."""
+    """A context whose shapes change voids its graphs; alternating lanes launch their kernels one by one."""
     engine, device = bench.engine(), bench.device
     given = [segment(90, nfe=16, seed=1), segment(140, nfe=16, seed=2)]
     one, other = (engine.open(each).id for each in given)
@@ -365,7 +365,7 @@ def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], 
 
 
 def test_what_a_build_has_measured_serves_the_next(bench: Bench) -> None:
-    """Also one that fails."""
+    """A failed build leaves its measurements to the next one too."""
     bench.trt.refused = {"vocoder"}
     with pytest.raises(BundleError):
         bench.builds()
@@ -407,7 +407,7 @@ def test_a_silent_build_is_alive(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_early_tensorrt_gets_an_engine_for_each_profile(bench: Bench, tiny: Bundle) -> None:
-    """TensorRT 10.3, with an accuracy defect of engines with several profiles, beside 10.8, without."""
+    """TensorRT 10.3 has an accuracy defect in engines with several profiles, 10.8 has not."""
     spec, device = signatures(tiny.manifest.dimensions)["step"], bench.device
     for version, count in (("10.3.0", 2), ("10.8.0", 1)):
         device.counts.clear()

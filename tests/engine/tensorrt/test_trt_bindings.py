@@ -1,4 +1,4 @@
-"""What we use of TensorRT, in its own bindings and in TensorRT-RTX's, and of cuda-python; builds."""
+"""Our calls of TensorRT and cuda-python against the bindings of TensorRT and TensorRT-RTX; builds."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.fakes.nvidia import cudart
 
-# Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
+# The warnings come from the bindings and from timing caches, which TensorRT-RTX accepts and leaves empty.
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 OBJECTS = {
@@ -40,12 +40,12 @@ OBJECTS = {
     "engine.create_engine_inspector()": "EngineInspector",
     "context": "IExecutionContext",
 }
-"""What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
+"""Names of TensorRT's objects in our source → their classes; empty for the module itself."""
 OURS = {"log", "progress", "profile", "source", "graph", "bound"}
 """Parameters of our own types among those."""
 WEAK_FLAGS = (("runtime", "BuilderFlag", flag) for flag in ("FP16", "OBEY_PRECISION_CONSTRAINTS"))
 WEAK = {("layer", "precision"), ("layer", "set_output_type"), *WEAK_FLAGS}
-"""Of weak typing, which TensorRT-RTX and 11 do not have."""
+"""Calls that only weak typing has; TensorRT-RTX and TensorRT 11 lack them."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ OF_THE_BINDINGS = [path for path in USED if "__version__" not in path]
 
 
 Call = tuple[tuple[str, ...], int, bool, frozenset[str]]
-"""What is called, the number of arguments by position, if more follow from a list, names of the others."""
+"""A call: name path, number of positional arguments, if a list supplies more of them, keyword names."""
 
 
 def calls(module: Any) -> Iterator[Call]:
@@ -124,7 +124,7 @@ def test_each_version_has_what_is_used_and_takes_calls(
 
 
 def signatures_in(text: str) -> Iterator[list[tuple[str, bool]]]:
-    """Parameters but `self` of each overload: their names, and if they may be left out."""
+    """Parameters of each overload except `self`: their names, and if they are optional."""
     for line in re.findall(r"^(?:\d+\. )?\w+\((self: .*)\) -> ", text, re.MULTILINE):
         # Commas in the brackets of a type separate nothing.
         flat = re.sub(r"\[[^\[\]]*\]", "", re.sub(r"\[[^\[\]]*\]", "", line))
@@ -145,7 +145,7 @@ def test_the_list_is_of_all_that_is_used() -> None:
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Any":
                 assert node.arg in OBJECTS or node.arg in OURS | {"severity"}, f"{node.arg}: of which class?"
-            # What TensorRT's objects return is looked at under a known name, or not at all.
+            # A result of TensorRT's objects is examined under a name of OBJECTS, or not at all.
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 [target], made_by = node.targets, node.value.func
                 if isinstance(made_by, ast.Attribute) and spelt(made_by.value) in OBJECTS:

@@ -9,15 +9,8 @@ from appliance.text.languages.quantity import LONGEST
 from appliance.text.languages.words import own
 
 _NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals)
-_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+_IRREGULAR = "one first two second three third five fifth eight eighth nine ninth twelve twelfth".split()
+_ORDINALS = dict(zip(_IRREGULAR[::2], _IRREGULAR[1::2], strict=True))
 
 
 def english(number: int) -> str:
