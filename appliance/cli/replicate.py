@@ -98,7 +98,6 @@ def apply(
 
 
 def _take(step: VoiceChange, source: ReplicaSource, box: Client) -> None:
-    """Carry out one change on a box. A replacement is checked before the old voice is removed."""
     place = step.place
     if step.kind == "remove":
         _remove(box, place)
