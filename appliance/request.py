@@ -59,12 +59,16 @@ Speaker = tuple[str, str]
 
 @dataclass(frozen=True)
 class Pause:
+    """Silence after a place in the text."""
+
     after: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class Direction:
+    """A stage direction after a place in the text."""
+
     after: int
     text: str
 
@@ -266,6 +270,8 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
+    """A voice's recording, prepared for the engine."""
+
     transcript: str
     """Transcript with its ending, ". " or "。"."""
     features: Features
@@ -339,12 +345,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class Lane:
+    """An open segment in the engine."""
+
     id: int
     steps_left: int
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentAudio:
+    """The audio of a finished segment."""
+
     samples: FloatArray
     """(samples,) mono at the model's rate, before the cross-fade."""
     segment: int
@@ -354,6 +364,8 @@ class SegmentAudio:
 
 @dataclass
 class Timings:
+    """Durations of the stages of a reply."""
+
     queue_s: float = 0.0
     """Seconds from arrival to the engine's first call."""
     text_s: float = 0.0

@@ -65,6 +65,8 @@ class ContactFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Visit:
+    """Options of a first contact with weights."""
+
     name: str
     out: Path
     fetched: Path

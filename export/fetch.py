@@ -89,6 +89,8 @@ class Fetched:
 
 @dataclass(frozen=True)
 class _Remote:
+    """A file on the hub."""
+
     url: str
     size: int
     etag: str

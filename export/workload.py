@@ -51,6 +51,8 @@ def plan(
 
 
 class _Work:
+    """Estimates the work of each stage of an export."""
+
     def __init__(self, loaded: assemble.Loaded, options: assemble.BuildOptions, sampling: str) -> None:
         self._loaded, self._options, self._named = loaded, options, sampling
         self._precision = options.precision

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Place:
+    """One of a limited number of connections or requests."""
+
     caller: str
     is_idle: Callable[[], bool] = lambda: False
     """Returns True while another caller may have the place."""

@@ -46,6 +46,8 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Token:
+    """An entry of the file: the hash of a token, and its roles."""
+
     name: str
     roles: tuple[Role, ...]
     sha256: str

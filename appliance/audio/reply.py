@@ -27,6 +27,8 @@ THREADS = 2
 
 
 class ReplyAudio:
+    """Turns the segments of a reply into messages of encoded audio."""
+
     def __init__(
         self,
         manifest: Manifest,

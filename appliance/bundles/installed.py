@@ -38,6 +38,8 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StoredBundle:
+    """A folder in the store of bundles."""
+
     folder: Path
     use: str
     """Use: "in use", "beside", "before", or "unused"."""

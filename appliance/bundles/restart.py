@@ -57,6 +57,8 @@ def running_folder(config: Config) -> Path | None:
 
 @dataclass(frozen=True)
 class Restart:
+    """Restarts the daemon, and proves that it speaks from a bundle."""
+
     config: Config
     tools: Tools
     ready_within_s: float = READY_S

@@ -40,6 +40,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
+    """Certificates and token for a connection."""
+
     authority: bytes = b""
     """Certificate of the server or its authority, in PEM; empty means no TLS."""
     token: str = ""
@@ -55,6 +57,8 @@ NO_CREDENTIALS = Credentials()
 
 
 class ClientBase:
+    """Connection to a daemon, for both clients."""
+
     _grpc: Any
     """The module grpc or grpc.aio."""
 

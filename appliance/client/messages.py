@@ -28,6 +28,8 @@ from appliance.rpc.appliance_pb2 import (
 
 @dataclass(frozen=True)
 class Piece:
+    """A message of audio."""
+
     data: bytes
     sample_offset: int
     """Number of samples before `data`."""

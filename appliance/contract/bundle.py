@@ -102,6 +102,8 @@ class Shapes(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
+    """Kind of the vocoder."""
+
     name: Literal["vocos", "bigvgan", "hifigan", "source-filter"]
     padding: Literal["center", "same"] = "center"
 
@@ -210,6 +212,8 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest(Ranged):
+    """Content of manifest.json: everything about a bundle except its graphs."""
+
     format: str
     family: str
     arch: Arch | None
@@ -319,6 +323,8 @@ def dimensions(
 
 @dataclass(frozen=True)
 class Bundle:
+    """A folder with a manifest and its files."""
+
     folder: Path
     manifest: Manifest
 

@@ -48,6 +48,8 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 
 @dataclass(frozen=True)
 class Vocabulary:
+    """Tokens of a bundle, and the tokenizer that makes them."""
+
     tokens: tuple[str, ...]
     tokenizer: Tokenizer = "pinyin"
     voice: str = ""

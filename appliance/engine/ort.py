@@ -40,6 +40,8 @@ The model has both zero points, which are optional: without them ONNX Runtime's 
 
 
 class OrtBound:
+    """A graph with its inputs and outputs, on the CPU."""
+
     def __init__(
         self,
         session: Any,
@@ -67,6 +69,8 @@ class OrtBound:
 
 
 class OrtGraph:
+    """A graph in a session of ONNX Runtime, on the CPU."""
+
     def __init__(self, session: Any, options: RunOptions) -> None:
         self._session, self._options = session, options
 
@@ -76,6 +80,8 @@ class OrtGraph:
 
 
 class OrtBackend(HostMemory):
+    """ONNX Runtime on the CPU."""
+
     name = label = "ort-cpu"
     can_interrupt = True
 

@@ -14,6 +14,8 @@ UNSPACED = "\u2e80"
 
 
 class Timed(NamedTuple):
+    """A character and the time when it is spoken."""
+
     character: str
     start_s: float
     end_s: float

@@ -38,6 +38,8 @@ MAX_LOGGED = 32
 
 
 class Origin(NamedTuple):
+    """Origin of a web page."""
+
     scheme: str
     host: str
     port: str

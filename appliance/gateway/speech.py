@@ -49,6 +49,8 @@ OPENAI_VOICES = (
 
 @dataclass(frozen=True)
 class AudioFormat:
+    """Encoding of a reply, and its media type."""
+
     encoding: Encoding
     media_type: str
     rate_hz: int | None = None
@@ -56,6 +58,8 @@ class AudioFormat:
 
 @dataclass(frozen=True)
 class SpeechRequest:
+    """A request for speech, from any of the HTTP APIs."""
+
     text: str
     voice: str
     format: AudioFormat

@@ -127,6 +127,8 @@ def _error(message: str, code: str) -> dict[str, Any]:
 
 
 class Connection:
+    """A WebSocket connection with its contexts."""
+
     def __init__(
         self,
         websocket: WebSocket,

@@ -72,6 +72,8 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
 
 class WyomingServer:
+    """Accepts connections of the Wyoming protocol."""
+
     def __init__(self, config: Config, notifier: Notifier) -> None:
         self._config, self._notifier = config, notifier
         self._connections: dict[asyncio.Task[None], WyomingConnection] = {}

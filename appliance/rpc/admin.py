@@ -20,6 +20,8 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class OperatedDaemon(Protocol):
+    """What the operator's service needs of the daemon."""
+
     def describe(self) -> pb.Status: ...
 
     def stop(self) -> None:

@@ -47,6 +47,8 @@ class Counters(Protocol):
 
 
 class Health(Protocol):
+    """What calls need to know of the machine's state."""
+
     @property
     def degraded(self) -> str:
         """Why the daemon serves requests slower than it should, in one word for programs; else ""."""

@@ -42,6 +42,8 @@ LINGER_S = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class Listener:
+    """A client of `Listen`, and the messages that wait for it."""
+
     call: PlacedCall
     channel: str
     """Empty for all channels."""

@@ -57,6 +57,8 @@ OTHER_STREAMS = 64
 
 @dataclass(frozen=True)
 class RunningServer:
+    """A gRPC server that listens."""
+
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int

@@ -41,6 +41,8 @@ Clients drop trailers above 8 KiB, and the message is sent three times, once per
 
 @dataclass(frozen=True)
 class StatusRule:
+    """How an exception is reported to clients."""
+
     code: grpc.StatusCode
     retry_s: int = 0
     """Seconds after which a retry may help, unless the error has its own time; 0 if a retry never helps."""

@@ -51,6 +51,8 @@ def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, 
 
 
 class Admission:
+    """Accepts requests that can be on time, and refuses others. See `deadlines` and `fairness`."""
+
     def __init__(self, workload: Workload, delivery: Delivery) -> None:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0

@@ -26,11 +26,15 @@ SELF_TEST_NFE = 2
 
 @dataclass(frozen=True)
 class Test:
+    """A self-test that waits for the engine."""
+
     engine: Engine | None
     done: Callable[[float | Exception], None]
 
 
 class Engines:
+    """The engines in use, their lanes, and engines that were replaced."""
+
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._retired: list[Engine] = []

@@ -356,6 +356,8 @@ class Channel:
 
 @dataclass(frozen=True)
 class Utterance:
+    """A job's state in the queue, for listings."""
+
     job: Job
     state: State
     starts: float

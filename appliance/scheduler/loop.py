@@ -44,6 +44,8 @@ CallResult = Lane | FloatArray | None | EngineFault | Interrupted
 
 
 class Scheduler:
+    """Runs the engine, one call at a time, on its own thread."""
+
     def __init__(
         self,
         config: SchedulerConfig | None = None,

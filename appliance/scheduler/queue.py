@@ -30,6 +30,8 @@ def next_change(present: Iterable[Utterance], now: float) -> float:
 
 
 class Queue:
+    """The requests of all channels: lists them, and ends, pauses, holds and approves them."""
+
     def __init__(self, workload: Workload, delivery: Delivery, admission: Admission) -> None:
         self._workload, self._delivery, self._admission = workload, delivery, admission
 

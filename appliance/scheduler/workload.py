@@ -76,6 +76,8 @@ class Activity:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
+    """A call of the engine, for one or more jobs."""
+
     kind: Literal["open", "step", "finish", "wake", "none"]
     """A wake, which loads an engine at rest, belongs to no job."""
     jobs: tuple[Job, ...] = ()
@@ -158,6 +160,8 @@ class Kept:
 
 @dataclass(eq=False)
 class Workload:
+    """All state of the scheduler: jobs, channels and callers."""
+
     clock: Clock
     config: SchedulerConfig
     bias: float

@@ -42,6 +42,8 @@ CALLS, LANE, REQUESTS = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Slice:
+    """A span of time in a trace."""
+
     process: int
     thread: int
     """Track in its group: 0, the lane's number, or the request's number."""
@@ -60,6 +62,8 @@ class _Since:
 
 
 class Recorder(Observer):
+    """Records engine calls and the waits between them, as a trace."""
+
     def __init__(self, clock: Clock = time.monotonic, *, limit: int = LIMIT) -> None:
         self._slices: deque[Slice] = deque(maxlen=limit)
         self._lock = threading.Lock()

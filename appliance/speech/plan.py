@@ -29,6 +29,8 @@ References = Mapping[Speaker, Reference]
 
 @dataclass(frozen=True)
 class Planner:
+    """Plans requests for one bundle: tokens, frames and times of each segment."""
+
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str, str], Reference]

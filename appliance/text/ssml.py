@@ -27,6 +27,8 @@ AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
 
 @dataclass(frozen=True)
 class BreakTag:
+    """A pause."""
+
     seconds: float
 
 

@@ -46,6 +46,8 @@ Floats = Mapping[str, FloatArray]
 
 @dataclass(frozen=True)
 class Choice:
+    """Smoothing and scale of a product's input, and their error."""
+
     factors: FloatArray
     """Smoothing factors (in,) of the input channels, representable in float16."""
     largest: float
@@ -56,6 +58,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Quantised:
+    """A product's weight in INT8, and its scales."""
+
     weight: NDArray[np.int8]
     """(in, out)"""
     weight_scale: np.float16

@@ -104,6 +104,8 @@ class Boot(Ranged):
 
 @dataclass(frozen=True)
 class Boots(Ranged):
+    """Content of the file."""
+
     boots: tuple[Boot, ...]
     """Recorded boots, oldest first."""
     schema: Annotated[int, Between(SCHEMA, SCHEMA)] = SCHEMA

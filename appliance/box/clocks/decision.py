@@ -21,6 +21,8 @@ ROUNDED_S = 0.001
 
 @dataclass(frozen=True)
 class Assessment:
+    """The verdict on the clocks, together with this boot's record: what to do, and what to report."""
+
     reading: ClockVerdict
     record: Boot
     problems: tuple[str, ...] = ()

@@ -53,6 +53,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Cpu:
+    """A CPU core and its clock."""
+
     number: int
     online: bool
     range: Range
@@ -67,6 +69,8 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Emc:
+    """The clock of the memory controller."""
+
     range: Range
     locked: bool
     """True if drivers' requests are ignored.

@@ -57,6 +57,8 @@ class Domain:
 
 @dataclass(frozen=True)
 class ClockVerdict:
+    """Readings of the clocks, and for each domain whether it is pinned."""
+
     seen: ClockReadings
     refusal: str = ""
     """Reason why this box is not supported; "" if it is."""

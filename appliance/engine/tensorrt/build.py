@@ -79,6 +79,8 @@ def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
 
 @dataclass(frozen=True)
 class EngineSource:
+    """A graph, and how to build its engine."""
+
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
@@ -88,6 +90,8 @@ class EngineSource:
 
 @dataclass(frozen=True)
 class EnginePlatform:
+    """Versions and device that a stored engine is valid for."""
+
     tensorrt: str
     driver: int
     """CUDA's version number: 12060 for 12.6."""
@@ -120,6 +124,8 @@ def make_log(runtime: Any) -> Any:
     """An ILogger that collects errors for `reason`. TensorRT holds no reference to it."""
 
     class Log(runtime.ILogger):  # type: ignore[misc]
+        """Collects TensorRT's errors, so that exceptions can name them."""
+
         def __init__(self) -> None:
             super().__init__()
             self._errors: list[str] = []
@@ -144,6 +150,8 @@ def make_progress(runtime: Any) -> Any:
     """An IProgressMonitor. TensorRT's threads call it, and hold no reference to it."""
 
     class BuildMonitor(runtime.IProgressMonitor):  # type: ignore[misc]
+        """Reports the progress of a build, and can cancel it."""
+
         def __init__(self) -> None:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}

@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
+    """Distance of one graph's results from the CPU's."""
+
     graph: str
     frames: int
     reference: int

@@ -68,6 +68,8 @@ class EngineRecord:
 
 @dataclass(frozen=True)
 class PlannedEngine:
+    """An engine that is stored, or that must be built."""
+
     graph: str
     profiles: int
     kept: bool
@@ -77,6 +79,8 @@ class PlannedEngine:
 
 @dataclass(frozen=True)
 class BuildPlan:
+    """What `prepare` would do, for --dry-run."""
+
     device: str
     folder: Path
     engines: tuple[PlannedEngine, ...]

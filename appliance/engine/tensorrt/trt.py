@@ -30,6 +30,8 @@ class Slot:
 
 
 class TrtBound:
+    """A graph with its inputs and outputs. It uses a context of the graph when it runs."""
+
     def __init__(
         self, graph: TrtGraph, slot: Slot, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
     ) -> None:
@@ -45,6 +47,8 @@ class TrtBound:
 
 
 class TrtGraph:
+    """An engine of TensorRT and its execution contexts."""
+
     def __init__(
         self,
         backend: TrtBackend,

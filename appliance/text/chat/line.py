@@ -147,6 +147,8 @@ class Languages:
 
 
 class ChatLine:
+    """A line of chat, with its languages and the configuration."""
+
     def __init__(self, text: str, choices: TextConfig, marks: Marks, languages: Languages) -> None:
         self.text, self.choices, self.marks = text, choices, marks
         self.whole, self._clauses = languages.clauses(text)
