@@ -141,7 +141,7 @@ class Request:
     written: str = ""
     """Text before the front end rewrote it."""
     changes: tuple[Change, ...] = ()
-    """What the front end changed, for the caller."""
+    """Changes by the front end, reported to the caller."""
     pauses: tuple[Pause, ...] = ()
     """Pauses and their places in the text."""
     directions: tuple[Direction, ...] = ()

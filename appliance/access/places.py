@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Place:
-    """One of a limited number of connections or requests."""
+    """A connection or request, of which there may be a limited number."""
 
     caller: str
     is_idle: Callable[[], bool] = lambda: False

@@ -47,7 +47,7 @@ class Cell:
     text: str
     voice: str
     nfe: int | None
-    """None for the daemon's default."""
+    """Number of steps; None: the daemon's default."""
 
     @property
     def name(self) -> str:

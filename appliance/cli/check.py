@@ -87,7 +87,7 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
 
 
 class Inspection:
-    """What the checks read: options, configuration, box and bundle."""
+    """Inputs of the checks: options, configuration, box and bundle."""
 
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options

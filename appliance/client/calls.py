@@ -55,7 +55,7 @@ def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
 
 
 class Calls(ClientBase):
-    """Calls that both clients have, except those that speak."""
+    """Calls that both clients have, except speaking."""
 
     @call
     def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> Asked[None]:

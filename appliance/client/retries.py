@@ -63,7 +63,7 @@ class Attempts:
     timeout: float | None
     """Seconds for all attempts together."""
     retries: int
-    """Attempts after the first one that may be made."""
+    """Number of attempts that are allowed after the first."""
     address: str
     lines: ChannelOrder = field(default_factory=ChannelOrder)
     """Order of the requests on each serial channel."""

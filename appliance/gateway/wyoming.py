@@ -116,7 +116,7 @@ class WyomingServer:
             await asyncio.sleep(BEAT_S)
 
     async def _drain(self, limit_s: float) -> None:
-        """End connections that are silent; wait up to `limit_s` for those that speak."""
+        """End silent connections, and wait up to `limit_s` for speaking ones."""
         for task, connection in self._connections.items():
             connection.is_ending = True
             if not connection.is_speaking:

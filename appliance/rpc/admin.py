@@ -20,7 +20,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class OperatedDaemon(Protocol):
-    """What the operator's service needs of the daemon."""
+    """The daemon's methods for its operator."""
 
     def describe(self) -> pb.Status: ...
 

@@ -47,7 +47,7 @@ class Counters(Protocol):
 
 
 class Health(Protocol):
-    """What calls need to know of the machine's state."""
+    """State of the machine that concerns calls."""
 
     @property
     def degraded(self) -> str:

@@ -88,7 +88,7 @@ IN_LOG, LOG_BYTES = re.compile(r'"(tokenizer|lang)": "([\w-]+)"'), 1 << 16
 
 @dataclass
 class FolderContent:
-    """What a folder contains, and what `bundle` still needs."""
+    """Content of a folder, and options that `bundle` still needs."""
 
     folder: Path
     header: Header
@@ -134,7 +134,7 @@ class FolderContent:
             self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
-        """Add the vocoder: the given one, else the first folder that has one of this kind and rate."""
+        """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
         if kind != "vocos":
             self.options["--vocoder"] = kind
         if "--vocoder-path" in self.given:

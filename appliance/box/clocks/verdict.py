@@ -350,7 +350,7 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
 
 
 def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
-    """Compare the online cores with those that the mode has; without a mode, all must be online."""
+    """Compare the online cores with the mode. Without a mode, all must be online."""
     expected = (mode.cores if mode else ()) or tuple(core.number for core in cores)
     online = {core.number for core in cores if core.online}
     values = {"value": len(online.intersection(expected)), "expected": len(expected)}

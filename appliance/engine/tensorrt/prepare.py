@@ -79,7 +79,7 @@ class PlannedEngine:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What `prepare` would do, for --dry-run."""
+    """Steps that `prepare` would take, for --dry-run."""
 
     device: str
     folder: Path
