@@ -48,6 +48,8 @@ RECENT_S = 1.0
 
 @dataclass(frozen=True)
 class Page:
+    """A page of the list of voices."""
+
     voices: tuple[Voice, ...]
     next_token: str
     """Token of the next page; "" on the last one."""

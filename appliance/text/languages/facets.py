@@ -211,4 +211,4 @@ class Writing(NamedTuple):
 FACETS: Mapping[str, type[Any]] = {
     facet.__name__.lower(): facet for facet in (Numbers, Money, Units, Dates, Times, Signs, Chat, Writing)
 }
-"""Tables whose rows are a setting each."""
+"""Tables in which each row is a setting."""

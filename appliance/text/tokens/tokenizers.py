@@ -16,7 +16,7 @@ from appliance.text.tokens.emilia import marks, phones
 from appliance.text.tokens.emilia.tokens import CachedMaker, Emilia, can_say
 
 WARM = "Hello, frobnicator"
-"""One word that the dictionary of `phones` has, and one that it lacks."""
+"""A word that is in the dictionary of `phones`, and a word that is not."""
 _emilia = Emilia(phones.SHARED.phones)
 _READ = frozenset("%&@+=£$€'-" + JOINERS) | marks.KNOWN
 """Signs that espeak reads, or reads across, although no token stands for them."""
