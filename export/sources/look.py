@@ -172,7 +172,7 @@ class FolderContent:
 
 
 def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
-    """Find out what a training's folder contains, or what is stored with a checkpoint.
+    """Find the content of a training's folder, or the files next to a checkpoint.
 
     `given` are options of `bundle` that the user gave. Raises CheckpointError.
     """
@@ -574,7 +574,7 @@ def is_training(place: Path) -> bool:
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
-    """Facts about a folder, what is missing, and the `bundle` command. Raises CheckpointError."""
+    """Facts about a folder, missing options, and the `bundle` command. Raises CheckpointError."""
     found = look(place, given)
     more = [word for option in (given or {}).items() for word in option]
     return "\n".join([*found.lines()] if found.is_vocoder else [*found.lines(), "", found.command(more)])
