@@ -27,7 +27,6 @@ from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
 from appliance.cli import listening
-from appliance.cli.checking import NAMES, ON_DEMAND
 from appliance.cli.options import print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
@@ -48,7 +47,7 @@ EXACT_BACKEND: Final = "ort-cpu"
 def run(options: argparse.Namespace) -> int:
     """Run the checks and print the findings. The worst finding decides the exit status."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
-    if unknown := only - {*NAMES, "application"}:
+    if unknown := only - {*runner.CHECKS, *CHECKS, "application"}:
         print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)
         return 2
     inspection = Inspection(options, os.environ)
@@ -88,6 +87,8 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
 
 
 class Inspection:
+    """Inputs of the checks: options, configuration, box and bundle."""
+
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
         self.config = Config()
@@ -96,6 +97,7 @@ class Inspection:
         self.box = open_box(sysroot, environment.get("F5_TOOLS", ""))
 
     def _load(self) -> Finding:
+        """Load the configuration, and warn about settings that a newer version removed."""
         path: Path | None = self.options.config
         removed: list[str] = []
         try:
@@ -181,6 +183,7 @@ def _bundle(inspection: Inspection) -> Finding:
 
 
 def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
+    """Check the bundle's files (`quick`: only their sizes), and espeak-ng if the bundle needs it."""
     from appliance.contract.tokens import BY_ESPEAK
     from appliance.text.tokens.emilia import espeak, phones
 
@@ -208,6 +211,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
 
 
 def _voices(inspection: Inspection) -> Finding:
+    """Check that each voice is readable, has a transcript that the bundle can read, and has its bundle."""
     from appliance.speech import resident
     from appliance.voices.store import open_store
 
@@ -248,6 +252,7 @@ def _daemon(inspection: Inspection) -> Finding:
 
 
 def _synthesis(inspection: Inspection) -> Finding:
+    """Let the daemon speak a sentence. SKIP if it is busy. FAIL if a Jetson speaks on its CPU."""
     if inspection.serving != "SERVING":
         return skipped("synthesis", "the daemon is not serving")
     with Client(inspection.address) as client:
@@ -283,6 +288,7 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 
 def _precision(inspection: Inspection) -> Finding:
+    """Measure the distance between the backend and EXACT_BACKEND on one segment."""
     from appliance.engine import loading
     from appliance.engine.engine import Synthesizer
     from appliance.engine.ort import check_integers
@@ -332,6 +338,7 @@ def _engines(inspection: Inspection) -> Finding:
 
 
 def _check_engines(cache: Path, read: Bundle) -> Finding:
+    """Report the record of the engines in `cache`: built, as exact as required, with fused attention."""
     from appliance.engine.tensorrt import prepare
 
     record = prepare.read_record(cache, read)
@@ -365,6 +372,8 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "listening": lambda inspection: listening.examine(inspection.config, inspection.box),
     "precision": _precision,
 }
+ON_DEMAND = ("precision",)
+"""Checks that run only if they are named: they compute for seconds to minutes."""
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

@@ -7,19 +7,17 @@ import argparse
 from appliance.box.checks import application, runner
 from appliance.cli.options import add_config
 
-ON_DEMAND = ("precision",)
-"""Checks that run only if they are named: they compute for seconds to minutes."""
-NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, *ON_DEMAND)))
+NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, "precision")))
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="JSON output")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
     )
-    parser.add_argument("--no-speak", action="store_true", help="no real synthesis")
-    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not their hashes")
+    parser.add_argument("--no-speak", action="store_true", help="leave out the synthesis")
+    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not hashes")
     parser.set_defaults(run=_check)
 
 

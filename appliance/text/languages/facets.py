@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
     point: str = ""
     """Word between the whole number and its decimals."""
     decimal: str = ","
-    """Decimal mark. The other one of comma and point groups thousands."""
+    """Decimal mark: comma or point. The other mark groups thousands."""
     mixed: bool = False
     """True if both marks can be either. Then a comma is a decimal mark only before a unit."""
     pairs: bool = False
@@ -211,4 +211,4 @@ class Writing(NamedTuple):
 FACETS: Mapping[str, type[Any]] = {
     facet.__name__.lower(): facet for facet in (Numbers, Money, Units, Dates, Times, Signs, Chat, Writing)
 }
-"""Tables whose rows are a setting each."""
+"""Tables in which each row is a setting."""

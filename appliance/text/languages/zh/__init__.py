@@ -1,4 +1,4 @@
-"""Chinese: its numbers, and the numbers that are words of its chat: 666, 88, 233."""
+"""Chinese: its numbers, and the numbers that are words in chat: 666, 88, 233."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MEASURES = (
     "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层间人斤米元"
     "万千百亿岁小种名款支队轮倍帧升吨度枚颗粒遍趟双套包盒碗"
 )
-"""Measure words after which two is 两: 两个."""
+"""Measure words that make the two before them 两: 两个."""
 _UNCOUNTED = "日号月楼级期届"
-"""Measure words before which two stays 二."""
+"""Measure words that leave the two before them 二."""
 _NOT_COUNTED = rf"(?!\.?\d|[%°℃℉A-Za-z{_MEASURES}日号月])"
 _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 
@@ -35,7 +35,7 @@ class Grammar(Speech):
         return words + (f"{chinese(second)}秒" if second else "")
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-        """Words of Roman numerals; other capitals in Chinese text stay."""
+        """Words of Roman numerals. Other capitals stay as written."""
         after_han, word = before(match, 1) >= "\u4e00", match[0]
         if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", word) and (
             after_han or word in ("III", "VIII")
@@ -46,7 +46,10 @@ class Grammar(Speech):
         return (Kind.ACRONYM, " ".join(word)) if is_spelt else None
 
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """3A is a class of games, 65W of a charger is not 650,000, 3天-5折 is not a range."""
+        """Tell which unit a letter is.
+
+        3A is a class of games, the 65W of a charger is not 650,000, and 3天-5折 is not a range.
+        """
         text, groups = match.string, match.groupdict()
         if groups.get("unit_a") and not (groups["unit_b"] or groups["before_b"]):
             return None
@@ -77,7 +80,7 @@ class Grammar(Speech):
         return ("" if before(match, 2) == "零下" else "零下") if is_cold else self.signs.minus
 
     def in_code(self, digits: str, code: str) -> str:
-        """Words of a code's digits: one or two of them are a number."""
+        """Words of digits in a code. One or two digits are read as a number."""
         is_number = len(digits) <= 2 and digits[0] != "0" and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
         return self.spoken(digits) if is_number else self.digits(digits)
 
@@ -116,7 +119,7 @@ class Grammar(Speech):
         return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
 
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
-        """86年: of 1986, or 86 years."""
+        """Read 86年 as the year 1986. None for 86 years."""
         digits, text = match[1], match.string
         after = text[match.end() : match.end() + 4]
         if re.match(r"\d{1,2}月|(?:出?生|的冬|的夏|的春|的秋)", after) or digits[0] == "0":
@@ -131,7 +134,7 @@ class Grammar(Speech):
         return f"{chinese_digits(digits)}年"
 
     def _lasting(self, hours: int, minutes: int, seconds: int) -> str:
-        """倒计时00:45; 速通2:30:15"""
+        """Words of a duration: 倒计时00:45, 速通2:30:15."""
         parts = ((hours, "小时"), (minutes, "分" if seconds else "分钟"), (seconds, "秒"))
         return "".join(f"{self.spoken(str(n), 'two')}{name}" for n, name in parts if n) or "零秒"
 
@@ -146,7 +149,7 @@ class Grammar(Speech):
         return ("" if self.is_after("halves", match) else half) + self.clock(hour, minute, False, second)
 
     def _percents(self, match: re.Match[str]) -> str:
-        """5%-10%, 5-10%"""
+        """Read 5%-10%, 5-10%."""
         a, b = self.plain(match["number"]), self.plain(match["last"])
         is_each = match["each"] or match["minus"]
         last = f"{'负' if match['minus'] else ''}{self.in_unit(b, '%') if is_each else self.spoken(b)}"
@@ -161,5 +164,5 @@ class Grammar(Speech):
         return f"{chinese(a)}比{chinese(b)}"
 
     def _is_counted(self, match: re.Match[str]) -> bool:
-        """True if the word before counts with the number, as 涨粉 does and 房间号 does not."""
+        """True if the word before shows that the number counts something: 涨粉, but not 房间号."""
         return self.is_after("counted", match) and not self.is_after("named", match)
