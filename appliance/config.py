@@ -74,6 +74,7 @@ class SynthesisConfig(Ranged):
     guidance: Annotated[float | None, Between(0.0, MAX_GUIDANCE)] = None
     seed: Annotated[int | None, Between(0, 2**64 - 1)] = None
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
+    """A CPU reads upstream, here and below, as low_latency for a text whose longest piece is over 8 s."""
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream if the first audio is in time and the request has no seed, else low_latency."""
     max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096
@@ -117,6 +118,8 @@ class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
+    code: Literal["name", "drop"] = "name"
+    """`name` says one word for a block and reads inline code; `drop` leaves both out."""
     language: str = ""
     """Code of a language that precedes the bundle's own, as "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)
@@ -204,13 +207,13 @@ class ServerConfig(Ranged):
         for key in ("tls_certificate", "tls_key", "tls_clients", "tokens", "socket", "admin_socket"):
             check_path(key, getattr(self, key) or "")
         if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ValueError("tls_certificate and tls_key: one is of no use without the other")
+            raise ValueError("tls_certificate and tls_key: set both or neither")
         if self.tls_clients and not self.tls_certificate:
             raise ValueError("tls_clients: needs tls_certificate and tls_key")
         if not (self.tls_certificate or self.open_to_network or is_loopback(host)):
             raise ValueError(
                 f"listen: {self.listen} can be reached from the network: set tls_certificate and tls_key, or "
-                "write the line `open_to_network: true` to speak in plain text with whoever comes"
+                "write the line `open_to_network: true` to accept everybody, unencrypted"
             )
         if self.metrics:
             split_address("metrics", self.metrics)
@@ -382,6 +385,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Sections of a YAML file. Raises ConfigError."""
     try:
         raw = parse_yaml(path.read_bytes(), path, ConfigError)
     except FileNotFoundError as missing:
@@ -397,6 +401,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
+    """Set one key from `section.key=value`. Raises ConfigError."""
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):

@@ -426,6 +426,8 @@ class BundleWriter:
 
             cpu = self._cpu_steps(quantise, "int8")
             self._share(cpu)
+            vocoder = self.folder / files["vocoder"]
+            rewrites.quantise_vocoder(vocoder, vocoder)
             return self._with_peer({"default": files | cpu}, "default")
         steps = self.declaration.steps
         for name, kind in steps.items():
@@ -452,11 +454,20 @@ class BundleWriter:
             for name, file in quick.items():
                 rewrites.quantise_widened(self.folder / cpu[name], self.folder / file, self.declaration.roles)
             self._share(quick)
+            quick |= self._quick_vocoder(wide["vocoder"], files["vocoder"])
             if "step" in cpu:
                 self._write_peer(self.folder / cpu["step"])
             variants[contract.INT8] = wide | quick
             variants = self._with_peer(variants, contract.INT8)
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+
+    def _quick_vocoder(self, source: str, weights: str) -> dict[str, str]:
+        """Write the vocoder `source` in INT8 on the weight file of `weights`. Returns its file, if any."""
+        made = self.folder / "vocoder_int8.onnx"
+        if not rewrites.quantise_vocoder(self.folder / source, made):
+            return {}
+        to_onnx.share_weights(made, self.folder / weights)
+        return {"vocoder": made.name}
 
     def _write_peer(self, step: Path) -> None:
         """Write upstream's INT8 of the whole step, if the family has such a form."""

@@ -122,6 +122,7 @@ def said(place: Path) -> str:
 
 
 def _graph_line(name: str, path: Path) -> str:
+    """Line about a graph: parameters, size, types and most frequent operators."""
     graph = onnx.load(path, load_external_data=False).graph
     parameters, types = Counter[str](), Counter[str]()
     size = path.stat().st_size

@@ -107,7 +107,7 @@ def locking(folder: Path) -> Iterator[Locked]:
 
 
 def status(call: Callable[[], Any], named: str = "") -> str:
-    """A call's status; after it the words that are looked for, if its message has them."""
+    """A call's status, followed by `named` if the message contains it."""
     try:
         call()
     except CallFailed as error:
@@ -179,7 +179,7 @@ def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
         assert status(lambda: SPEAK(client)) == "OK"
         token_file.revoke(locked.file, "guest")
         assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
-        assert sum(isinstance(event, Piece) for event in stream) > 1  # what sounds is spoken to its end
+        assert sum(isinstance(event, Piece) for event in stream) > 1  # the reply goes on to its end
 
 
 def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None:
@@ -274,7 +274,7 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
                 file.write_bytes(content)
         assert len(heard) >= 3
         assert all(audio == expected for audio in heard), heard
-    locked.daemon.until("the certificate before stays in use")
+    locked.daemon.until("the previous certificate stays in use")
 
 
 LOCAL = "DNS:localhost,IP:127.0.0.1"
@@ -367,7 +367,7 @@ ENDS = {"certificate": "crt", "key": "key"}
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate with its key, another key, and the first one with a password."""
+    """A certificate with its key, another key, and the first key with a password."""
     folder = tmp_path_factory.mktemp("keys")
     readme_certificate(folder)
     openssl(folder, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "other.key")
@@ -392,7 +392,7 @@ def test_unusable_certificates_are_refused_at_start(
 @pytest.mark.parametrize(("server", "message"), [
     ({"listen": "[::]:0"}, "set tls_certificate and tls_key, or write the line `open_to_network: true`"),
     ({"listen": "voicebox.local:0"}, "can be reached from the network"),
-    ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: one is of no use without the other"),
+    ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: set both or neither"),
     ({"tls_clients": "tls.crt"}, "tls_clients: needs tls_certificate and tls_key"),
 ])  # fmt: skip
 def test_an_open_address_or_half_a_pair_is_refused(server: dict[str, str], message: str) -> None:

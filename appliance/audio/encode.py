@@ -24,7 +24,7 @@ def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> 
     if encoding not in possible:
         names = ", ".join(one.name for one in possible)
         raise UnsupportedEncoding(
-            f"{field}: {encoding.name} is not written by this machine's libsndfile; {names} are"
+            f"{field}: {encoding.name} cannot be written by this machine's libsndfile; use {names}"
         )
     return encoding
 

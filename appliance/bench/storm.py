@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str, Any]]:
+    """Measure the idle daemon, send the storm, and return its outcomes and figures."""
     random = Random(options.seed)
     mix = Mix(
         options.words,
@@ -99,6 +100,8 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:
+    """First audio of the idle daemon, and its capacity: measured, if --capacity does not state it."""
+
     def text() -> str:
         return text_of(mix.words.draw(random), random)
 
@@ -110,7 +113,7 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
     if capacity is None:
         audio_s, wall_s = await load.closed(text, CLOSED_LOOP_WORKERS, options.calibrate)
         if not audio_s:
-            raise BenchError("the daemon refuses every request of the closed loop; --capacity leaves it out")
+            raise BenchError("the daemon refuses every request of the closed loop; --capacity skips the loop")
         capacity = audio_s / wall_s
     return report.Baseline(idle, capacity)
 

@@ -29,6 +29,8 @@ Also held while another engine is loaded, because a graph is replayed only on th
 
 @dataclass(frozen=True, eq=False)
 class DeviceTensor:
+    """A tensor in GPU memory."""
+
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -89,6 +91,8 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
 
 
 class DeviceMemory:
+    """Tensors in GPU memory, for the backends on CUDA."""
+
     builds = False
     can_interrupt = False
     frame_multiple = FRAME_MULTIPLE

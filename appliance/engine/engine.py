@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar, get_args
 
@@ -206,8 +207,9 @@ class Synthesizer:
         self._flow.close(state)
         self._modulation.release(state.times)
 
-    def reserve(self) -> None:
-        segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
+    def reserve(self, nfe: int = 1) -> None:
+        """Open all lanes once, so that their memory is allocated."""
+        segment = self._silence(64, 20, nfe, self.manifest.defaults.guidance)
         opened: list[Lane] = []
         try:
             for _ in range(self.max_lanes):
@@ -221,7 +223,7 @@ class Synthesizer:
     def run_paths(self, nfe: int) -> None:
         """Run every path once."""
         begun = time.monotonic()
-        self.reserve()
+        self.reserve(nfe)
         longest = self.manifest.max_frames
         # A device allocates its working memory in the first runs. Shorter tensors may fit into other pieces
         # of that memory and make it grow again, so the lengths between are run too.
@@ -251,16 +253,19 @@ class Synthesizer:
         self.captures = took_s / nfe < LAUNCH_BOUND_S
 
     def _measure(self, nfe: int) -> None:
+        """Measure the costs of calls, by segments of silence in several lengths and numbers of lanes."""
         guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
         begun = time.monotonic()
         for frames, part in MEASURED:
             if frames > longest or time.monotonic() - begun > MEASURE_S:
                 break
+            # Further steps make the same calls.
+            whole = self._silence(frames, frames // part, nfe, guidance)
+            segment = replace(whole, times=whole.times[: ALL_GRAPHS + 1])
             for lanes in (n for n in (1, 2, 4, 8) if n <= min(self.max_batch, self.max_lanes)):
-                segment = self._silence(frames, frames // part, nfe, guidance)
                 self._speak([segment] * lanes, self.costs.measure)
             for w in self._strengths[1:]:
-                self._speak([self._silence(frames, frames // part, nfe, w)], self.costs.measure)
+                self._speak([replace(segment, guidance=w)], self.costs.measure)
 
     @property
     def can_interrupt(self) -> bool:
@@ -332,6 +337,7 @@ class Synthesizer:
         require(is_known, f"sampling must be exact with this bundle, not {sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
+        """A segment without text, for measurements and the warm-up."""
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
         return Segment(
             index=0,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, INT8, Bundle
@@ -19,11 +19,6 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, check_integers, cpu_variant
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.resting import RestingEngine
-from appliance.engine.tensorrt import prepare
-from appliance.engine.tensorrt.build import Report
-from appliance.engine.tensorrt.gate import Comparison, compare_steps
-from appliance.engine.tensorrt.prepare import OpenBackend
-from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.engine.watermark import Watermark
 from appliance.errors import (
     ApplianceError,
@@ -37,10 +32,16 @@ from appliance.errors import (
 )
 from appliance.request import PassedOver
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from appliance.engine.tensorrt.build import Report
+    from appliance.engine.tensorrt.gate import Comparison
+    from appliance.engine.tensorrt.prepare import OpenBackend
+    from appliance.engine.tensorrt.trt import TrtBackend
 
-Ensure = Callable[[Bundle, TrtBackend, OpenBackend, int], Mapping[str, Arithmetic]]
-"""Signature of `prepare.ensure` without its options."""
+    Ensure = Callable[[Bundle, TrtBackend, OpenBackend, int], Mapping[str, Arithmetic]]
+    """Signature of `prepare.ensure` without its options. A daemon on a CPU imports nothing of TensorRT."""
+
+logger = logging.getLogger(__name__)
 
 BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu")
 """Backends in the order in which `auto` tries them."""
@@ -57,6 +58,8 @@ UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
 def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
     """Import a runtime, and open its backend. Raises BundleError if it is not installed."""
     if name == "tensorrt":
+        from appliance.engine.tensorrt.trt import TrtBackend
+
         return TrtBackend(config.cache, report=report)
     if name == "ort-cuda":
         return OrtCudaBackend()
@@ -84,7 +87,7 @@ def load_for(
         if mark is not None:
             mark.check_rate(bundle.manifest.mel.sample_rate_hz)
         postponed = postponed if config.backend == "auto" else ""
-        engine = _load(bundle, config, report, partial(prepare.ensure, postponed=postponed, beside=beside))
+        engine = _load(bundle, config, report, partial(_ensure, postponed=postponed, beside=beside))
         engine.watermark = mark
         return engine
     except (ApplianceError, Interrupted):
@@ -126,7 +129,14 @@ def that_rests(
     return RestingEngine(engine, again, nfe, config.idle_unload_s)
 
 
+def _ensure(*given: Any, **how: Any) -> Mapping[str, Arithmetic]:
+    from appliance.engine.tensorrt import prepare
+
+    return prepare.ensure(*given, **how)
+
+
 def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) -> Synthesizer:
+    """Load an engine. For "auto", the first backend that passes a self-test."""
     open_ = partial(open_backend, config=config, report=report)
     if config.backend != "auto":
         return _synthesizer_on(config.backend, bundle, open_, config.lanes, ensure)
@@ -147,7 +157,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) 
                 kind = EngineFault
             reason = _reason(error).removeprefix(f"backend {name!r}").removeprefix(": ").lstrip()
             passed_over.append(PassedOver(name, reason))
-            logger.warning("engine.backend auto: %s passed over: %s", name, reason)
+            logger.warning("engine.backend auto: cannot use %s: %s", name, reason)
         else:
             engine.passed_over = tuple(passed_over)
             return engine
@@ -170,6 +180,8 @@ def prepare_for(
 
     Raises BundleError, StorageError.
     """
+    from appliance.engine.tensorrt import prepare
+
     open_ = partial(open_backend, config=config, report=report)
     names = BACKENDS if config.backend == "auto" else (config.backend,)
     try:
@@ -185,25 +197,26 @@ def prepare_for(
         if not device.builds:
             report(f"nothing is built for {device.name}")
         elif dry_run:
-            for line in prepare.plan(bundle, cast(TrtBackend, device), config.lanes).lines():
+            for line in prepare.plan(bundle, cast("TrtBackend", device), config.lanes).lines():
                 report(line)
         else:
-            prepare.ensure(bundle, cast(TrtBackend, device), open_, config.lanes, beside=beside)
+            prepare.ensure(bundle, cast("TrtBackend", device), open_, config.lanes, beside=beside)
             report("prepared")
     finally:
         device.close()
 
 
 def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, ensure: Ensure) -> Synthesizer:
+    """Open a backend and load the bundle on it, with the variant that is exact on this machine."""
     device = open_(name)
     try:
         safer: Mapping[str, Arithmetic] = {}
         if device.builds:
-            safer = ensure(bundle, cast(TrtBackend, device), open_, lanes)
+            safer = ensure(bundle, cast("TrtBackend", device), open_, lanes)
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
-                "%s: fused attention is wrong here, the plain one takes its place: %s", name, wrong
+                "%s: fused attention computes wrongly here; plain attention replaces it: %s", name, wrong
             )
             device.label, variant = f"{name} (plain attention)", "default"
         if name == "ort-cpu":
@@ -222,6 +235,8 @@ def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
 
     Padded rows are compared: only the memory-efficient kernel reads their masks as intended.
     """
+    from appliance.engine.tensorrt.gate import compare_steps
+
     engines: list[Synthesizer] = []
     try:
         for variant in (FUSED, "default"):

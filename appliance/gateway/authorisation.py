@@ -153,6 +153,7 @@ def is_open(path: str) -> bool:
 
 
 def _token(scope: Scope) -> str:
+    """Token from the header of OpenAI or ElevenLabs, or from the address; "" without one."""
     headers = Headers(scope=scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():

@@ -52,6 +52,8 @@ REQUEST_ID = "x-request-id"
 
 
 class Refusal(Exception):
+    """An HTTP error with a message for the client."""
+
     def __init__(
         self, status: int, message: str, *, code: str = "", param: str = "", retry_s: float | None = None
     ) -> None:
@@ -98,7 +100,7 @@ def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Ref
     if error.status == "UNAVAILABLE" and retry_s is None:
         retry_s = UNREACHABLE_RETRY_S
     if error.status == "UNAVAILABLE" and not error.reason:
-        logger.info("no call reaches the daemon: %s", message)
+        logger.info("the daemon cannot be reached: %s", message)
         message = AWAY
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
     code = (error.reason or error.status).lower()

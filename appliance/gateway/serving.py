@@ -66,6 +66,7 @@ def configured(path: Path | None, overrides: Iterable[str]) -> Config:
 
 
 def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> int:
+    """Listen, and serve until a signal ends uvicorn."""
     config = configured(path, overrides)
     app = make_app(config)
     context = tls_context(config.server) if config.server.tls_certificate else None
@@ -77,9 +78,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
     log.addFilter(_is_a_fault)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     if config.server.tls_certificate and not config.server.tokens:
-        logger.warning(
-            "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen
-        )
+        logger.warning("server.tokens is empty: whoever reaches %s may speak", config.gateway.listen)
 
     async def beat() -> None:
         notifier.watchdog()
@@ -125,7 +124,7 @@ def listen(config: Config, section: Literal["gateway", "wyoming"], notifier: Not
         tls = "set server.tls_certificate and server.tls_key, or " if section == "gateway" else ""
         raise ConfigError(
             f"{section}.listen: {own.listen} can be reached from the network: {tls}write the line "
-            f"`open_to_network: true` in the section {section} to speak in plain text with whoever comes"
+            f"`open_to_network: true` in the section {section} to accept everybody, unencrypted"
         )
     name = f"{section}.listen"
     await_addresses({name: own.listen}, notifier)
@@ -170,7 +169,7 @@ class NotifyingServer(uvicorn.Server):
             loop.default_exception_handler(context)
         elif loop.time() >= self._exhausted_at + EXHAUSTED_AGAIN_S:
             self._exhausted_at = loop.time()
-            logger.error("a connection cannot be taken now: %s (ulimit -n, LimitNOFILE)", error.strerror)
+            logger.error("a connection cannot be accepted now: %s (ulimit -n, LimitNOFILE)", error.strerror)
 
 
 def _is_a_fault(record: logging.LogRecord) -> bool:

@@ -20,6 +20,8 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class OperatedDaemon(Protocol):
+    """The daemon's methods for its operator."""
+
     def describe(self) -> pb.Status: ...
 
     def stop(self) -> None:
@@ -87,4 +89,4 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     def _swapped(self, swap: asyncio.Future[None]) -> None:
         self._swapping.release()
         if not swap.cancelled() and (error := swap.exception()) is not None:
-            logger.error("swap: the bundle before stays in use: %s", error)
+            logger.error("swap: the previous bundle stays in use: %s", error)

@@ -309,7 +309,7 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
         if PHONEMES.search(said):
             raise InvalidRequest(
                 "custom_dictionary",
-                f"of {word[:64]!r} has phonemes, which F5 cannot be told; write it as it is said, in letters",
+                f"of {word[:64]!r} has phonemes, which F5 cannot use; spell it as it sounds",
             )
         words[word.strip()] = said.strip()
     return words

@@ -30,6 +30,8 @@ def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
 
 
 class _Files:
+    """Certificate files. gRPC asks for them at each connection, so that new files need no restart."""
+
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._certificate, self._key = Path(config.tls_certificate), Path(config.tls_key)
@@ -51,9 +53,9 @@ class _Files:
         try:
             configuration = self.read()
         except ConfigError as error:
-            logger.error("%s; the certificate before stays in use", error)
+            logger.error("%s; the previous certificate stays in use", error)
             return None
-        logger.info("certificate %s read again", self._certificate)
+        logger.info("certificate %s reloaded", self._certificate)
         return configuration
 
     def _versions(self) -> Version:

@@ -85,7 +85,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
     async def _upload(self, message: Recording, place: Place, **notes: Any) -> Voice:
         """Create a voice from an upload, one upload after the other. Raises UploadsFull."""
         if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
-            raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
+            raise UploadsFull(f"{UPLOADS_WAITING} uploads wait already, which is the limit")
         self._uploads += 1
         try:
             # An upload that is cancelled while it waits here gives up its place in the queue, and its audio.
@@ -95,6 +95,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
             self._uploads -= 1
 
     async def _create(self, message: Recording, place: Place, **notes: Any) -> Voice:
+        """Store a recording in a thread. A cancelled upload stops at the next checkpoint."""
         cancelled = threading.Event()
 
         def checkpoint() -> None:

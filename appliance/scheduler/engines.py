@@ -26,11 +26,15 @@ SELF_TEST_NFE = 2
 
 @dataclass(frozen=True)
 class Test:
+    """A self-test that waits for the engine."""
+
     engine: Engine | None
     done: Callable[[float | Exception], None]
 
 
 class Engines:
+    """The engines in use, their lanes, and engines that were replaced."""
+
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._retired: list[Engine] = []
@@ -125,6 +129,7 @@ class Engines:
         self._workload.unclosed.clear()
 
     def shut_down_idle(self) -> None:
+        """Shut down replaced engines that no unfinished job needs."""
         workload = self._workload
         for engine in list(self._retired):
             if all(job.made or job.engine is not engine for job in workload.jobs.values()):
@@ -173,7 +178,7 @@ class Engines:
         if rests:
             engine.rest()
             self._has_freed = True
-            logger.info("nobody has spoken for %g s: the engine gave its memory back", engine.idle_s)
+            logger.info("no request for %g s: the engine's memory is released", engine.idle_s)
         else:
             engine.wake()
             with workload.changed:
@@ -212,10 +217,11 @@ class Engines:
             fault = self._fault_with(engine, self._longest)
         if fault is not None:
             raise EngineFault(f"the engine fails every call: {type(fault).__name__}: {fault}") from fault
-        logger.warning("the engine passes its test: what it was given was at fault")
+        logger.warning("the engine passes its test, so the requests were at fault")
         self.faults = 0
 
     def _fault_with(self, engine: Engine, segment: Segment | None) -> Exception | None:
+        """The exception that a self-test raises, by a silence or by `segment`; None if it passes."""
         try:
             engine.self_test(segment and replace(segment, times=segment.times[: SELF_TEST_NFE + 1]))
         except (DeviceLost, OutOfDeviceMemory):

@@ -30,6 +30,8 @@ def next_change(present: Iterable[Utterance], now: float) -> float:
 
 
 class Queue:
+    """The requests of all channels: lists them, and ends, pauses, holds and approves them."""
+
     def __init__(self, workload: Workload, delivery: Delivery, admission: Admission) -> None:
         self._workload, self._delivery, self._admission = workload, delivery, admission
 
@@ -128,7 +130,7 @@ class Queue:
             workload.moderated.pop(name, None)
             if workload.is_moderated(name) is not on:
                 if len(workload.moderated) >= MAX_PAUSED:
-                    raise QueueFull(f"{MAX_PAUSED} channels are moderated otherwise than configured")
+                    raise QueueFull(f"{MAX_PAUSED} channels are moderated differently than configured")
                 workload.moderated[name] = on
             workload.on_change()
 
@@ -182,6 +184,7 @@ class Queue:
         workload.moderated = dict.fromkeys(kept.moderated, True)
 
     def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
+        """Give jobs new deadlines, later if needed, so that no admitted job misses its deadline."""
         workload = self._workload
         for job in jobs:
             if job.guaranteed:

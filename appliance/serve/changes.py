@@ -78,9 +78,7 @@ class Changes:
         if languages := self.speech.front.languages:
             logger.info("languages: %s", ", ".join(languages))
         else:
-            logger.warning(
-                "no language is known, so no number becomes a word; text.language says which it is"
-            )
+            logger.warning("the language is unknown, so numbers are not spoken; set text.language")
         for line in self._residents.doubts(self.config, self.bundle, self._voices):
             logger.warning("%s", line)
 
@@ -125,7 +123,7 @@ class Changes:
         if audio != config.audio:
             fixed.append("audio.watermark")
         if fixed:
-            logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
+            logger.warning("reload: the changes in %s need a restart", ", ".join(fixed))
         changed = replace(self.config, **live)
         speech = self._speech(changed, self.bundle, self.speech.planner.vocabulary)
         self._take(changed, self.bundle, speech)
@@ -171,13 +169,17 @@ class Changes:
         return loaded
 
     def _load(self, folder: Path, report: Callable[[str], None]) -> tuple[Bundle, Vocabulary, Synthesizer]:
+        """Read a bundle, and load its engine while the current one speaks.
+
+        Raises BundleError if voices do not fit.
+        """
         config = self.config
         real = Path(os.path.realpath(folder))
         read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
         if read.manifest.prepares != self.bundle.manifest.prepares:
             raise BundleError(
-                f"{folder}: its mel, or its rule of references, is another than that of the prepared "
-                "voices; restart with it"
+                f"{folder}: its mel or its rule of references differs from that of the prepared "
+                "voices; restart the daemon with it"
             )
         # A configuration that does not fit the bundle fails here, before anything is loaded.
         vocabulary = read.vocabulary()

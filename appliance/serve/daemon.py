@@ -43,7 +43,6 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
 from appliance.engine.resting import RestingEngine
-from appliance.engine.tensorrt.prepare import available_bytes
 from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
@@ -301,6 +300,7 @@ class Daemon:
         return ended
 
     def _run_engine(self) -> None:
+        """Thread of the engine: loads and warms up engines, then runs the scheduler."""
         config, read = self._config, self._changes.bundle
         self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
@@ -355,6 +355,8 @@ class Daemon:
 
     def _load_beside(self, key: str, read: Bundle, load: Callable[[Bundle], Synthesizer]) -> None:
         """Load a secondary bundle. Raises OutOfDeviceMemory, BundleError, EngineFault."""
+        from appliance.engine.tensorrt.prepare import available_bytes
+
         size, free = sum(file.size_bytes for file in read.manifest.files.values()), available_bytes()
         if size > free:
             raise OutOfDeviceMemory(
@@ -465,7 +467,7 @@ class Daemon:
         if engine_ended.done():
             engine_ended.result()
         else:
-            logger.warning("the engine's present call takes too long; leaving it")
+            logger.warning("the engine's current call takes too long; ending without it")
 
     def _write_trace(self) -> None:
         """Write the trace, if there is one. Raises StorageError."""
@@ -486,6 +488,7 @@ class Daemon:
         return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
 
     def _status(self) -> str:
+        """Line for systemd: state, counts and problems."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
@@ -512,6 +515,7 @@ class Daemon:
         }
 
     def describe(self) -> admin_pb2.Status:
+        """The daemon's status for operators."""
         now, load = self._changes.bundle, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
@@ -563,7 +567,7 @@ def _log_failure(task: asyncio.Future[None]) -> None:
 def _call_access(config: ServerConfig) -> CallAccess:
     """Access for callers over TCP, from the configured file of tokens. Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
-        logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
+        logger.warning("server.tokens is empty: whoever reaches %s may speak", config.listen)
     if not config.tokens:
         return CallAccess()
     tokens = Tokens(Path(config.tokens))

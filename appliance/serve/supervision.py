@@ -85,7 +85,7 @@ class Supervision:
                 logger.warning("the engine answers again")
             else:
                 unfed = "; the watchdog is not fed" if self._notifier.watchdog_s else ""
-                logger.error("no sign of life from the engine for over %g s%s", self.limit_s, unfed)
+                logger.error("no heartbeat from the engine for over %g s%s", self.limit_s, unfed)
         self.set_status(
-            text if alive else f"wedged: no sign of life from the engine for over {self.limit_s:g} s"
+            text if alive else f"wedged: no heartbeat from the engine for over {self.limit_s:g} s"
         )

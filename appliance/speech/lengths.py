@@ -47,6 +47,8 @@ Tokens = tuple[Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Placed:
+    """Places of tokens and words in a segment's frames."""
+
     tokens: NDArray[np.int32] | None = None
     """Token of each frame; None if tokens are spread evenly."""
     words: Sequence[tuple[float, float]] = ()
@@ -54,6 +56,8 @@ class Placed:
 
 
 class Lengths(Protocol):
+    """Estimates how long a text lasts. Each class has another measure."""
+
     def ratio(self, transcript: str, text: str) -> float:
         """Bytes of the text that last as long as a byte of the transcript."""
         return 1.0

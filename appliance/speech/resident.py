@@ -34,7 +34,7 @@ def check_beside(read: Bundle, present: Bundle) -> None:
     """Raise BundleError for a bundle whose voices are prepared differently."""
     if read.manifest.prepares != present.manifest.prepares:
         raise BundleError(
-            f"{read.folder}: its mel, or its rule of references, is another than that of bundle.path, for "
+            f"{read.folder}: its mel or its rule of references differs from that of bundle.path, for "
             "which the voices are prepared"
         )
 

@@ -31,6 +31,7 @@ from appliance.request import (
 )
 from appliance.scheduler import Scheduler
 from appliance.scheduler.interface import Engine
+from appliance.speech.budget import LONGEST_PIECE_S
 from appliance.speech.plan import Planner
 from appliance.speech.rules import RULES
 from appliance.speech.wish import NOT_SAID, Choices, Wish, within
@@ -50,6 +51,8 @@ SEED_BITS = 32
 """Size of drawn seeds. They are exact in every client's numbers, even in JavaScript's."""
 FEWER_STEPS = 0.75
 """Ratio between the steps of one way to serve a request and those of the next."""
+REFERENCES = 2.0
+"""Most times that a piece is as long as its reference, which another piece would compute again."""
 
 SEGMENTATIONS = {
     "adaptive": (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY),
@@ -169,8 +172,8 @@ class Speech:
 
     def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
         """The wish with voice, style and language of its row in the table, and the Speech of the row."""
-        table = self.table if wish.is_by_language else None
-        if table is None or (wish.voice and self.voices.is_usable(AUTO)):
+        table = self.table
+        if table is None or not wish.is_by_language or (wish.voice and self.voices.is_usable(AUTO)):
             return wish, self
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code
@@ -178,6 +181,7 @@ class Speech:
         return wish, self.beside.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
+        """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""
         is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
         if wish.may_hold_tags or wish.begin != AT_FIRST or not is_in_memory:
             yield LOOKUP
@@ -189,6 +193,9 @@ class Speech:
         if not requests[0].text:
             return Ready(self, wish, [Way(requests[0])])
         ways = yield from self.planner.ways(requests)
+        if wish.segmentation is NOT_SAID and self._is_dear(ways[0][1]):
+            by_steps = {one.nfe: replace(one, segmentation=Segmentation.LOW_LATENCY) for one in requests}
+            ways = yield from self.planner.ways(list(by_steps.values()))
         made_by = f"{self._manifest_text} {self.engine.backend}"
         keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
         found = self.phrases.find(keys)
@@ -197,6 +204,14 @@ class Speech:
         place, phrase = found
         request, segments = ways[place]
         return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
+
+    def _is_dear(self, segments: Sequence[Segment]) -> bool:
+        """True for a piece so long that a CPU, whose time grows with its square, makes two sooner."""
+        longest = LONGEST_PIECE_S * self.manifest.mel.frames_per_second
+        return self.engine.backend.startswith("ort-cpu") and any(
+            one.frames - one.reference_frames > max(longest, REFERENCES * one.reference_frames)
+            for one in segments
+        )
 
     def _requests(self, wish: Wish) -> list[Request]:
         """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""

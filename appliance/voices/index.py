@@ -48,6 +48,8 @@ RECENT_S = 1.0
 
 @dataclass(frozen=True)
 class Page:
+    """A page of the list of voices."""
+
     voices: tuple[Voice, ...]
     next_token: str
     """Token of the next page; "" on the last one."""
@@ -155,7 +157,7 @@ class VoiceIndex:
         if not 0 <= page_size <= MAX_PAGE:
             raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
         if page_token and not NAME_RULE.fullmatch(page_token):
-            raise InvalidRequest("page_token", "is not one that this daemon gave out")
+            raise InvalidRequest("page_token", "was not issued by this daemon")
         size = page_size or DEFAULT_PAGE
         names = [name for name in self.names() if name > page_token]
         voices = []

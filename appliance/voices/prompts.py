@@ -67,7 +67,7 @@ class Prompts:
         reference = self._by_name.get(name)
         if reference is None:
             if self._preparing > WAITING:
-                raise UploadsFull(f"{WAITING} audio prompts are waiting already, and no more may")
+                raise UploadsFull(f"{WAITING} audio prompts wait already, which is the limit")
             self._preparing += 1
             try:
                 run = asyncio.get_running_loop().run_in_executor

@@ -247,7 +247,7 @@ class VoiceStore:
             names, most = style_names(self._folder, place.voice), MOST_STYLES
             what = f"styles of voice {place.voice!r}"
         if len(names) >= most and place.name not in names:
-            raise StorageError(f"{what}: {len(names)} are stored, and no more may be: delete one first")
+            raise StorageError(f"{what}: {len(names)} are stored, which is the limit: delete one first")
         check_room(self._folder, needed, place)
 
     def _write(self, place: Place, recorded: Recorded, audio: bytes) -> None:

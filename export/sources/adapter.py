@@ -1,6 +1,6 @@
-"""Adapters as PEFT stores them, LoRA (also DoRA) and LoHa: where they lie, and which can be merged.
+"""Adapters as PEFT stores them: LoRA (also with DoRA) and LoHa. Finds them and tells which can be merged.
 
-torch is not imported.
+Does not import torch.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NAMES = {"LORA": "LoRA", "LOHA": "LoHa"}
 UNREAD = frozenset(
     ("auto_mapping", "exclude_modules", "inference_mode", "layers_to_transform", "modules_to_save")
 ) | {"target_modules"}
-"""Switches and lists by which no sum goes."""
+"""Keys of the configuration that do not change the result of a merge."""
 OWN = re.compile(r"\.(?:(?:lora|hada|lokr|ia3|oft|vera|trainable_tokens)_|modules_to_save\.)")
-"""In the names of an adapter's tensors."""
+"""Matches the names of an adapter's tensors."""
 WRAPPED = re.compile(r"\.(?:base_layer|original_module|modules_to_save(?:\.default)?)(?=\.)")
-"""What PEFT puts into the names of a model's own tensors."""
+"""Matches what PEFT inserts into the names of the base model's tensors."""
 
 
 class Unmergeable(CheckpointError):
-    """An adapter that only the program can merge that trained it."""
+    """An adapter that needs PEFT itself for its merge."""
 
     def __init__(self, reason: str) -> None:
         elsewhere = "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()"
@@ -38,19 +38,19 @@ class Unmergeable(CheckpointError):
 
 @dataclass(frozen=True)
 class Config(Ranged):
-    """Keys of `adapter_config.json` by which the sums go."""
+    """Keys of `adapter_config.json` that the merge depends on."""
 
     peft_type: Literal["LORA", "LOHA"]
     r: Count
     alpha: Annotated[float, AtLeast(1e-9)]
-    """LoRA's `lora_alpha`."""
+    """`lora_alpha` in the file of a LoRA."""
     rank_pattern: dict[str, Count] = field(default_factory=dict)
     """Expression of a module's name → rank."""
     alpha_pattern: dict[str, float] = field(default_factory=dict)
     use_dora: bool = False
     use_rslora: bool = False
     init_lora_weights: Literal[True, False, "gaussian"] = True
-    """Beginnings of a training that leave the base as it is: others, as pissa, move a part of it."""
+    """Initialisations that leave the base weights unchanged. Others, such as pissa, change them too."""
     init_weights: Literal[True, False] = True
     base_model_name_or_path: str = ""
 
@@ -66,6 +66,7 @@ class Config(Ranged):
 @dataclass(frozen=True)
 class Adapter:
     folder: Path
+    """Folder that has `adapter_config.json`."""
     file: Path
     config: Config
 
@@ -74,7 +75,10 @@ class Adapter:
         return f"{self.folder.resolve().name}: {name}, rank {self.config.r}, alpha {self.config.alpha:g}"
 
     def scale(self, module: str, rank: int) -> float:
-        """Factor of a module's product. Raises CheckpointError for a rank that the configuration lacks."""
+        """Factor of a module's product, α/r or α/√r.
+
+        Raises CheckpointError if the configuration lacks `rank`.
+        """
         config = self.config
         if rank not in (config.r, *config.rank_pattern.values()):
             raise CheckpointError(f"{self.file}: {module} has rank {rank}, {CONFIG} has {config.r}")
@@ -84,7 +88,7 @@ class Adapter:
 
 
 def read(folder: Path) -> Adapter:
-    """Raises CheckpointError for a folder without an adapter, and for one that no sum merges."""
+    """Read an adapter. Raises CheckpointError if the folder has none, Unmergeable for an unsupported kind."""
     path = folder / CONFIG
     try:
         raw = json.loads(path.read_bytes())
@@ -107,7 +111,7 @@ def read(folder: Path) -> Adapter:
 
 
 def of_base(names: Iterable[str]) -> dict[str, str]:
-    """Names of the base's weights, in a file that may hold an adapter too → their stored names."""
+    """Names of the base model's weights → their names in the file, which may contain an adapter as well."""
     return {WRAPPED.sub("", name): name for name in names if not OWN.search(name)}
 
 
@@ -116,6 +120,6 @@ def is_adapter(folder: Path) -> bool:
 
 
 def newest_in(folder: Path) -> Path | None:
-    """The folder, or in it the last update's adapter: `adapter_STEP`, `lora_N`, or a link `lora_last`."""
+    """The folder, or the last update's adapter in it: `adapter_STEP`, `lora_N`, or a link `lora_last`."""
     found = [folder] if is_adapter(folder) else [path for path in folder.glob("*") if is_adapter(path)]
     return max(found, key=lambda path: ("last" in path.name, numbers(path)), default=None)

@@ -1,7 +1,7 @@
-"""ESPnet3's trainer of F5 (espnet3/systems/f5tts): its YAML file, and its list of tokens.
+"""ESPnet3's trainer of F5 (espnet3/systems/f5tts): reads its YAML file and its list of tokens.
 
-The model is upstream's. Its options have names in full, and values may refer to other keys
-(`${sample_rate}`). A list of tokens begins with `<blank>` and `<unk>`, and names the space.
+The model is upstream's. Options have long names, and values may refer to other keys (`${sample_rate}`). A
+list of tokens begins with `<blank>` and `<unk>`, and has `<space>` for the space.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ OPTIONS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").
 FIRST = frozenset(("<blank>", "<unk>"))
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _DEEPEST = 4
-"""References to references that are followed."""
+"""Longest chain of references that is followed."""
 
 
 def upstreams(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A YAML file in upstream's names; another trainer's is returned as it is."""
+    """The options of a YAML file under upstream's names. Returns other trainers' files unchanged."""
     model = _resolved(section(raw, "model"), raw)
     if not str(model.get("_target_")).endswith(CLASS):
         return raw
@@ -63,7 +63,7 @@ def _resolved(value: Any, whole: Mapping[str, Any], depth: int = _DEEPEST) -> An
 
 
 def places(path: Path) -> dict[str, int]:
-    """Tokens of a list, the space first, and their places in it; none for upstream's vocabulary."""
+    """Tokens of ESPnet's list → their rows, with the space first. Empty for upstream's vocabulary."""
     tokens = parse_vocabulary(lines(path.read_bytes()), "simple").tokens
     if FIRST.isdisjoint(tokens[:2]):
         return {}
@@ -73,7 +73,7 @@ def places(path: Path) -> dict[str, int]:
 
 
 def vocabulary(path: Path, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
-    """Vocabulary of upstream's file or of a list, in which the space comes first. Raises BundleError."""
+    """Vocabulary from upstream's file or from ESPnet's list, with the space first. Raises BundleError."""
     try:
         if found := places(path):
             return Vocabulary(tuple(found), tokenizer, voice)

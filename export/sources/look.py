@@ -1,8 +1,8 @@
-"""A training's folder as its trainer left it: what is in it, and the `bundle` command for it.
+"""Finds out what a training's folder contains, and prints the `bundle` command for it.
 
-No tensor is read, and torch is not imported. Layouts are those of f5-tts 1.1.22 (`trainer.py`,
-`finetune_cli.py`, `finetune_gradio.py`, hydra's folders), k2-fsa/ZipVoice at 2f7326f, Vocos' LightningCLI,
-and BigVGAN's `train.py`.
+Reads no tensor and does not import torch. Supported are the layouts of f5-tts 1.1.22 (`trainer.py`,
+`finetune_cli.py`, `finetune_gradio.py`, hydra's folders), k2-fsa/ZipVoice at 2f7326f, Vocos' LightningCLI and
+BigVGAN's `train.py`.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ CHECKPOINTS = (
     *("model.safetensors", "model.pt", "last*.ckpt", "*.safetensors", "*.ckpt", "*.pt"),
     *("*.gguf", "*.npz"),
 )
-"""Files to export, the best first: ZipVoice's averages, which its recipes speak from, then the newest."""
+"""Files to export, the best first: ZipVoice's averages, because its recipes use them, then the newest."""
 SUFFIXES = (".pt", ".safetensors", ".ckpt", ".pth", ".bin", ".gguf", ".npz")
 NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler|adapter_model")
-"""Begin of names of what a training starts from or restarts with, and of what is no whole model."""
+"""Matches the beginning of a file's name: files that the training started from, and its state."""
 YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml", "conf/*.yaml")
 F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "char", "phones": "phones"}
-"""Tokenizer of upstream's YAML file or settings → the one here."""
+"""Upstream's tokenizer in a YAML file or in settings → ours."""
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
-"""Upstream's `--tokenizer` → the one here."""
+"""Upstream's `--tokenizer` → ours."""
 ZIPVOICES = {"emilia": "ZipVoice", "letters": "ZipVoice-LibriTTS", "espeak": "ZipVoice"}
-"""Tokenizer here → the makers' name of the published sizes, which knows the grid of its data."""
+"""Our tokenizer → the family whose sizes and grid of steps the makers published."""
 READ = {"emilia": "en,zh", "letters": "en"}
-"""Tokenizer → languages."""
+"""Our tokenizer → languages."""
 VOCODER_MARKS = {"vocos": ("Vocos", "backbone.embed."), "bigvgan": ("BigVGAN", "conv_pre.")}
-"""Name, and the begin of a tensor's name that only this vocoder has."""
+"""The vocoder's name, and the beginning of a tensor's name that only this vocoder has."""
 RATE_HZ = 24_000
 """Sample rate of all published vocoders, and upstream's default."""
 CALLED = {"ema": "averaged", "raw": "raw"}
@@ -81,23 +81,25 @@ OPTIONS = (
     *("--family", "--checkpoint", "--adapter", "--vocab", "--vocoder", "--vocoder-path"),
     *("--tokenizer", "--language", "--weights", "--licence", "--out"),
 )
-"""Options of `bundle` that a folder's content is the default of."""
+"""Options of `bundle` that take their defaults from a folder's content."""
 IN_LOG, LOG_BYTES = re.compile(r'"(tokenizer|lang)": "([\w-]+)"'), 1 << 16
+"""The settings in ZipVoice's log, and how much of the log is searched for them."""
 
 
 @dataclass
 class FolderContent:
-    """Content of a folder."""
+    """Content of a folder, and options that `bundle` still needs."""
 
     folder: Path
     header: Header
     given: Mapping[str, str] = field(default_factory=dict)
-    """Options of `bundle` that were typed."""
+    """Options of `bundle` that the user gave."""
     facts: dict[str, str] = field(default_factory=dict)
+    """Name → value, as printed."""
     options: dict[str, str] = field(default_factory=dict)
-    """Options of `bundle`, in their order."""
+    """Options for the `bundle` command, in its order."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Option, or what is wrong, and what to do."""
+    """Option or problem → what to do about it."""
     is_vocoder: bool = False
 
     def lines(self) -> Iterator[str]:
@@ -108,14 +110,17 @@ class FolderContent:
             yield f"missing: {name}: {remedy}"
 
     def arguments(self, more: Sequence[str] = ()) -> list[str]:
-        """Arguments of `python -m export`, with `more` typed ones."""
+        """Arguments of `python -m export`, followed by the arguments `more`."""
         return ["bundle", *(word for option in self.options.items() for word in option), *more]
 
     def command(self, more: Sequence[str] = ()) -> str:
         return "python -m export " + shlex.join(self.arguments(more))
 
     def say_weights(self, mark: str, default: str) -> None:
-        """Add the file, its kinds of weights and their step; `default` is what upstream speaks from."""
+        """Add the file, its kinds of weights and their progress.
+
+        `default` is the kind that upstream's inference uses.
+        """
         path, kinds = self.header.path, self.header.kinds(mark)
         how = " and ".join(CALLED[kind] for kind in kinds)
         if "-avg-" in path.name:
@@ -129,6 +134,7 @@ class FolderContent:
             self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
+        """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
         if kind != "vocos":
             self.options["--vocoder"] = kind
         if "--vocoder-path" in self.given:
@@ -166,9 +172,9 @@ class FolderContent:
 
 
 def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
-    """Read a folder of a training, or a checkpoint with what lies beside it; `given` are options of `bundle`.
+    """Find out what a training's folder contains, or what is stored with a checkpoint.
 
-    Raises CheckpointError.
+    `given` are options of `bundle` that the user gave. Raises CheckpointError.
     """
     given = given or {}
     if not place.exists():
@@ -207,6 +213,7 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
 
 
 def _look_at_f5(found: FolderContent) -> None:
+    """Add the facts about a training of F5-TTS."""
     settings = _read(found.folder / "setting.json")
     found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
     model = _say_f5_family(found, settings)
@@ -223,8 +230,10 @@ def _look_at_f5(found: FolderContent) -> None:
 
 
 def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Say the family by a YAML file, the fine-tuning page's settings or a pretrained file's name, and return
-    the section `model` of the first, empty without one.
+    """Add the family, and return the section `model` of the YAML file ({} without one).
+
+    The family is known from a YAML file, from the settings of the fine-tuning page, or from the name of a
+    file `pretrained_*`.
     """
     blocks = set(re.findall(r"transformer_blocks\.(\d+)\.", " ".join(found.header.names)))
     size = found.header.named("proj_out.weight").shape[-1], len(blocks)
@@ -268,7 +277,7 @@ def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping
 
 
 def _sampled(family: str, **sampler: object) -> str:
-    """A text for --family."""
+    """A family with a sampler, as a value of --family."""
     return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
 
@@ -288,12 +297,15 @@ def _say_f5_text(found: FolderContent, model: Mapping[str, Any], settings: Mappi
 
 
 def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
-    """Say and return the vocabulary of as many tokens as the embedding has rows, less the filler's."""
+    """Add and return the vocabulary.
+
+    It must have as many tokens as the embedding has rows, less the filler's.
+    """
     wanted, folder = found.header.named(F5_MARK).shape[0] - 1, found.folder.absolute()
     places = [Path(str(one)) for one in (found.given.get("--vocab"), *named) if one]
     places += [where / one for one in places for where in (folder, folder.parent.parent)]
     places += [found.folder / "vocab.txt", *sorted(found.folder.glob("*vocab*.txt"))]
-    # Upstream keeps data/NAME_TOKENIZER/vocab.txt beside ckpts/NAME.
+    # Upstream stores ckpts/NAME and data/NAME_TOKENIZER/vocab.txt in one folder.
     places += sorted(folder.parent.parent.glob(f"data/{folder.name}*/vocab.txt"))
     others = []
     for path in dict.fromkeys(path for path in places if path.is_file()):
@@ -315,6 +327,7 @@ def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
 
 
 def _look_at_zipvoice(found: FolderContent) -> None:
+    """Add the facts about a training of ZipVoice."""
     header, config = found.header, found.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
@@ -360,13 +373,13 @@ def _look_at_zipvoice(found: FolderContent) -> None:
 
 
 def _training(folder: Path) -> list[Path]:
-    """ZipVoice's checkpoints that hold its settings, the newest first."""
+    """ZipVoice's checkpoints that contain their training's settings, the newest first."""
     paths = [path for pattern in ("checkpoint-*.pt", "epoch-*.pt") for path in folder.glob(pattern)]
     return sorted((path for path in paths if "-avg-" not in path.name), key=numbers, reverse=True)
 
 
 def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
-    """Tokenizer here, with espeak's language, and where upstream's is recorded; "" if it is nowhere."""
+    """Our name of the tokenizer, with espeak's language ("" if unknown), and the file that records it."""
     if "--tokenizer" in found.given:
         return found.given["--tokenizer"], "as given"
     header, others = found.header, _training(found.folder)
@@ -385,7 +398,7 @@ def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
 
 
 def _tokens(found: FolderContent) -> Sequence[str]:
-    """Say and return the tokens of `tokens.txt`."""
+    """Add and return the tokens of `tokens.txt`."""
     path = Path(found.given.get("--vocab", found.folder / "tokens.txt"))
     rows = found.header.named(EMBED).shape[0]
     found.options["--vocab"] = str(path)
@@ -401,6 +414,7 @@ def _tokens(found: FolderContent) -> Sequence[str]:
 
 
 def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
+    """The content of a vocoder's folder."""
     header, rate = read_header(vocoder_file(folder, kind)), _rate(folder, kind)
     name, mark = VOCODER_MARKS[kind]
     kinds = " and ".join(CALLED[one] for one in header.kinds(mark))
@@ -417,20 +431,20 @@ def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
 
 
 def _vocoder_kind(folder: Path) -> Kind | None:
-    """Vocoder whose configuration a folder has."""
+    """The vocoder that the configuration in a folder belongs to; None if there is none."""
     if {"feature_extractor", "backbone", "head"} <= _sections(folder).keys():
         return "vocos"
     return "bigvgan" if {"upsample_rates", "activation"} <= _read(folder / "config.json").keys() else None
 
 
 def _sections(folder: Path) -> Mapping[str, Any]:
-    """Sections of Vocos' `config.yaml`, published or of a training."""
+    """Sections of Vocos' `config.yaml`, of a published model or of a training."""
     config = _read(config_beside(folder / "config.yaml", "config.yaml"))
     return section(config, "model", "init_args") or config
 
 
 def _rate(folder: Path, kind: Kind) -> int | None:
-    """Samples a second of a vocoder's configuration; None if it has none."""
+    """Sample rate in a vocoder's configuration; None if it has none."""
     rate = _read(folder / "config.json").get("sampling_rate")
     if kind == "vocos":
         extractor = section(_sections(folder), "feature_extractor", "init_args")
@@ -439,8 +453,7 @@ def _rate(folder: Path, kind: Kind) -> int | None:
 
 
 def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
-    """Folders with a vocoder: in the training's, beside it, in those of `fetch`, in the hub's cache, where
-    upstream's inference has it."""
+    """Folders with a vocoder: in the training's folder, next to it, in `weights/`, in the hub's cache."""
     home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     owner, name = VOCODERS[kind].repository.split("/")
@@ -455,7 +468,7 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
 
 
 def _adapter(place: Path, given: Mapping[str, str]) -> adapter.Adapter | None:
-    """The adapter that was named, or is the folder, or else that of a training's last update."""
+    """The adapter that `given` names; else `place`, if it is one; else the adapter of the last update."""
     folder = adapter.newest_in(place)
     if "--checkpoint" in given and folder != place:
         folder = None
@@ -480,7 +493,7 @@ def _base(folder: Path, merges: adapter.Adapter) -> Header:
 
 
 def _newest(folder: Path) -> Header:
-    """Header of the file that `CHECKPOINTS` puts first. Raises CheckpointError."""
+    """Header of the first file by `CHECKPOINTS`. Raises CheckpointError."""
     trained = _weights_in(folder)
     for pattern in CHECKPOINTS:
         if not (fit := [path for path in folder.glob(pattern) if path in trained]):
@@ -509,15 +522,15 @@ def _weights_in(folder: Path) -> list[Path]:
 
 
 def _yamls(folder: Path) -> list[Path]:
-    """YAML files of a training, hydra's too, the newest first."""
+    """YAML files of a training, including hydra's, the newest first."""
     fit = {path for pattern in YAMLS for path in folder.glob(pattern) if path.name != "licence.yaml"}
-    # ESPnet keeps conf/NAME.yaml beside exp/NAME.
+    # ESPnet stores exp/NAME and conf/NAME.yaml in one folder.
     fit |= {*folder.absolute().parent.parent.glob(f"conf/{folder.absolute().name}.yaml")}
     return sorted(fit, key=lambda path: (-path.stat().st_mtime_ns, str(path)))
 
 
 def _bases(folder: Path) -> list[Known]:
-    """Known weights after whose files the `pretrained_` ones are named."""
+    """Known weights that the files `pretrained_*` have their names from."""
     names = [path.name.removeprefix("pretrained_") for path in folder.glob("pretrained_*")]
     rows = [row for row in KNOWN.values() if row.family in F5TTS]
     return [row for name in names for row in rows if row.checkpoint.endswith(f"/{name}")]
@@ -535,7 +548,7 @@ def _weights(path: Path, how: str, progress: str) -> str:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Mapping of a JSON or YAML file; empty if there is none."""
+    """A mapping from a JSON or YAML file; empty if the file is missing or holds no mapping."""
     try:
         text = path.read_bytes()
         raw = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -545,7 +558,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def is_training(place: Path) -> bool:
-    """True for a checkpoint, or a folder with one that is no bundle."""
+    """True for a checkpoint, and for a folder that has one and is not a bundle."""
     if not place.is_dir():
         return place.is_file()
     weights = bool(_weights_in(place)) or _vocoder_kind(place) is not None
@@ -553,7 +566,7 @@ def is_training(place: Path) -> bool:
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
-    """Facts about a folder, what is missing, and the command. Raises CheckpointError."""
+    """Facts about a folder, what is missing, and the `bundle` command. Raises CheckpointError."""
     found = look(place, given)
     more = [word for option in (given or {}).items() for word in option]
     return "\n".join([*found.lines()] if found.is_vocoder else [*found.lines(), "", found.command(more)])
@@ -567,7 +580,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:
-    """Options of a command line that a folder would else be searched for."""
+    """Options of the command line; without them, the folder is searched."""
     found = {option: getattr(arguments, option[2:].replace("-", "_"), None) for option in OPTIONS}
     return {option: str(value) for option, value in found.items() if value is not None}
 

@@ -1,7 +1,7 @@
-"""Weights with an adapter merged into them, in float32.
+"""Merges an adapter into weights, in float32.
 
 Hu et al. 2021 (arXiv 2106.09685), LoRA: W + s·B·A. Kalajdzievski 2023 (2312.03732): s = α/√r in place of α/r.
-Liu et al. 2024 (2402.09353), DoRA: rows of W + s·B·A in lengths of their own. Hyeon-Woo et al. 2021
+Liu et al. 2024 (2402.09353), DoRA: each row of W + s·B·A is scaled to a trained length. Hyeon-Woo et al. 2021
 (2108.06098), LoHa: W + s·(B₁·A₁)∘(B₂·A₂).
 """
 
@@ -25,7 +25,10 @@ FACTORS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("lora_embedding_B", "lora_embedding_A"),),
     (("hada_w1_a", "hada_w1_b"), ("hada_w2_a", "hada_w2_b")),
 )
-"""Products of a change, left and right factor, whose values are multiplied one by one."""
+"""Left and right factor of each product.
+
+If a change has two products, they are multiplied element by element.
+"""
 LENGTHS = "lora_magnitude_vector"
 _NAMES = "|".join([LENGTHS, *(name for pairs in FACTORS for pair in pairs for name in pair)])
 _PART = re.compile(rf"\.({_NAMES})(?:\.default)?(?:\.weight)?$")
@@ -35,15 +38,15 @@ Parts = Mapping[str, StoredTensor]
 
 
 def base(stored: Weights) -> Weights:
-    """The weights that an adapter was trained on, of a file that may hold both."""
+    """The base weights in a file that may contain an adapter as well."""
     own = of_base(stored)
     return Weights({name: stored.entry(own[name]) for name in own}, averaged=stored.averaged)
 
 
 def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], str]) -> Weights:
-    """The weights of `path` with the adapter's changes; `own` leaves a model's own part of a name.
+    """The weights of `path` with the adapter's changes. `own` maps a stored name to the model's own name.
 
-    Raises CheckpointError for an adapter of another model.
+    Raises CheckpointError if the adapter is for another model.
     """
     stored = files.read(adapter.file).weights("raw")
     if broken := [name for name in stored if not stored[name].isfinite().all()]:
@@ -55,7 +58,7 @@ def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], 
         if part := _PART.search(name):
             module = WRAPPED.sub("", name[: part.start()])
             modules.setdefault(module, {})[part[1]] = stored.entry(name)
-        elif ".original_module." not in name:  # the base's own, beside one of modules_to_save
+        elif ".original_module." not in name:  # a copy of the base's module
             changed[own(WRAPPED.sub("", name))] = stored.entry(name)
     for module, parts in modules.items():
         weight = own(f"{module}.weight")
@@ -73,7 +76,7 @@ def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], 
 def _factors(
     adapter: Adapter, module: str, shape: tuple[int, ...], parts: Parts
 ) -> tuple[tuple[tuple[str, str], ...], float]:
-    """Pairs of factors of a module's change, and its scale. Raises CheckpointError for another shape."""
+    """Pairs of factors for a module's change, and its scale. Raises CheckpointError if shapes do not fit."""
     pairs = next((one for one in FACTORS if {name for pair in one for name in pair} <= parts.keys()), None)
     if pairs is None:
         raise CheckpointError(f"{adapter.file}: {module} has {', '.join(parts)} without the other factor")
@@ -90,6 +93,7 @@ def _factors(
 
 
 def _merge(weight: StoredTensor, parts: Parts, pairs: tuple[tuple[str, str], ...], scale: float) -> Tensor:
+    """The weight plus the scaled change; with DoRA, each row in its trained length."""
     whole = weight.read().float()
     products = [
         parts[left].read().float().flatten(1) @ parts[right].read().float().flatten(1)

@@ -11,8 +11,8 @@ import pytest
 
 from appliance.box import apt, paths, quiet, versions
 from appliance.box.apt import AptError
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.paths import INDICATOR, QUIET
 from tests.box.test_remedies import of_packages
 from tests.fakes.jetson.board import Jetson
@@ -30,7 +30,7 @@ UNITS = "/etc/systemd/system"
 
 @pytest.fixture
 def jetson(tmp_path: Path) -> Jetson:
-    """From the factory."""
+    """A Jetson from the factory."""
     return Jetson(tmp_path / "box", "jp6-0005")
 
 

@@ -1,7 +1,6 @@
 """`python -m export` as a person uses it."""
 
 import dataclasses
-import json
 import re
 import shutil
 import subprocess
@@ -68,9 +67,9 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
     command: str, workshop: Workshop, tmp_path: Path
 ) -> None:
-    """The command says that nothing was measured against upstream's package if that cannot be imported.
+    """If upstream's package cannot be imported, the command says that it measured nothing against it.
 
-    INT8 has the fewest graphs. The test watches the network only if it can make one of its own.
+    INT8 has the fewest graphs. The test watches the network only if it can create a network namespace.
     """
     made = workshop.make("v1", precision="int8")
     (tmp_path / "f5_tts.py").write_text("raise ImportError('kept out of this test')\n")
@@ -119,16 +118,8 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(made: BuiltBu
     assert "name its sources: --family, --checkpoint, --vocab" in error
 
 
-ZIPVOICE = "--family=ZipVoice-LibriTTS --checkpoint=model.pt --vocab=tokens.txt --vocoder-path=vocos"
-
-
-def sampled(**section: object) -> str:
-    """Option of the files' family with a section `sampler`, without spaces."""
-    return "--family=" + json.dumps({"family": "FAMILY", "sampler": section}, separators=(",", ":"))
-
-
 REFUSED: list[tuple[Guidance, str, str]] = rows(__file__, "refused_commands.jsonl")
-"""The guidance that weights are for, what is said of them instead, and the refusal."""
+"""The guidance that the weights need, the options that contradict it, and the refusal."""
 
 
 @pytest.mark.parametrize(("guidance", "options", "message"), REFUSED)
@@ -184,7 +175,8 @@ def test_what_is_no_bundle_is_told_in_one_line(command: str, tmp_path: Path, tol
 
 
 UNPARSED = rows(__file__, "unparsed.jsonl")
-"""Command lines, and what may be typed: for a flag that is gone, its key in the family's file."""
+"""Command lines and the part of the error that lists the choices; a removed flag's error names the key that
+replaces it."""
 
 
 @pytest.mark.parametrize(("command", "message"), UNPARSED)

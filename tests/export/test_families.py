@@ -89,7 +89,7 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
 ]
-"""Changes of v1_Base's file (`...`: left out), and of what is read of it."""
+"""Changes of v1_Base's file (`...`: removed), and of the result."""
 
 
 @pytest.mark.parametrize(("change", "read"), READ)
@@ -133,7 +133,7 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = rows(__file__, "refused_architectures.jsonl")
-"""A section (empty: the model itself), what is changed there, and the refusal."""
+"""A section (empty: the model), its changes, and the refusal."""
 
 
 @pytest.mark.parametrize(("section", "change", "message"), REFUSED)

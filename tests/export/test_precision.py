@@ -66,7 +66,7 @@ class Typed:
         return Counter(self.types[node.input[0]] for node in self.of(*operators))
 
     def readers(self, value: str) -> Iterator[onnx.NodeProto]:
-        """The nodes that compute with a value, past those that only cut or reshape it."""
+        """Nodes that compute with a value, reached through nodes that only cut or reshape it."""
         for node in self.nodes:
             if value not in node.input:
                 continue
@@ -187,8 +187,14 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
             assert weights[node.input[1]].data_type == TensorProto.INT8
 
 
+def test_a_vocoders_blocks_are_int8_and_nothing_else(int8: BuiltBundle, workshop: Workshop) -> None:
+    kinds = Counter(node.op_type for node in onnx.load(int8.bundle.graph("vocoder")).graph.node)
+    assert kinds["MatMulInteger"] == 2 * small.VOCOS.layers and not kinds["ConvInteger"]
+    assert not rewrites.quantise_vocoder(workshop.make("v1", "bigvgan").bundle.graph("vocoder"), Path())
+
+
 def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
-    """That of a long skip connection is beside the last, in float."""
+    """The long skip connection's product stays in float like the last product."""
     graph = onnx.load(workshop.make(small.TRACED[-1]).bundle.graph("step"), load_external_data=False).graph
     roles = {product.weight: product.role for product in rewrites.products_of(graph)}
     assert roles["skip.weight"] == roles["out.weight"] == "final"
@@ -218,6 +224,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
 ) -> None:
     made = workshop.bundle("v1-vocos-beside", lambda folder: beside(fp16.files, folder / "bundle"))
     assert made.manifest.precision == "fp16" and made.manifest.batch_invariant
+    assert {p.name for p in made.folder.glob("vocoder_*")} == {"vocoder_float32.onnx", "vocoder_int8.onnx"}
     config = EngineConfig(backend="ort-cpu", threads=1)
     usual, given, mels = load_for(made, config), lanes.segment(60), {}
     assert usual.backend == ("ort-cpu" if ort.adds_in_16_bits() else "ort-cpu (int8)")

@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[Start, Exit, str]] = {
     "references": (
         with_secondary(partial(other_bundle, reference="zipvoice")),
         Exit.CONFIG,
-        rf"{OF_DE} \S+other: its mel, or its rule of references, is another",
+        rf"{OF_DE} \S+other: its mel or its rule of references differs",
     ),
     "resting": (
         with_secondary(other_bundle, engine={"idle_unload_s": 9}),

@@ -43,7 +43,7 @@ def bench() -> Iterator[Bench]:
 
 
 def test_the_numbers_that_its_docstring_promises(bench: Bench) -> None:
-    """A call of 40 s survives, wherever the looks fall; one of 45 s does not."""
+    """A call of 40 s survives at any phase of the looks; a call of 45 s does not."""
     limit_s, period_s = bench.supervision.limit_s, bench.supervision.period_s
     assert (limit_s, period_s) == (15.0, 2.0)
     for offset_s in (0.0, 0.5, 1.0, 1.5, 1.999):
@@ -86,7 +86,7 @@ def test_silence_stops_the_feeding_and_is_logged_once(bench: Bench, caplog: pyte
     bench.supervision.tick("ready")
     bench.supervision.tick("ready")
     (status,) = bench.received()
-    assert status == "STATUS=wedged: no sign of life from the engine for over 15 s"
+    assert status == "STATUS=wedged: no heartbeat from the engine for over 15 s"
     (record,) = caplog.records
     assert record.levelno == logging.ERROR and "the watchdog is not fed" in record.getMessage()
     bench.silence_s = 0.1

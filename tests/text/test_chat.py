@@ -1,4 +1,4 @@
-"""Chat lines as they are to be spoken, and what holds for any text."""
+"""Chat lines and their spoken forms, and the properties of any text."""
 
 from functools import cache
 
@@ -12,6 +12,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Spoken
 from appliance.text.chat.marks import PRIVATE
 from appliance.text.chat.rewrite import MOST_CHARACTERS
+from appliance.text.languages import language
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
 from appliance.text.languages.zh.numbers import chinese
 from appliance.text.normalise import normalise
@@ -115,8 +116,9 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
 
 
 def test_what_has_no_one_reading_is_configured() -> None:
-    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop"), BOTH)
-    assert dropping.speakable("see https://a.example now 😂 :catJAM:").text == "see now"
+    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop", code="drop"), BOTH)
+    line = "see https://a.example now 😂 :catJAM: `a b`, ```c\nd``` and\n~~~\ne\n~~~\n```f\ng\n\nh"
+    assert dropping.speakable(line).text == "see now, and. h"
     assert FrontEnd(chinese_too(), languages=BOTH).speakable("666").text == "six six six"
 
 
@@ -129,7 +131,7 @@ def test_what_has_no_one_reading_is_configured() -> None:
 def test_numbers(number: int, words: str, ordinal: str, han: str) -> None:
     assert (english(number), chinese(number)) == (words, han)
     assert not ordinal or english_ordinal(number) == ordinal
-    assert english(-number or -1).startswith("minus")
+    assert language("de").number(f"-{number}", False).startswith("minus ")
 
 
 def test_years() -> None:

@@ -12,5 +12,3 @@ broken.
 
 To add a check, write a function with @check in a file of this folder, and a row in systemd/README.md.
 """
-
-from appliance.box.checks.runner import run_checks as run_checks

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import dpkg, paths
-from appliance.box.checks import application, run_checks, slots
+from appliance.box.checks import application, slots
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, document
 from appliance.box.checks.readiness import merge_application
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.support import redact
@@ -96,6 +97,7 @@ def collect(box: Box, app: Application) -> list[Part]:
 
 
 def _part(name: str, text: Callable[[], str], scrub: Callable[[str], str]) -> Part:
+    """A part of the archive; an exception becomes its problem."""
     try:
         return Part(name, scrub(text()))
     except PartUnavailable as error:

@@ -1,4 +1,7 @@
-"""Whole numbers in words: each row of a language's file says its number and those up to the next row."""
+"""Whole numbers in words.
+
+A row of a language's file has the words from its number up to the next row's number.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,27 @@ from functools import lru_cache
 from typing import NamedTuple
 
 NAMES = ("count", "rest", "cardinal", "ordinal")
-"""Names in the braces of a row; a name with / between its forms is a noun after a count."""
+"""Names in the braces of a row. A name with / between its forms is a noun that follows the count."""
 KEPT = 4_096
-"""Numbers whose words are remembered."""
+"""Size of the cache of numbers' words."""
 _OPTIONAL = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
-"""Words if a rest remains, and after | the words without a rest."""
+"""In brackets: words if a rest remains, then |, then words if none remains."""
 _PART = re.compile(r"\{([^:{}]*):?([^{}]*)\}")
 
 
 class Numeral(NamedTuple):
     size: int
-    """The size divides a number into its count and its rest."""
+    """Divides a number into a count and a rest: 100 → hundreds and the rest."""
     pattern: str
 
 
 class Numerals:
-    """Tables of words: "cardinal", "ordinal" and others, and "cardinal f" for rows that differ in a form."""
+    """Tables of number words: "cardinal", "ordinal" and so on. "cardinal f" has the rows of a form."""
 
     def __init__(
         self, tables: Mapping[str, Mapping[int, Numeral]], noun: Callable[[str], int] = lambda count: 0
     ) -> None:
-        """`noun` is the index of a noun's form after a count."""
+        """`noun` returns the index of the form of a noun that follows a count."""
         self._noun = noun
         self._tables = {
             name: sorted({**tables.get(name.partition(" ")[0], {}), **rows}.items())
@@ -41,7 +44,7 @@ class Numerals:
         return table in self._tables
 
     def _say(self, table: str, number: int, form: str = "") -> str:
-        """Words by a table in a form, else by the part of that name, else by the table itself."""
+        """Words from the table in this form, else from "part" in this form, else from the table itself."""
         names = (f"{table} {form}", f"part {form}", table)
         rows = next(self._tables[name] for name in names if name in self._tables)
         _, (size, pattern) = rows[bisect_right(rows, number, key=lambda row: row[0]) - 1]

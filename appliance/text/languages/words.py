@@ -1,4 +1,7 @@
-"""A language's file of words, read strictly: a tab-separated table that a native speaker can correct."""
+"""Reads a language's file of words: a tab-separated table that a native speaker can correct.
+
+Any error is reported.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
-from appliance.text.languages.facets import (
-    Chat,
-    Dates,
-    Money,
-    Noun,
-    Numbers,
-    Scale,
-    Signs,
-    Times,
-    Units,
-    Writing,
-)
+from appliance.text.languages import facets
+from appliance.text.languages.facets import FACETS, Noun, Scale
 from appliance.text.languages.numerals import NAMES, Numeral
 from appliance.text.spans import Kind
 
@@ -28,7 +21,7 @@ COLUMNS = ("table", "written", "spoken", "also")
 
 
 class WordsError(ValueError):
-    """A file of words that cannot be read; the message names the file, row and column."""
+    """A file of words is invalid. The message names the file, row and column."""
 
 
 class Rule(NamedTuple):
@@ -36,14 +29,14 @@ class Rule(NamedTuple):
     pattern: str
     spoken: str
     earlier: str
-    """Pattern of the words before; "" for any words."""
+    """Pattern of words that must precede; "" for any."""
     is_without: bool
-    """True for a rule that holds unless these words are before."""
+    """True if the words in `earlier` must not precede."""
 
 
 class Row(NamedTuple):
     place: str
-    """File and row."""
+    """File and row, for messages."""
     table: str
     written: str
     spoken: str = ""
@@ -54,24 +47,26 @@ class Row(NamedTuple):
 
 
 class Words(NamedTuple):
-    numbers: Numbers
-    money: Money
-    units: Units
-    dates: Dates
-    times: Times
-    signs: Signs
-    chat: Chat
-    writing: Writing
+    numbers: facets.Numbers
+    money: facets.Money
+    units: facets.Units
+    dates: facets.Dates
+    times: facets.Times
+    signs: facets.Signs
+    chat: facets.Chat
+    writing: facets.Writing
     numerals: Mapping[str, Mapping[int, Numeral]]
-    """Rows of number words by their table."""
+    """Table → its rows of number words."""
     lists: Mapping[str, list[str]]
-    """Words in order, by name."""
+    """Name of a list → its words."""
+    patterns: Mapping[str, re.Pattern[str]]
+    """Name → a pattern for the language's Grammar."""
     rules: Mapping[str, list[Rule]]
-    """Rules by the place that they begin at: "at digit", "at letter", "at sign"."""
+    """Table → its rules: "at digit", "at letter" or "at sign", by the character that they begin with."""
 
 
 def _noun(text: str) -> Noun:
-    """ "hora/horas", "f:hora/horas": "f:" before a feminine noun."""
+    """A noun from "hora/horas" (forms) or "f:hora/horas" (with gender)."""
     gender, colon, forms = text.rpartition(":")
     return Noun(tuple(forms.split("/")), gender if colon else "m")
 
@@ -102,11 +97,6 @@ def _as_noun(row: Row) -> Noun:
     return _noun(row.spoken)
 
 
-_FACETS: Mapping[str, type[Any]] = {
-    **{"numbers": Numbers, "money": Money, "units": Units, "dates": Dates, "times": Times, "signs": Signs},
-    **{"chat": Chat, "writing": Writing},
-}
-"""Tables whose rows are a setting each."""
 _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "unit": ("units", "nouns", _as_noun),
     "cased": ("units", "cased", _as_noun),
@@ -128,37 +118,38 @@ _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "label": ("chat", "labels", _said),
     "noun": ("numbers", "nouns", _gender),
 }
-"""Tables of many rows: their facet, its field, and the value of a row."""
+"""Tables of words: their facet, its field, and the function that makes a row's value."""
 _FORMATS: Mapping[str, Sequence[str]] = {
     **{"date": ("day", "month"), "dated": ("day", "month", "year"), "with_seconds": ("clock", "seconds")},
     **{"cents": ("whole", "part", "noun"), "of": ("",), "of_vowel": ("",), "per_word": ("",)},
     "weekday_range": ("",),
 }
-"""Names in the braces of settings that are formats."""
-_NUMERALS = ("cardinal", "ordinal", "part", "year", "half", "regnal", "clock")
-"""Tables of number words, also with a form after a space: cardinal f."""
+"""Settings that are formats, and the names allowed in their braces."""
+_NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
+"""Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*_FACETS, *_TABLES, *_NUMERALS, "list", *_RULES)
-_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
+_KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
+_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *FACETS}
 
 
 @cache
 def own(path: Path) -> Words:
-    """Words of a language's own file."""
+    """The words of a language's own file, cached."""
     return read(path)
 
 
 def read(*paths: Path) -> Words:
-    """Words of files; a later file's rows replace equal rows. Raises WordsError."""
+    """The words of some files. Rows of a later file replace those with the same key. Raises WordsError."""
     rows: dict[tuple[str, str], Row] = {}
     for path in paths:
         rows |= _rows(path)
-    settings: dict[str, dict[str, Any]] = {name: {} for name in _FACETS}
+    settings: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
     numerals: dict[str, dict[int, Numeral]] = {}
     lists: dict[str, list[str]] = {}
+    patterns: dict[str, re.Pattern[str]] = {}
     rules: dict[str, list[Rule]] = {name: [] for name in _RULES}
     for row in rows.values():
-        if row.table in _FACETS:
+        if row.table in FACETS:
             settings[row.table][row.written] = _setting(row)
         elif row.table in _TABLES:
             facet, name, value = _TABLES[row.table]
@@ -167,17 +158,21 @@ def read(*paths: Path) -> Words:
             numerals.setdefault(row.table, {}).update(_numerals(row))
         elif row.table == "list":
             lists[row.written] = row.spoken.split()
+        elif row.table == "pattern":
+            patterns[row.written] = _compiled(row, "spoken", row.spoken)
         else:
             rules[row.table].append(_rule(row))
     return Words(
-        **{name: facet(**settings[name]) for name, facet in _FACETS.items()},
+        **{name: facet(**settings[name]) for name, facet in FACETS.items()},
         numerals=numerals,
         lists=lists,
+        patterns=patterns,
         rules=rules,
     )
 
 
 def _rows(path: Path) -> dict[tuple[str, str], Row]:
+    """Read and check the rows of a file. Raises WordsError."""
     found: dict[tuple[str, str], Row] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
@@ -209,7 +204,8 @@ def _check(row: Row) -> None:
 
 
 def _setting(row: Row) -> str | bool | int:
-    defaults = _FACETS[row.table]._field_defaults
+    """Value of a setting, by the type of its default. Raises WordsError."""
+    defaults = FACETS[row.table]._field_defaults
     plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
     if row.written not in plain:
         raise row.error("written", f"{row.written!r} is not known; {', '.join(plain)} are")
@@ -230,7 +226,7 @@ def _setting(row: Row) -> str | bool | int:
 
 
 def _numerals(row: Row) -> dict[int, Numeral]:
-    """Rows of one number, or of a word for each number of a range."""
+    """Rows of a single number, or of each number in a range."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?(?:/(\d+))?", row.written)
     if not match:
         raise row.error("written", f"{row.written!r} is no number; 7, 20-90 and 1100/100 are")

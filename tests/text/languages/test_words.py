@@ -1,4 +1,4 @@
-"""Files of words: what is refused and how, rows that a bundle brings, and no language in the shared code."""
+"""Files of words: refused files and their messages, rows of a bundle, and no language in the shared code."""
 
 import ast
 import re
@@ -67,5 +67,6 @@ ENGLISH = frozenset(
 def _spoken(code: str) -> set[str]:
     """Words of three and more letters of a language's file, but for its patterns and lists."""
     rows = LANGUAGES[code].read_text("utf-8").splitlines()[1:]
-    cells = (row.split("\t") for row in rows if not row.startswith(("at ", "list", "writing", "numbers")))
+    others = ("at ", "list", "pattern", "writing", "numbers")
+    cells = (row.split("\t") for row in rows if not row.startswith(others))
     return set(re.findall(r"[^\W\d_]{3,}", " ".join(cell[2] for cell in cells if len(cell) > 2).lower()))

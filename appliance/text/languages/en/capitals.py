@@ -1,4 +1,4 @@
-"""English words in capitals: acronyms, Roman numerals, sizes, shouting."""
+"""English words in capitals: which are acronyms, Roman numerals, sizes or shouting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONSETS, _CODAS = _LISTS["beginnings of words"] | {""}, _LISTS["ends of words"]
 
 
 def pronounceable(word: str) -> bool:
-    """True if English letters could be one word: vowels, and clusters that begin words."""
+    """True if letters look like one English word: with vowels, and clusters as words begin and end with."""
     word = word.lower()
     parts = re.split(r"[aeiouy]+", word)
     if len(parts) < 2:
@@ -29,21 +29,21 @@ def pronounceable(word: str) -> bool:
 
 
 def is_spelt(word: str) -> bool:
-    """True for capitals that cannot be a word; accents make no difference."""
+    """True if capitals cannot be a word, accents ignored."""
     word = re.sub("[^A-Z']", "", unicodedata.normalize("NFD", word)) or word
     return len(word) > 1 and (not re.search("[AEIOUY]", word) or (len(word) <= 6 and not pronounceable(word)))
 
 
 def is_initials(word: str) -> bool:
-    """True for capitals that are spelt, and not said as a word: PDF, but JSON not."""
+    """True if capitals are spelt letter by letter: PDF, but not JSON, which is spoken as a word."""
     return word not in _SPOKEN and (word in SPELT or is_spelt(word))
 
 
 _ROMAN = re.compile(r"(?=[IVX]{2,}|[IVXL]{3,}|[ivx]{2,})L?X{0,3}(?:IX|IV|V?I{0,3})|x{0,2}(?:ix|iv|v?i{0,3})")
 _NUMBERED = re.compile(r"(WW|FF|GTA|MW|RE|DMC|SF|BO|DS|TES)(I{1,3}|I?[VX]|[VX]I{1,3}|XI?V|XVI?)")
-"""Initials of titles with their number."""
+"""Matches initials of a title with its number."""
 _ONLY_ROMAN = frozenset(str.split("II III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
-"""Numerals that are nothing else, in small letters too."""
+"""Numerals that are no words, even in small letters."""
 _BEFORE_ROMAN = re.compile(
     r"(?:\b[A-Z][\w']*|\b(?:part|chapter|season|act|level|phase|type|class|mark|volume|book|tier|stage|episode"
     r"|round|title))[ :]\s?$"
@@ -53,12 +53,13 @@ _MONARCH = re.compile(
     r"|Queen \w+|John Paul|Benedict) $"
 )
 _IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
-"""Information technology, not the pronoun."""
+"""Matches IT as information technology, not the pronoun."""
 
 _SHOUTED_NAME = re.compile(r"\bTHE (?:US|EU|UN)$|\b(?:IN|FROM|TO|NEAR|LEAVING|VISIT) LA$")
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
+    """Words of a word in capitals, with their kind. None leaves it as written."""
     word, earlier = match[0], before(match)
     if len(word) == 1:
         return None

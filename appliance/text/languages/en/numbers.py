@@ -1,4 +1,4 @@
-"""English numbers in words: whole, decimal, ordinal, as a year, digit by digit."""
+"""English numbers in words: whole, decimal, ordinal, as a year, and digit by digit."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from appliance.text.languages.quantity import LONGEST
 from appliance.text.languages.words import own
 
 _NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals)
-_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+_IRREGULAR = str.split("one first two second three third five fifth eight eighth nine ninth twelve twelfth")
+_ORDINALS = dict(zip(_IRREGULAR[::2], _IRREGULAR[1::2], strict=True))
 
 
 def english(number: int) -> str:
-    """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
+    """The number in words, up to LONGEST digits: 1299 → "one thousand two hundred ninety-nine"."""
     return _NUMERALS.say("cardinal", number)
 
 
@@ -30,7 +23,7 @@ def english_ordinal(number: int) -> str:
 
 
 def ordinal(words: str) -> str:
-    """Number in words → the ordinal: "twenty-one" → "twenty-first"."""
+    """The ordinal of a number in words: "twenty-one" → "twenty-first"."""
     head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
     if last in _ORDINALS:
         return head + mark + _ORDINALS[last]
@@ -38,17 +31,12 @@ def ordinal(words: str) -> str:
 
 
 def english_year(year: int) -> str:
-    """2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
-    century, rest = divmod(year, 100)
-    if year % 1_000 < 10 or not 1_000 <= year < 10_000:
-        return english(year)
-    if not rest:
-        return f"{english(century)} hundred"
-    return f"{english(century)} {'oh ' if rest < 10 else ''}{english(rest)}"
+    """A year in words: 2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
+    return _NUMERALS.say("year", year)
 
 
 def english_digits(digits: str) -> str:
-    """Words of each digit, without other characters."""
+    """Words of each digit. Other characters are ignored."""
     return " ".join(english(int(digit)) for digit in digits if digit.isdecimal())
 
 

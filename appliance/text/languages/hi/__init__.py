@@ -1,4 +1,4 @@
-"""Hindi: its numbers, in lakh and crore, and times of day with quarters."""
+"""Hindi: its numbers, with lakh and crore, and times of day, with quarters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Table
 
 _PARTS = ((4, "रात"), (12, "सुबह"), (16, "दोपहर"), (20, "शाम"), (24, "रात"))
-"""Parts of the day, and the hour that each ends with."""
+"""The hour that each part of the day ends with, and its word."""
 
 
 class Grammar(Speech):
@@ -18,7 +18,7 @@ class Grammar(Speech):
         return f"{self.cardinal(int(whole))} दशमलव {self.digits(part)}"
 
     def clock(self, hour: int, minute: int, marked: bool) -> str:
-        """Time of day, with the words for quarters."""
+        """Words of a time of day, with the words for quarters."""
         if not minute:
             return f"{self.cardinal(hour)} बजे"
         if not 1 <= hour <= 12 or minute not in (15, 30, 45):

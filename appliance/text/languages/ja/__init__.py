@@ -1,4 +1,4 @@
-"""Japanese: its numbers and their counters, in kana, with the sounds that change between them."""
+"""Japanese: its numbers and counters, in kana, with the sound changes between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT = {
 }
 _VOICED, _PLOSIVE = str.maketrans("はひふへほ", "ばびぶべぼ"), str.maketrans("はひふへほ", "ぱぴぷぺぽ")
 _KINDS = ("k", "s", "t", "b", "p", "y", "j", "g", "")
-"""Kinds of change of a number and its counter: before k, s or t, h → b or p after ん, or the number alone."""
+"""Kinds of sound change: before k, s or t; h → b or p after ん; or only of the number."""
 _SIGNS = {"-": "マイナス", "−": "マイナス", "+": "プラス", "第": "だい"}
 _TAILS = {"目": "め", "間": "かん", "半": "はん"}
 _END = r"(?![A-Za-z\d_%°]|[.,:]\d)"
@@ -38,11 +38,11 @@ class Grammar(Speech):
         }
         whole = self.lists["counted"]
         self._whole = dict(zip(whole[::2], whole[1::2], strict=True))
-        """Numbers with their counter that have a word of their own: 1人."""
+        """Number with its counter → a word that is irregular: 1人."""
         self._any = "|".join(sorted(self._counters, key=len, reverse=True))
 
     def count(self, number: int, counter: str, words: str = "") -> str:
-        """A number with its counter; `words` of the number, if they are not its cardinal."""
+        """Words of a number with its counter. `words` are the number's, if they are not its cardinal."""
         if (whole := self._whole.get(f"{number}{counter}")) and not words:
             return whole
         if counter == "分" and number % 10 == 4:
@@ -50,7 +50,7 @@ class Grammar(Speech):
         return _with(words or self.cardinal(number), *self._counters[counter])
 
     def counted(self, number: str, noun: Noun) -> str:
-        """A number with the noun of a unit: 30 min, 4 h."""
+        """Words of a number with a unit: 30 min, 4 h."""
         counter = {"ふん": "分", "じかん": "時"}.get(noun.forms[0])
         if counter and number.isdigit():
             return self.count(int(number), counter) + "かん" * (counter == "時")
@@ -98,7 +98,7 @@ class Grammar(Speech):
         )
 
     def _counted(self, match: re.Match[str]) -> str:
-        """100件, 3万人, 1.5万円, 第3回, 5人目"""
+        """Read 100件, 3万人, 1.5万円, 第3回, 5人目."""
         number, part, scale = int(match["n"].replace(",", "")), match["part"], match["scale"]
         counter, words = match["counter"] or "", ""
         if part:
@@ -113,13 +113,13 @@ class Grammar(Speech):
         return _SIGNS.get(match["sign"] or "", "") + said + "".join(_TAILS[c] for c in match["tail"])
 
     def _from_to(self, match: re.Match[str]) -> str:
-        """3〜5人, 20時〜22時"""
+        """Read 3〜5人, 20時〜22時."""
         first = int(match[1])
         words = self.count(first, match[2]) if match[2] else self.cardinal(first)
         return f"{words}から{self.count(int(match[3]), match[4])}"
 
     def _limit(self, match: re.Match[str]) -> str:
-        """<5分"""
+        """Read <5分."""
         if match[3] in ("%", "％"):
             words = f"{self.cardinal(int(match[2]))}パーセント"
         else:
@@ -127,7 +127,7 @@ class Grammar(Speech):
         return f"{words}{'みまん' if match[1] in '<＜' else 'ちょう'}"
 
     def _or_one_more(self, match: re.Match[str]) -> str | None:
-        """2,3人"""
+        """Read 2,3人."""
         is_next = int(match[2]) == int(match[1]) + 1
         return f"{self.cardinal(int(match[1]))}、{self.count(int(match[2]), match[3])}" if is_next else None
 
@@ -144,13 +144,13 @@ class Grammar(Speech):
         return self.count(month, "月") + self.day(day, match)
 
     def _out_of(self, match: re.Match[str]) -> str | None:
-        """8.5/10: the whole comes first."""
+        """Read 8.5/10. The whole comes first."""
         is_rated = is_rating(match[1], match[2])
         return f"{self.spoken(match[2])}{self.signs.out_of}{self.spoken(match[1])}" if is_rated else None
 
 
 def _with(words: str, said: str, kind: str) -> str:
-    """Words of a number and its counter, with the sounds that change between them."""
+    """Words of a number and its counter, with the sound changes between them."""
     if kind in _SHORT:
         end = next((end for end in _SHORT[kind] if words.endswith(end)), "")
         return words.removesuffix(end) + _SHORT[kind].get(end, "") + said

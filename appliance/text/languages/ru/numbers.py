@@ -30,11 +30,11 @@ _OBLIQUE = {
     "м": {"одного": "одному", "двух": "двум", "трёх": "трём", "четырёх": "четырём"},
     "и": {"одного": "одним", "одной": "одной", "двух": "двумя", "трёх": "тремя", "четырёх": "четырьмя"},
 }
-"""Dative and instrumental, by the last letter of the noun, from the genitive."""
+"""Last letter of the noun → words of the dative or instrumental, by the genitive."""
 
 
 def form(number: str) -> int:
-    """рубль 0, рубля 1, рублей 2; a fraction is followed by 1."""
+    """Index of the noun's form: рубль 0, рубля 1, рублей 2. A decimal has form 1."""
     if "." in number:
         return 1
     ones = 0 if int(number) % 100 in (11, 12, 13, 14) else int(number) % 10
@@ -42,7 +42,7 @@ def form(number: str) -> int:
 
 
 def cardinal(number: int, gender: str = "") -> str:
-    """Gender "m", "f", "n", or "a" for the feminine accusative: одну."""
+    """Words of a number. `gender` is "m", "f", "n", or "a" for the feminine accusative: одну."""
     return _NUMERALS.say("cardinal", number, gender)
 
 
@@ -71,7 +71,7 @@ def _stem(last: int) -> str:
 
 
 def ordinal(number: int, ending: str = "") -> str:
-    """`ending` as in HARD."""
+    """Words of an ordinal, with an ending in HARD."""
     ending = ending if ending in HARD else "ый"
     last = number % 100 if number % 10 == 0 or number % 100 < 20 else number % 10
     last = last or number % 1_000 or number % 10**6 or number
@@ -84,7 +84,7 @@ def ordinal(number: int, ending: str = "") -> str:
 
 
 def decimals(whole: str, part: str) -> str:
-    """Up to thousandths as a fraction."""
+    """Words of a decimal: up to thousandths as a fraction, longer ones digit by digit."""
     if len(part) > 3 or not int(part):
         mark = " запятая" if int(part) else ""
         return f"{cardinal(int(whole))}{mark} {' '.join(cardinal(int(digit)) for digit in part)}"
@@ -100,7 +100,7 @@ def oblique(words: str, ending: str) -> str:
 
 
 def moment(hour: str, minute: str) -> str:
-    """Time of day in the genitive."""
+    """Words of a time of day, in the genitive."""
     zero = "ноля " if 0 < int(minute) < 10 else ""
     minutes = f" {zero}{genitive(cardinal(int(minute)))}" if int(minute) else ""
     return genitive(cardinal(int(hour))) + minutes

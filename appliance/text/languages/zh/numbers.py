@@ -1,4 +1,4 @@
-"""Chinese numbers in words: whole, decimal, digit by digit."""
+"""Chinese numbers in words: whole, decimal, and digit by digit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals)
 
 
 def chinese(number: int) -> str:
-    """10500 → "一万零五百"; up to LONGEST digits."""
+    """The number in words, up to LONGEST digits: 10500 → "一万零五百"."""
     return _NUMERALS.say("cardinal", number)
 
 
 def chinese_digits(digits: str) -> str:
-    """Words of each digit, without other characters."""
+    """Words of each digit. Other characters are ignored."""
     return "".join(chinese(int(digit)) for digit in digits if digit.isdecimal())
 
 
