@@ -46,6 +46,8 @@ TEXT, KEY, WHOLE, NUMBER, DURATION, CHOICE, FLAG, WORDS = OptionKind
 
 @dataclass(frozen=True)
 class Option:
+    """An option of a request, and its names in the APIs."""
+
     field: str
     """Path in SynthesizeRequest."""
     kind: OptionKind

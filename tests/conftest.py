@@ -40,12 +40,12 @@ SLOW = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_s
 hypothesis.settings.register_profile("reproducible", derandomize=True, print_blob=True, **SLOW)
 hypothesis.settings.load_profile("reproducible")
 
-# The workshop is torch through and through; its test modules import it at their top.
+# All tests of the exporter import torch.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["export"]
 
 
 def _is_roomy(folder: Path) -> bool:
-    """Whether programs can be written to it and run, and enough of them."""
+    """True if programs can be written to the folder and run there, and there is enough space."""
     if not os.access(folder, os.W_OK):
         return False
     state = os.statvfs(folder)
@@ -53,7 +53,7 @@ def _is_roomy(folder: Path) -> bool:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what killed runs have left; pytest keeps it for days, and here it is memory."""
+    """Remove the folders of killed runs: pytest keeps folders for days, and here they take memory."""
     mounted = Path("/proc/mounts").read_text()
     for lock in folder.glob("pytest-of-*/pytest-*/.lock"):
         with contextlib.suppress(OSError, ValueError):
@@ -69,7 +69,7 @@ if os.access(MEMORY, os.W_OK):
 if _is_roomy(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-# Tests send these. Under nohup, and in the background of a script, all that is started is deaf to them.
+# Tests send these signals. Under nohup, and in the background of a script, every child process ignores them.
 if threading.current_thread() is threading.main_thread():
     for number, act in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -118,7 +118,8 @@ def root() -> Path:
 def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The daemon of this process, with the voice `ann`; `tests.harness.daemons.shared` lends it to a module.
 
-    It waits for a reader for an hour: whoever has left a door is out because that door said so.
+    The daemon waits an hour for a reader: if it drops a caller earlier, the API reported that the caller
+    left.
     """
     from tests.harness.daemons import sharing
 
@@ -154,7 +155,8 @@ def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
 
 @pytest.fixture(autouse=True)
 def as_found(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Restore a shared daemon after each test, and before it Ctrl-C, which programs of the box take."""
+    """Restore a shared daemon after each test. Before the test, restore Ctrl-C, which programs of the box
+    take."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     used = {"shared_box", "bundles_box"}.intersection(request.fixturenames)

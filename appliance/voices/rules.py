@@ -15,6 +15,8 @@ from appliance.text.pieces.ended import ended
 
 @dataclass(frozen=True)
 class ConditioningRule:
+    """How a project's own program prepares a reference."""
+
     name: Conditioning
     edge_dbfs: float
     """Level below which edges are silent."""

@@ -53,7 +53,7 @@ def main(root: str, *program: str) -> None:
     cores = "".join(map(CORE.format, range(os.cpu_count() or 1)))
     Path(root, "run/cpuinfo").write_text(cores)
     map_every_id()
-    # F: opened now, outside of the root.
+    # Opened before the chroot, because the path lies outside of the root.
     qemu = f":qemu-aarch64:M::{ELF_OF_ARM}:{MASK}:{QEMU}:F"
     own = ("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child", "--net")
     command = (*own, "sh", "-c", ENTER, "sh", root, qemu, *program)

@@ -24,7 +24,7 @@ SYSTEM = "python3,systemd,procps,libstdc++6"
 """Dependencies of the package; the essential packages come with them."""
 TESTS = ("tests/contract", "tests/text", "tests/audio")
 NOT_TIMED = "not bounded_time and not refused_before_it_is_decoded"
-"""Emulation is some ten times slower."""
+"""Filter for tests of time: emulation is about ten times slower."""
 TOOLS = ("pytest", "pytest-asyncio", "hypothesis", "pydub",
          *("iniconfig", "pluggy", "pygments", "sortedcontainers"))  # fmt: skip
 SAME = 1e-6
@@ -69,7 +69,7 @@ class Emulated:
         assert subprocess.run([*enter, *program], cwd=ROOT).returncode == 0, "see above"
 
     def python(self, *arguments: str) -> None:
-        """On the package's own Python packages, and pytest."""
+        """Run Python with the package's Python packages, and pytest."""
         path = "PYTHONPATH=/usr/lib/f5-appliance:/tools"
         self.run("env", "--chdir=/checkout", path, "PYTHONDONTWRITEBYTECODE=1", "python3", *arguments)
 

@@ -37,12 +37,12 @@ def streamed(samples: np.ndarray, encoding: Encoding, rate_hz: int, cuts: list[i
 
 
 def decoded(data: bytes) -> tuple[np.ndarray, int]:
-    """(samples,) of 16 bits."""
+    """(samples,) as int16, and their rate."""
     return soundfile.read(io.BytesIO(data), dtype="int16")
 
 
 def of_length(flac: bytes, samples: int) -> bytes:
-    """A FLAC stream with the number of its samples filled in, which libsndfile does not read without."""
+    """A FLAC stream with its number of samples filled in: libsndfile reads no stream without it."""
     place = 4 + 4 + 13
     head = flac[:place] + (flac[place] & 0xF0).to_bytes(1, "big")
     return head + samples.to_bytes(4, "big") + flac[place + 5 :]
@@ -142,7 +142,7 @@ def test_what_comes_out_sounds_like_what_went_in(encoding: Encoding, rate_hz: in
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
 @pytest.mark.parametrize("encoding", CODED)
 def test_no_more_than_a_block_is_held_back(encoding: Encoding, rate_hz: int) -> None:
-    """Bytes follow the samples: a file that is cut off anywhere decodes to nearly all that was fed."""
+    """Bytes follow the samples: a file cut off anywhere decodes to nearly all of its input."""
     samples, step_s = voice(2.0, rate_hz), 0.1
     cuts = [round(place * step_s * rate_hz) for place in range(1, 20)]
     parts = streamed(samples, encoding, rate_hz, cuts)
@@ -167,7 +167,7 @@ def test_ffmpeg_decodes_it(encoding: Encoding, is_stream: bool, tmp_path: Path) 
         if is_stream
         else encode(samples, encoding, 24_000)
     )
-    (tmp_path / "given").write_bytes(data)  # of a pipe FFmpeg 5 plays the padding of the end, too
+    (tmp_path / "given").write_bytes(data)  # from a pipe, FFmpeg 5 plays the end's padding too
     command = [
         "ffmpeg", "-v", "error", "-i", tmp_path / "given", "-f", "s16le", "-ar", "24000", "-ac", "1", "-",
     ]  # fmt: skip
@@ -180,7 +180,8 @@ def test_ffmpeg_decodes_it(encoding: Encoding, is_stream: bool, tmp_path: Path) 
 
 
 def test_mulaw_is_g711() -> None:
-    """Against the formula of the recommendation: each code's middle is the nearest of its neighbours'."""
+    """The reference is the recommendation's formula: each code's middle is nearest to its neighbours'
+    middles."""
     samples = np.linspace(-1, 1, 20_001).astype(np.float32)
     codes = np.frombuffer(encode(samples, Encoding.MULAW, 8_000), np.uint8)
     assert b"".join(streamed(samples, Encoding.MULAW, 8_000, [7, 800])) == codes.tobytes()

@@ -42,7 +42,7 @@ def test_files_and_streams_are_marked_and_sound_as_before(encoding: Encoding) ->
     files = [encode(SAMPLES, encoding, RATE_HZ, mark) for mark in ("", MARK)]
     heard = [soundfile.read(io.BytesIO(data), dtype="int16")[0] for data in files]
     assert len(heard[0]) == len(SAMPLES) and np.array_equal(*heard)
-    # The first sound comes with the same message, behind no more bytes than the mark; nothing else grows.
+    # The mark and the first sound share a message, which grows by the mark. No other message grows.
     grown = [len(a) - len(b) for a, b in zip(marked, plain, strict=True)]
     first = next(place for place, data in enumerate(plain) if data)
     assert len(MARK) < grown.pop(first) <= len(MARK) + COST[encoding]

@@ -43,7 +43,8 @@ def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentA
 def plainly(
     segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: ReplyLevel = AS_MADE
 ) -> FloatArray:
-    """Each segment levelled, what lies between pauses cross-faded at once, all of it resampled at once."""
+    """The plain way: level each segment, cross-fade all segments between two pauses at once, then resample
+    the whole."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
     parts: list[FloatArray] = [np.zeros(0, np.float32)]
     for segment in segments:

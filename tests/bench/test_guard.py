@@ -64,7 +64,7 @@ SLOW = {"rtf": 0.4}
     ({**SLOW, "backend": "ort-cpu"}, FAIL, "likely: another backend: tensorrt, now ort-cpu"),
     ({**SLOW, "key": "bb/R36.4.3/MAXN", "bundle": "Base fp32"}, FAIL,
      "likely: another bundle: Base fp16, now Base fp32"),
-    # A good speed proves nothing of such a box.
+    # A good speed proves nothing on such a box.
     ({"machine": {"loose": ["gpu: free"]}}, SKIP, "clocks are loose: gpu: free"),
     ({"machine": {"clocks": "unknown"}}, SKIP, "not proven to be pinned"),
     ({"machine": {"junction_c": 85.0}}, SKIP, "85 °C"),
@@ -153,7 +153,7 @@ def test_a_page_of_nothing() -> None:
 def test_neighbours_are_those_that_took_time() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         idle = cpu_seconds()
-        greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has taken
+        greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has used
         listed = [
             any(f"({child.pid})" in name for name, _ in Neighbours(own, before=before).busiest())
             for own, before in (((), greedy), ((), idle), ((child.pid,), greedy))
@@ -165,14 +165,14 @@ def test_neighbours_are_those_that_took_time() -> None:
 def test_a_guard_over_a_daemon(
     shared_box: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that is no Jetson; far slower, and far faster, than it was just now."""
+    """The machine is no Jetson. The baseline makes it seem far slower, then far faster."""
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "box"))
     monkeypatch.setattr(guard, "SYNTHESES", 2)
     box = Box(Root(tmp_path / "box"))
     with Client(shared_box.address) as client:
         client.remove_voice("ann")
     config = shared_box.folder / "config.yaml"
-    refused = guard.refusals(shared_box.config["server"]["metrics"])  # of other tests, which the guard counts
+    refused = guard.refusals(shared_box.config["server"]["metrics"])  # other tests' refusals count too
 
     def found(*options: str) -> tuple[int, dict[str, Any]]:
         code = cli.main(["bench", "guard", "--config", str(config), "--json", *options])
@@ -200,7 +200,7 @@ def test_a_guard_over_a_daemon(
     out = tmp_path / "journal.html"
     assert cli.main(["bench", "history", "--html", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}\n"
-    assert out.read_text("utf-8").count("<svg") == 3  # there is no temperature
-    config = write_config(tmp_path)  # of nobody
+    assert out.read_text("utf-8").count("<svg") == 3  # no figure of temperatures
+    config = write_config(tmp_path)  # of a daemon that does not run
     code, broken = found()
     assert (code, broken["level"]) == (2, "FAIL") and "not measured" in broken["value"]

@@ -59,7 +59,7 @@ def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str) -> None:
         options = ["--duration", "3", "--calibrate", "0.5", "--load", "1.5", "--cancel", "0.2"]
         assert storm(box, *options, "--verify", "0", "--json", str(written)) == 0
         assert box.stop() == 0, "3: the fake noted a wrong use"
-    # On a busy machine the storm itself may be refused whole; the idle replies before it are not.
+    # On a busy machine the daemon may refuse all of the storm, but not the idle replies before it.
     assert json.loads(written.read_text())["idle_first_audio_s"]["p50"] > 0.0
     assert any("every path warm" in line and f"on {backend}" in line for line in box.lines)
 

@@ -1,4 +1,4 @@
-"""Boxes that several files of tests begin with."""
+"""Boxes that several test files start from."""
 
 from pathlib import Path
 

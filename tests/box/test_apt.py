@@ -89,7 +89,7 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
     (unpacked(WALL - 599), FAIL, Reason.REBOOT_DUE, f"owed: {KERNEL}"),
     (unpacked(WALL - 5, "nvidia-l4t-bootloader:arm64"), FAIL, Reason.REBOOT_DUE, "nvidia-l4t-bootloader"),
     (unpacked(WALL - 601), PASS, Reason.NONE, ""),
-    (unpacked(WALL + 9), PASS, Reason.NONE, ""),  # the clock is wrong, and nothing follows
+    (unpacked(WALL + 9), PASS, Reason.NONE, ""),  # the clock is wrong: no conclusion
     (unpacked(WALL - 5, "nvidia-l4t-tools"), PASS, Reason.NONE, ""),
     (other_kernel_runs, FAIL, Reason.REBOOT_DUE, "5.15.148-tegra still runs"),
     (of_packages("5.15.148", "5.15.185", *DRIVERS),
@@ -102,7 +102,7 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
 
 
 def test_a_clock_in_1970_never_demands_a_second_reboot(jetson: Jetson) -> None:
-    """Each boot begins at the same time; the kernel was unpacked 20 min into the one before."""
+    """The clock has the same time at each boot; dpkg unpacked the kernel 20 min after the previous boot."""
     unpacked(1211.0)(jetson)
     [found] = run_checks(quick(jetson, **Clock(2400.0, 2411.0).arguments), only={"l4t"})
     assert found.level is PASS
@@ -129,7 +129,7 @@ def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(jetson: Jetso
 
 
 def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:
-    """Against dpkg-query, on the record of this machine."""
+    """dpkg-query reads the same from the record of this machine."""
     if shutil.which("dpkg-query") is None:
         pytest.skip("dpkg is not installed")
     shown = "${Package} ${Version} ${Status}\n"
@@ -170,7 +170,7 @@ class Apt:
     def run(self, command: str) -> str:
         environment = {"PATH": GUARD.path, "LC_ALL": "C"}
         words = ["sh", "-c", command.replace("{}", self.options)]
-        with GUARD.lifted():  # simulated, or in its own folders
+        with GUARD.lifted():  # the command is simulated, or in its own folders
             ran = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
         assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
         return ran.stdout
@@ -202,7 +202,7 @@ def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
     known = dpkg.packages(quick(well(tmp_path / "box")).root)
     sentences = [sentence for remedy in remedies(tmp_path) for sentence in remedy.split(". ")]
     commands = sorted({command for sentence in sentences for command in NAMING_APT.findall(sentence)})
-    # A file of ours, and versions that a technician looks up.
+    # FILE is a file of ours; a technician looks VERSION up.
     commands = [command for command in commands if "FILE.deb" not in command and "VERSION" not in command]
     assert len(commands) >= 6 and not re.search(r"[{}]", "".join(commands)), commands
     for number, shape in enumerate(("install ok installed", "hold ok installed", "install ok unpacked")):

@@ -118,11 +118,11 @@ def ended(mode: str = "MAXN", after_s: float = 60.0, **more: object) -> Boot:
 
 @pytest.mark.parametrize(("past", "count"), [
     ([ended()] * 5, 5), ([ended(), ended("MODE_50W"), ended()], 2),
-    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it lasted in the mode; the plug was pulled
+    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it lasted in the mode, then lost power
     ([ended(), ended(ended=True), ended()], 2),  # a technician restarted it: that proves nothing
     ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
     ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
-    ([ended(), ended(after_hang=True), ended()], 2),  # the first was hung
+    ([ended(), ended(after_hang=True), ended()], 2),  # the first boot hung
     ([], 0),
 ])  # fmt: skip
 def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
@@ -130,7 +130,8 @@ def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
 
 
 def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float = 2) -> Finding:
-    """Play a boot: pinned, checked, and the power is gone. Returns the finding about the boots before it."""
+    """Play a boot that is pinned, checked and loses its power. Returns the finding about the boots before
+    it."""
     boot(jetson, clock)
     assert lock(box).state == "pinned"
     [told] = run_checks(box, only={"boots"})

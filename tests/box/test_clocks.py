@@ -64,7 +64,7 @@ def test_factory_and_pinned(tmp_path: Path, profile: str) -> None:
 
 
 def writes(path: str, *values: str) -> Callable[[Jetson], object]:
-    """Write a value to a file; of several, to the limits that stand for {}."""
+    """Write a value to a file; several values go to the files of the limits named in {}."""
     names = ("min", "max") if len(values) > 1 else ("min",)
     return lambda jetson: [
         jetson.write(path.format(name, devfreq=jetson.profile.devfreq), f"{value}\n")
@@ -174,7 +174,7 @@ def test_without_power_modes_what_can_be_judged_still_is(pinned: Jetson) -> None
 
 
 def test_the_ceiling_is_read_and_not_known_beforehand(pinned: Jetson) -> None:
-    """Another module's frequencies, which no list of ours could hold."""
+    """Another module's frequencies are in no list of the product."""
     for number in range(12):
         for name in ("scaling_min_freq", "scaling_max_freq", "cpuinfo_max_freq"):
             pinned.write(f"/sys/devices/system/cpu/cpu{number}/cpufreq/{name}", "3141592\n")

@@ -87,7 +87,7 @@ def lives(folder: Path, verb: str) -> list[Any]:
     for moment in range(1, 2000):
         run, left = prepared()
         if (status := ended(run, moment * moment // 6 + 3)) == 0:
-            break  # it was over before
+            break  # the program ended before the signal
         said = errors.read_text()
         again = ended(run, 0)
         if (status, said, again) != (130, f"it: {program.INTERRUPTED}\n", 0) or left() != good:

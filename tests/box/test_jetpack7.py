@@ -70,10 +70,10 @@ def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) 
 @pytest.mark.parametrize("path", GUESSES)
 @pytest.mark.parametrize("locked", [True, False])
 def test_what_is_guessed_decides_nothing(orin: Jetson, path: str, locked: bool) -> None:
-    """Empty, garbled, absent: the state stays as it is, or becomes unknown."""
+    """A guessed file may be empty, garbled or absent: the state does not change, or becomes unknown."""
     if locked:
         lock(quick(orin))
-    (orin.bin / "nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN; echo 0\n")  # which reads some
+    (orin.bin / "nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN; echo 0\n")  # reads no file
     before = "pinned" if locked else "unpinned"
     assert take_reading(quick(orin)).clocks.state == before
     for value in ("", "\0", "no number", "-1", None):
@@ -86,7 +86,7 @@ def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin
     orin.path(TPC_MASK).unlink()
     assert lock(quick(orin)).state == "unknown"
     orin.unit("f5-clocks.service", ActiveState="active")
-    check(quick(orin))  # asks systemd once whether a shutdown would be noted after that
+    check(quick(orin))  # asks systemd once if it would note a shutdown
     calls = len(orin.calls())
     assert check(quick(orin)).state == "unknown" and orin.calls()[calls:] == ["nvpmodel -q"]
     assert clocks_json.read(quick(orin)).why == "tpc: the TPC mask cannot be read"

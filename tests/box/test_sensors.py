@@ -1,4 +1,4 @@
-"""Sensors on every profile, with the parts that have no power and the numbers that move."""
+"""Sensors on every profile, with unpowered parts and changing numbers."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ TINY = contract.read(BUNDLE, verify=False).manifest
 
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
-    """A bundle of that name with few graphs, of a few bytes: whole by its hashes, and copied at once."""
+    """A bundle with few graphs of a few bytes: its hashes are right, and a copy takes no time."""
     manifest = TINY
     place = folder / name
     place.mkdir()
@@ -48,13 +48,13 @@ def variant(folder: Path, name: str, **changes: Any) -> Path:
 
 
 def speaking(folder: Path, name: str) -> Path:
-    """The tiny bundle, which speaks, as another one."""
+    """A copy of the tiny bundle, which speaks, under another name."""
     shutil.copytree(BUNDLE, folder / name)
     return rewritten(folder / name, created_by=name)
 
 
 def rewritten(place: Path, **changes: Any) -> Path:
-    """The same folder with these keys of its manifest."""
+    """Replace keys in the manifest of the folder."""
     manifest = place / contract.MANIFEST
     raw = {**yaml.safe_load(manifest.read_text("utf-8")), **changes}
     manifest.write_text(yaml.safe_dump(raw, sort_keys=False), "utf-8")
@@ -73,7 +73,7 @@ def packed(folder: Path, kind: str = "gz", top: str = "") -> Path:
 
 
 def anything(bundle: Bundle) -> None:
-    """A check that lets every bundle pass."""
+    """Accept every bundle."""
 
 
 def who(path: Path) -> str:
@@ -84,7 +84,7 @@ def who(path: Path) -> str:
 def shelf(
     folder: Path, make: Callable[[Path, str], Path] = variant, report: Report = lambda line: None
 ) -> BundleStore:
-    """A box that speaks from the bundle a, by a link out of the store as the package makes it."""
+    """A store on a box that speaks from the bundle a, through a link as the package makes it."""
     box = folder / "box"
     box.mkdir()
     (box / "bundle").symlink_to(make(folder, "a"))
@@ -117,12 +117,12 @@ def test_install_back_and_list(tmp_path: Path) -> None:
     # A stored bundle is not copied again, and the store drops b when d arrives.
     before = tree(store.folder)
     assert store.install(tmp_path / "c", anything) == c and tree(store.folder) == before
-    # A folder of the operator's own stays.
+    # The operator's folder stays.
     (store.folder / "mine").mkdir()
     store.install(packed(variant(tmp_path, "d"), "bz2"), anything)
     (store.folder / "mine").rmdir()
     assert {who(path) for path in store.folder.iterdir()} == {"c", "d"}
-    # The operator's copy and the package's own bundle were never touched.
+    # The operator's copy and the package's bundle did not change.
     assert {who(tmp_path / name) for name in "abcd"} == set("abcd")
 
 
@@ -162,7 +162,7 @@ def test_a_real_folder_is_adopted(tmp_path: Path) -> None:
     store.back()
     assert store.path.is_dir() and not store.path.is_symlink() and who(store.path) == "a"
     store.back()
-    # Now it is the one before, and stays while c comes and does not prove itself.
+    # The folder is now the previous bundle, and stays while c arrives and fails its proof.
     with pytest.raises(BundleError, match="does not work with tiny"):
         store.install(variant(tmp_path, "c"), anything, prove=lambda folder: "x" * (who(folder) == "c"))
     assert (who(store.path), who(store.before)) == ("b", "a")
@@ -225,7 +225,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tuple[ta
 
 
 def spoilt(spoil: Callable[[Path], object]) -> Callable[[Path], Path]:
-    """The bundle b after that."""
+    """A maker of the bundle b with damage."""
 
     def make(folder: Path) -> Path:
         place = variant(folder, "b")
@@ -374,7 +374,8 @@ def test_all_is_on_the_disk_before_it_is_in_use(tmp_path: Path, monkeypatch: pyt
 
 
 def lives(folder: Path, act: str) -> dict[str, Any]:
-    """Kill an install or a `back` at its n-th change, for each n, and look at the box after each."""
+    """Kill an install or a `back` at its n-th change, for each n; return what each box looks like
+    afterwards."""
     seen: dict[str, Any] = {"kills": 0, "in use": {}}
     # An adoption copies like any install, and the kills during a copy are tested there.
     number = 25 if act == "adopt" else 0
@@ -457,7 +458,8 @@ def test_restart_proves_by_speaking_and_goes_back(
             printed = capsys.readouterr()
             return status, printed.out, printed.err
 
-        # A restart that restarts nothing: the daemon goes on with the old bundle, which the proof finds.
+        # The restart command does nothing: the daemon continues with the old bundle, and the proof reports
+        # it.
         systemctl.write_text("#!/bin/sh\n")
         systemctl.chmod(0o755)
         status, _, error = appliance("install", packed(speaking(tmp_path, "b")), "--restart")

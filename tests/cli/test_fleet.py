@@ -89,7 +89,7 @@ class Front:
         return [row for row in rows if row["pxname"] == backend and row["svname"].startswith("box")]
 
     def calls(self, backend: str) -> tuple[int, ...]:
-        """Calls that haproxy has given to each box so far."""
+        """Number of calls that haproxy has sent to each box so far."""
         return tuple(int(row["stot"]) for row in self.boxes(backend))
 
     def are_up(self) -> list[bool]:
@@ -118,7 +118,7 @@ def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
         members = []
         for name in ("box1", "box2"):
             (folder := tmp_path / name).mkdir()
-            # All calls come from haproxy's one address.
+            # The daemons see all calls from haproxy's address.
             server = {"agent": f"127.0.0.1:{free_port()}", "max_calls_of_peer": 256}
             members.append(stack.enter_context(running(folder, server=server)))
             members[-1].add_voice()
@@ -176,7 +176,7 @@ def store(tmp_path: Path) -> VoiceStore:
 
 @pytest.fixture
 def sync(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """`appliance voices sync`, to the box: its exit status, and the state of each voice."""
+    """`appliance voices sync` to the box: its exit status, and the state of each voice."""
 
     def run(*more: str, boxes: tuple[str, ...] = (box.address,)) -> tuple[int, dict[str, str]]:
         status = cli.main(["voices", "sync", *boxes, "--folder", str(tmp_path / "voices"), *more])

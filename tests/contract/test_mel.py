@@ -57,7 +57,7 @@ def test_frame_counts_are_upstreams_formulas(samples):
     for kind in KINDS:
         found = log_mel(np.zeros(samples, np.float32), MelSpec(kind))
         assert len(found) == MelSpec(kind).frames(samples)
-        assert kind != "vocos" or np.all(found == np.float32(math.log(FLOOR)))  # of digital silence
+        assert kind != "vocos" or np.all(found == np.float32(math.log(FLOOR)))  # digital silence
 
 
 @pytest.mark.torch

@@ -29,7 +29,7 @@ FAMILY = NAMED["F5TTS_v1_Base"]
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
 MAX_FRAMES = 4096
 WEIGHT = 0.01
-"""Neither 0 nor 1, by which a runtime would leave out additions and products."""
+"""A weight that is neither 0 nor 1: a runtime may drop additions of 0 and products with 1."""
 
 
 def write(folder: Path, blocks: int) -> Bundle:

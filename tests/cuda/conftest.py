@@ -37,7 +37,7 @@ def device(made: list[Path]) -> Runtime:
 
 @pytest.fixture(autouse=True)
 def cuda(device: Runtime) -> Iterator[Runtime]:
-    """An Orin, on which every test does only what CUDA allows, until its objects are gone."""
+    """An Orin. Fails a test if the test, or the end of its objects, does anything that CUDA forbids."""
     device.use(runtime.ORIN)
     before = len(device.wrong_uses())
     yield device
@@ -47,7 +47,7 @@ def cuda(device: Runtime) -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session")
 def demo() -> Bundle:
-    """The voice that is shipped."""
+    """The shipped voice."""
     return contract.read(ROOT / "appliance/demo/bundle", verify=False)
 
 

@@ -29,10 +29,10 @@ from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 ATTENTION = "attention_kernel_batched_impl"
-"""CUTLASS's memory-efficient kernel, by part of its name."""
+"""Part of the name of CUTLASS's memory-efficient attention kernel."""
 NFE = 4
 ENOUGH_RUNS = 4
-"""After which a binding is a CUDA graph."""
+"""Runs after which a binding has captured a CUDA graph."""
 ON_DEVICE = tuple(name for name in GRAPHS if name != "modulation")
 OTHERS = tuple(name for name in ON_DEVICE if name not in STEPS)
 NOT_LAUNCHED = ("Reshape", "Squeeze", "Unsqueeze", "Shape")
@@ -146,7 +146,7 @@ def measured(
     events = json.loads(Path(session.end_profiling()).read_text())
     assert not [event["name"] for event in events if "Memcpy" in event["name"]]
     nodes = [e["args"] for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")]
-    # Sizes are computed on the host; the second run's are the second half.
+    # The host computes sizes; the second half of the list belongs to the second run.
     nodes = [node for node in nodes[len(nodes) // 2 :] if node["provider"] == PROVIDER]
     return Cost(len(launched), sum(map(moved, nodes))), launched
 

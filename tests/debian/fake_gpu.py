@@ -18,7 +18,7 @@ device = Device()
 masks = [int(path.read_text()) for path in JETSON.glob("root/sys/devices/**/tpc_pg_mask")]
 # The GPU has eight clusters of two multiprocessors each.
 device.multiprocessors = 16 - 2 * bin(masks[0]).count("1")
-TrtBackend.max_batch = 2  # a quick warm-up
+TrtBackend.max_batch = 2  # for a quick warm-up
 runtime, trt = Runtime(device), TensorRT(device)
 
 

@@ -1,4 +1,4 @@
-"""Packages of this checkout, kept under out/kept for as long as nothing that goes into one changes."""
+"""Packages of this checkout, kept under out/kept until any of their inputs changes."""
 
 import contextlib
 import hashlib
@@ -61,7 +61,7 @@ def built(*options: str) -> Path:
 
 @contextlib.contextmanager
 def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
-    """Unpack a package, have it changed, and pack it under a later version."""
+    """Unpack a package, let the block change it, and pack it under a later version."""
     root = out.with_suffix("")
     run("dpkg-deb", "-R", package, root)
     control = root / "DEBIAN/control"
@@ -72,10 +72,10 @@ def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
 
 
 def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
-    # A build that was killed has left its tree; no other runs now, because all have one lock.
+    # A killed build leaves its tree. No other build runs now, because all builds take one lock.
     for left in folder.parent.glob("deb-*/.deb.*"):
         shutil.rmtree(left)
-    # A copy without git's folder has no time of a commit.
+    # A copy of the checkout without git's folder has no commit time.
     dated = () if (ROOT / ".git").exists() else ("env", "SOURCE_DATE_EPOCH=1700000000")
     command = (*dated, sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=5 * PATIENCE_S)

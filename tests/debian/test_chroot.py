@@ -34,7 +34,7 @@ NVIDIAS = "nvidia-l4t-core"
 CUTS = 10
 LATER = "# A later default.\n"
 LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
-"""Files that a purge may leave: copies that the programs for users make of their files."""
+"""Files that a purge may leave: backup copies by the programs that create users."""
 
 pytestmark = [
     pytest.mark.once,
@@ -62,7 +62,7 @@ class Chroot:
         return run("chroot", self.folder, *command)
 
     def dpkg(self, *arguments: str) -> str:
-        """Both of its outputs."""
+        """Run dpkg; return stdout and stderr together."""
         return self.run("sh", "-c", 'exec dpkg "$@" 2>&1', "sh", *arguments)
 
     def boot(self) -> None:
@@ -75,10 +75,10 @@ class Chroot:
         return ran.stderr
 
     def files(self) -> set[str]:
-        """Every path but the kernel's, and what apt, dpkg and systemd's helpers note for themselves."""
+        """Every path except the kernel's and the records of apt, dpkg and systemd's helpers."""
         left_out = ("proc", "dev", "root", "tmp", "run", "var/log", "var/cache/ldconfig",
                     *("var/cache/apt", "var/lib/apt", "var/lib/dpkg"))  # fmt: skip
-        # os.walk passes over processes that end while /proc is read.
+        # os.walk ignores processes that end while it reads /proc.
         found = (
             os.path.relpath(os.path.join(folder, name), self.folder)
             for folder, folders, files in os.walk(self.folder)
@@ -184,7 +184,7 @@ def test_a_life(chroot: Chroot) -> None:
     assert not (chroot.folder / "usr/lib/f5-appliance").exists()
     assert not (chroot.folder / "var/lib/f5-appliance/installed.json").exists()
     chroot.page(PURGE)
-    # Bytecode of the system's own Python is not the package's.
+    # Bytecode of the system's Python does not belong to the package.
     left = {path for path in chroot.files() - before if "__pycache__" not in path}
     assert left <= LEFT, left - LEFT
     assert (chroot.folder / "etc/passwd").read_text() == users
@@ -192,14 +192,14 @@ def test_a_life(chroot: Chroot) -> None:
 
 
 def test_without_its_folder_it_is_installed_again_and_removed(chroot: Chroot) -> None:
-    """Somebody made room, or fsck did."""
+    """An operator who frees space, or fsck, may remove the folder."""
     for command in (("-i", GOOD), ("-i", GOOD), ("-P", "f5-appliance")):
         chroot.dpkg(*command)
         shutil.rmtree(chroot.folder / "usr/lib/f5-appliance", ignore_errors=True)
 
 
 def test_purge_undoes_f5_quiet_but_for_holds_and_says_how(chroot: Chroot) -> None:
-    """apt-mark needs dpkg's lock, which dpkg itself has then."""
+    """apt-mark needs dpkg's lock, which dpkg holds during the purge."""
     control = chroot.folder / "root/nvidia/DEBIAN/control"
     control.parent.mkdir(parents=True)
     control.write_text(f"Package: {NVIDIAS}\nVersion: 1\nArchitecture: all\nMaintainer: m\nDescription: d\n")
@@ -279,7 +279,7 @@ def test_an_operators_user_and_mount_stay_and_voices_that_did_not_fit_are_tried_
 
 
 def test_power_cuts(chroot: Chroot) -> None:
-    """dpkg killed at ten moments, spread over the time that an install takes."""
+    """Kill dpkg at ten moments, spread over the time of an install."""
     started = time.monotonic()
     chroot.dpkg("-i", GOOD)
     whole_s = time.monotonic() - started
@@ -294,7 +294,7 @@ def test_power_cuts(chroot: Chroot) -> None:
                 os.killpg(dpkg.pid, signal.SIGKILL)
         subprocess.run(["chroot", str(chroot.folder), "dpkg", "--configure", "-a"], capture_output=True)
         if not chroot.state.startswith("installed "):
-            # Cut off while it was unpacking: dpkg itself asks for the package again.
+            # The cut came during the unpacking: dpkg wants the package again.
             chroot.dpkg("-i", GOOD)
         assert chroot.state.startswith("installed ")
         assert chroot.run("dpkg", "--verify", "f5-appliance") == ""

@@ -87,7 +87,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def typed(box: Booted, line: str) -> tuple[int, str]:
-    """Type a line of the page's; no wait may be longer than LONGEST_SILENCE_S without one printed."""
+    """Type a line of the page; the program may print nothing for at most LONGEST_SILENCE_S."""
     assert line in in_blocks()
     # A loaded machine delays a program's line after its wait.
     allowed_s = PERIOD_S + (LONGEST_SILENCE_S - PERIOD_S) * SLOWNESS
@@ -124,7 +124,7 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
         assert len(place.builds) == 2 * count
         assert len(silent) == 1, silent
         [(off, _)] = silent
-        # Built while it spoke: the restart alone is silent.
+        # The engines were built while the daemon spoke: only the restart is silent.
         assert all(begun < at < off for at, _ in place.builds[count:]), (silent, place.builds)
         rolled_back = box.run("f5-upgrade broken.deb")
         assert rolled_back.returncode == 1 and "is installed again and speaks" in rolled_back.stderr, (
@@ -152,7 +152,8 @@ def open_to_the_network(box: Booted) -> None:
 
 
 def test_evenings(place: Place) -> None:
-    """A hot start is no power loss, nor a plug pulled after 70 minutes; one pulled soon after a pin is."""
+    """A hot start and a plug pulled after 70 minutes are no power losses; a plug pulled soon after a pin is
+    one."""
     place.jetson.set_mode("MAXN")
     with switched_on(place.root) as box:
         assert box.run(f"yes | {INSTALL[5:]}").returncode == 0
@@ -170,7 +171,7 @@ def test_evenings(place: Place) -> None:
             box.run("systemctl start f5-clocks-check")
             assert "pinned" in box.run("f5-clock-lock status").stdout
             if evening == "long":
-                # Seventy minutes later, for the program that looks.
+                # Let the program's clock be seventy minutes later.
                 late = box.run(f"unshare --time --boottime {LATER_S} f5-clock-lock watch --once")
                 assert late.returncode == 0, late
             if evening == "hot":
@@ -195,7 +196,7 @@ def told(box: Booted) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def silences(box: Booted, place: Place) -> Iterator[list[tuple[float, float]]]:
-    """Note, at the end, from and to when the daemon was not ready, by Unix time."""
+    """List, at the end of the block, the Unix times from and to which the daemon was not ready."""
     found: list[tuple[float, float]] = []
     (place.root / "root/watch.py").write_text(WATCH)
     process = subprocess.Popen(box.command("exec python3 watch.py > ready"), cwd="/")

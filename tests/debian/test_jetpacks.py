@@ -1,4 +1,4 @@
-"""The packages of both JetPacks: the bindings that their GPU backends need, of the CUDA of their drivers."""
+"""The packages of both JetPacks: their GPU backends find bindings for the CUDA of the JetPack's driver."""
 
 import re
 import shutil

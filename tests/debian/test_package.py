@@ -40,7 +40,7 @@ def tree(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpacked(folder: Path) -> Iterator[Path]:
-    """Everything but the bytecode of a daemon that ran there."""
+    """Every file except the bytecode of a daemon that ran there."""
     return (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 

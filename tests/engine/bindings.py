@@ -25,7 +25,7 @@ WHEELS = {
     "10.16": "tensorrt-cu13-bindings==10.16.1.11",
     "11.4": "tensorrt-cu13-bindings==11.4.0.106",
 }
-"""TensorRT of JetPack 6, of JetPack 7, and the newest."""
+"""Wheels of TensorRT for JetPack 6, for JetPack 7, and of the newest version."""
 STAMP = "made"
 
 

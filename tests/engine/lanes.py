@@ -46,7 +46,8 @@ def relative(found: Any, wanted: Any) -> float:
 
 
 def moved(engine: Synthesizer, lane_id: int, of: Segment) -> FloatArray:
-    """How far the lane's generated frames have come from their noise, which would hide an error."""
+    """Change of the lane's generated frames from their noise. The frames themselves would hide an error in
+    the noise."""
     start = len(of.reference_log_mel)
     return engine.log_mel(lane_id)[start:] - of.noise[start:]
 
@@ -155,7 +156,7 @@ class Watched(OrtBackend):
         self.runs: list[Run] = []
         self.allocated: list[tuple[int, ...]] = []
         self.strangers: list[str] = []
-        """Bound tensors outside of what `empty` gave."""
+        """Bound tensors in memory that `empty` did not return."""
 
     def __init__(self, threads: int = 1) -> None:
         super().__init__(threads)
@@ -163,7 +164,7 @@ class Watched(OrtBackend):
         self.memory: list[tuple[int, int]] = []
         self.files: dict[str, str] = {}
         self.ranges: dict[str, Ranges] = {}
-        """File and sizes with which each graph was loaded last."""
+        """File and sizes of the last load of each graph."""
         self.closed = 0
         self.before_run: Callable[[str], None] = lambda graph: None
         """Hook before each run, called with the graph's name. If it raises, the run fails and its outputs are

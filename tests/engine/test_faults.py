@@ -47,7 +47,7 @@ def backend(request: pytest.FixtureRequest) -> Watched:
 
 
 def at(n: int, graphs: tuple[str, ...], act: Callable[[], None]) -> Callable[[str], None]:
-    """Act before the n-th run of these graphs, and only that."""
+    """Hook that acts before the n-th run of these graphs alone."""
     runs = itertools.count(1)
 
     def before_run(graph: str) -> None:
@@ -63,7 +63,7 @@ def fail() -> None:
 
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
 def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, sampling: Sampling) -> None:
-    """Before its first node, and while it runs, in each of a step's runs."""
+    """The interruption comes before the first node or during the run, in each run of a step."""
     backend = Watched()
     engine = make_engine(backend, lanes=1)
     given = segment(1000, nfe=3, sampling=sampling)
@@ -153,7 +153,7 @@ class Uploads(Padded):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_an_opening_that_fails_leaves_no_row_and_no_hold(make_engine: Make, sampling: Sampling) -> None:
-    """A leak of rows, or of the 64 times of each attempt, would end a later attempt with RuntimeError."""
+    """Leaked rows, or the leaked 64 times of each attempt, would end a later attempt with RuntimeError."""
     backend = Uploads()
     engine = make_engine(backend, lanes=1)
     given = segment(80, nfe=2, sampling=sampling)
@@ -182,7 +182,7 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
             return super().load(name, *rest)  # type: ignore[arg-type]
 
     engine = make_engine(Unloadable(), lanes=1)
-    for _ in range(3):  # a forgotten row would be a RuntimeError
+    for _ in range(3):  # a leaked row would raise RuntimeError
         with pytest.raises(BundleError):
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 
@@ -205,7 +205,7 @@ def test_a_lane_of_nan_fails_alone(either: Synthesizer) -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_row_is_clean_of_the_lane_that_had_its_place(either: Synthesizer, sampling: Sampling) -> None:
-    """A masked frame does not count, but a NaN in it would: nothing times NaN is NaN."""
+    """A masked frame does not count, but a NaN in it would: zero times NaN is NaN."""
     given = segment(30, reference=9, nfe=5, sampling=sampling)
     wanted = solo(either, given)
     sick = dataclasses.replace(

@@ -28,7 +28,7 @@ OTHER_BYTES = 2 * (13.5e6 + 12e6)
 INT8_SHARE = 0.8
 """Smallest share of a step graph's weights that int8-qdq quantises."""
 WORKSPACE = 0.7 * GB
-"""Assumed, for want of a device: activations of two rows of 4,096 frames, and kernels."""
+"""Assumed, because no device was measured: activations of two rows of 4,096 frames, and kernels."""
 
 
 @pytest.fixture(params=["host", "device"])

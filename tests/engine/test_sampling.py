@@ -40,7 +40,7 @@ class Plain:
     def step(
         self, graph: str, t: float, x: FloatArray, condition: FloatArray, **more: Any
     ) -> list[FloatArray]:
-        """A step graph on one row: velocity (N, M), then what else it gives."""
+        """Call a step graph on one row: velocity (N, M), then its other outputs."""
         (rows,) = self.call("modulation", t=np.array([t], np.float32))
         sizes = {"step_index": np.zeros(1, np.int32), "lengths": np.array([len(x)], np.int32)}
         given = {"latents": x[None], "condition": condition[None], "mod_table": rows, **sizes}
@@ -53,10 +53,10 @@ class Plain:
         return self.call("condition", ids=ids, log_mel=mel)[0]
 
     def sample(self, given: Segment) -> FloatArray:
-        """(reply, M) after all steps, of the sampling that the segment names."""
+        """(reply, M) after all steps, in the sampling of the segment."""
         guided, unguided = self.condition(given)
         p, w = len(given.reference_log_mel), given.guidance
-        first = 0 if given.sampling == "exact" else p  # frame; those before follow their path
+        first = 0 if given.sampling == "exact" else p  # the frames before follow their path
         x, kept = given.noise[first:], dict[str, FloatArray]()
         key_steps = {0, int(np.argmax(given.times >= 0.076))}
         for i, (now, then) in enumerate(pairwise(given.times)):
@@ -86,7 +86,7 @@ class Plain:
 
     @staticmethod
     def path(given: Segment, t: float) -> FloatArray:
-        """The reference's latents at time t, as flow matching trains them."""
+        """The reference's latents at time t, on flow matching's path."""
         noise = given.noise[: len(given.reference_log_mel)]
         return ((1.0 - t) * noise + t * given.reference_log_mel).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Lists of words of chat, by the names of the paragraphs in lists.txt."""
+"""Lists of words in chat: name of a paragraph in lists.txt → its words."""
 
 from __future__ import annotations
 

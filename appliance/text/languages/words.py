@@ -125,7 +125,7 @@ _FORMATS: Mapping[str, Sequence[str]] = {
     "weekday_range": ("",),
 }
 """Settings that are formats, and the names allowed in their braces."""
-_NUMERALS = ("cardinal", "ordinal", "part", "year", "half", "regnal", "clock")
+_NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
 """Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
 _KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
@@ -172,6 +172,7 @@ def read(*paths: Path) -> Words:
 
 
 def _rows(path: Path) -> dict[tuple[str, str], Row]:
+    """Read and check the rows of a file. Raises WordsError."""
     found: dict[tuple[str, str], Row] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
@@ -203,6 +204,7 @@ def _check(row: Row) -> None:
 
 
 def _setting(row: Row) -> str | bool | int:
+    """Value of a setting, by the type of its default. Raises WordsError."""
     defaults = FACETS[row.table]._field_defaults
     plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
     if row.written not in plain:

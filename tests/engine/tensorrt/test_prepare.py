@@ -53,7 +53,7 @@ def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     safer = {}
     for name in ("condition", "vocoder", "step", "step_keys", "step_reply"):
         safer[name] = f"{name}_float32.onnx"
-        # Another doc_string, or they would be the same graphs.
+        # Another doc_string makes the graphs differ.
         (folder / safer[name]).write_bytes(tiny.graph(name).read_bytes() + b"\x32\x01x")
     variants = {**tiny.manifest.variants, FLOAT32: safer}
     return contract.write(folder, changed(tiny, "short-kv", variants=variants, max_frames=256).manifest)
@@ -97,7 +97,7 @@ def opened(
 
 
 def started(bundle: Bundle, engines: Path, trt: TensorRT | None = None, **options: Any) -> Device:
-    """Open an engine and shut it down; its device, which has counted."""
+    """Open an engine and shut it down; return its device, which counted."""
     trt = trt or TensorRT(Device())
     opened(bundle, engines, trt, **options).shutdown()
     return trt.device
@@ -204,7 +204,7 @@ def on(
     where: Callable[..., bool] = lambda **_: True,
     wrong: Callable[[Array], Array] = lambda output: output * 0,
 ) -> Falsify:
-    """Falsify what graphs give for some of their inputs."""
+    """Falsify the outputs of graphs for some of their inputs."""
 
     def falsify(stem: str, inputs: dict[str, Array], output: Array) -> Array:
         return wrong(output) if stem in graphs and where(**inputs) else output
@@ -382,7 +382,7 @@ def test_engines_of_every_bundle_in_use_are_built_at_once_and_kept(
 def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engines: Path) -> None:
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
-    patched.patch = 1  # no version tells of it
+    patched.patch = 1  # no call reports this version
     message = "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is"
     with pytest.raises(EngineFault, match=message):
         opened(made, engines, patched)
@@ -394,7 +394,7 @@ def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engi
     r"comparing: .* sample",
 ])  # fmt: skip
 def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
-    """Kills while a file is written are in test_trt.py."""
+    """test_trt.py tests kills while a file is written."""
     command = [sys.executable, "-u", "-m", "tests.fakes.nvidia", "prepare"]
     settings = {"backend": "tensorrt", "cache": engines, "threads": 1}
     for setting in (f"bundle.path={made.folder}", *(f"engine.{name}={of}" for name, of in settings.items())):

@@ -74,7 +74,7 @@ class Bench:
         return (backend or self.backend()).load(name, self.tiny.graph(name), spec, {"N": (1, frames)})
 
     def bound(self, frames: int = 128, **other: Any) -> Any:
-        """A binding of `update` for 40 frames; `other` make or leave out tensors on the backend."""
+        """A binding of `update` for 40 frames; `other` adds or removes tensors on the backend."""
         backend = self.backend()
         graph = self.load(frames=frames, backend=backend)
         names = ("latents", "guided", "unguided", "latents_out")
@@ -146,7 +146,7 @@ def test_a_step_has_a_profile_for_each_range(bench: Bench, longest: int, ends: t
 
 
 PLAIN, CAPTURED, REPLAYED = (2, 0, 0), (1, 1, 1), (1, 0, 1)
-"""Runs, captures and replays of a step. The lane's update runs too, which is never captured."""
+"""Runs, captures and replays of a step. The lane's update also runs, and is never captured."""
 LAUNCHES = {
     "a step runs twice, is captured and replayed; five steps are not worth it": [
         (90, [PLAIN, PLAIN, CAPTURED, *[REPLAYED] * 4]),
@@ -160,7 +160,7 @@ LAUNCHES = {
     ],
     "nothing is captured where steps are long": [(90, [PLAIN] * 7)],
 }
-"""Replies: frames, and how each step is launched."""
+"""Replies: their frames, and the launches of each step."""
 
 
 @pytest.mark.parametrize("case", LAUNCHES)
@@ -336,7 +336,7 @@ CHANGES: dict[str, Callable[[Device, Path], Any]] = {
     "graph": lambda _, path: other_graph(path),
     "weights": lambda _, path: other_weights(path),
 }
-"""On another device, or of another graph; returns other options of `builds`."""
+"""Changes of the device or the graph; a function returns other options of `builds`."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -381,7 +381,7 @@ def test_what_a_build_has_measured_serves_the_next(bench: Bench) -> None:
 
 
 def test_a_silent_build_is_alive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each report differs from the one before, which is what keeps systemd from ending the start."""
+    """Each report differs from the previous one, so that systemd does not end the start."""
     monkeypatch.setattr(build, "REPORT_S", 0.01)
     lines: list[str] = []
     grown = threading.Condition()
