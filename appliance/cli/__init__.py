@@ -29,7 +29,7 @@ COMMANDS = {
     ),
     "cancel": ("saying", "end a request by its id"),
     "queue": ("saying", "what waits and sounds; skip, clear, pause, approve, …"),
-    "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
+    "voices": ("enrolling", "list, add, show and remove reference voices"),
     "tokens": ("operating", "make, list and revoke the tokens of clients, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),
     "bundle": ("operating", "install another bundle, and go back, on the box"),
