@@ -15,12 +15,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from appliance import config as configuration
 from appliance.access.reach import daemon_address
-from appliance.bench import history, page
+from appliance.bench import history
 from appliance.bench.machine import Neighbours, describe, listener
 from appliance.box.checks.finding import Finding, Level, document, exit_code, skipped
 from appliance.box.checks.heat import WARM_C
@@ -217,11 +216,6 @@ def refusals(metrics: str) -> float | None:
     except (OSError, ValueError, urllib.error.URLError):
         return None
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSALS))
-
-
-def write_page(box: Box, out: Path) -> None:
-    """Write the journal as one HTML file. Raises OSError."""
-    out.write_text(page.html(history.entries(box)), "utf-8")
 
 
 def _usable(baseline: Any) -> Mapping[str, Any] | None:
