@@ -37,7 +37,7 @@ TRANSCRIPT = "Some call me nature."
 
 
 def box(folder: Path, module: str = "p3701-0005", user: int = OURS[0], group: int = OURS[1]) -> Box:
-    """A box without anything of its own yet; its daemon's user may have another number elsewhere."""
+    """A fresh box without voices and settings; its daemon's user and group may have other numbers."""
     for path, text in {
         "etc/passwd": f"root:x:{ROOTS[0]}:{ROOTS[1]}::/:/bin/sh\nf5-appliance:x:{user}:{group}::/:/bin/sh\n",
         "etc/group": f"root:x:{ROOTS[1]}:\nf5-appliance:x:{group}:\n",
@@ -115,7 +115,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     assert tree(tmp_path / "new") == {
         name: what for name, what in tree(tmp_path / "old").items() if name != "var/lib/f5-appliance"
     } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
-    # A voice sounds as before: what the engine is given of it is the same, bit for bit.
+    # A voice sounds as before: the engine gets the same bits.
     for style in ("", "happy"):
         was, now = (store_of(tmp_path / name).index.reference("ann", style) for name in ("old", "new"))
         assert was.transcript == now.transcript
@@ -123,7 +123,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
         assert np.array_equal(was.features.log_mel, now.features.log_mel)
     old, new = (store_of(tmp_path / name).index.described("ann") for name in ("old", "new"))
     assert old == new
-    # It is an archive like any other.
+    # The backup is an ordinary tar archive.
     names = subprocess.run(["tar", "-tzf", file], capture_output=True, text=True, check=True).stdout.split()
     assert names[0] == LISTING and "voices/ann/audio" in names
 
@@ -358,13 +358,13 @@ def test_failed_restores_change_nothing(tmp_path: Path, file: Path, monkeypatch:
 
 
 def is_mine(folder: Path) -> bool:
-    """True for what was there before any restore."""
+    """True if the folder holds the content from before all restores."""
     found = [path for path in (folder / "eve/audio", folder / "appliance.yaml") if path.exists()]
     return [path.read_text() for path in found] == ["mine"]
 
 
 def lives(folder: Path) -> dict[str, int]:
-    """Kill a restore at its n-th change, for each n: each part is then what it was or what the backup has."""
+    """Kill a restore at its n-th change, for each n. Afterwards each part is the old one or the backup's."""
     seen, say = {"kills": 0, "mixed": 0}, list[str]().append
     backup.application.refused = lambda box, text: ""
     while True:
@@ -418,7 +418,7 @@ def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, file: Path) ->
 
 @pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
 def test_commands(tmp_path: Path) -> None:
-    """As the system's Python runs them: without the environment, on a tree."""
+    """The system's Python runs the commands: without the environment, on a tree."""
     furnished(tmp_path / "old")
     box(tmp_path / "new")
 

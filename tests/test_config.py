@@ -1,4 +1,4 @@
-"""The configuration: its defaults, its files, and what it says to mistakes."""
+"""The configuration: its defaults, its files, and its messages for mistakes."""
 
 import dataclasses
 import re

@@ -107,7 +107,7 @@ def locking(folder: Path) -> Iterator[Locked]:
 
 
 def status(call: Callable[[], Any], named: str = "") -> str:
-    """A call's status; after it the words that are looked for, if its message has them."""
+    """A call's status, followed by `named` if the message contains it."""
     try:
         call()
     except CallFailed as error:
@@ -179,7 +179,7 @@ def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
         assert status(lambda: SPEAK(client)) == "OK"
         token_file.revoke(locked.file, "guest")
         assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
-        assert sum(isinstance(event, Piece) for event in stream) > 1  # what sounds is spoken to its end
+        assert sum(isinstance(event, Piece) for event in stream) > 1  # the reply goes on to its end
 
 
 def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None:
@@ -367,7 +367,7 @@ ENDS = {"certificate": "crt", "key": "key"}
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate with its key, another key, and the first one with a password."""
+    """A certificate with its key, another key, and the first key with a password."""
     folder = tmp_path_factory.mktemp("keys")
     readme_certificate(folder)
     openssl(folder, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "other.key")

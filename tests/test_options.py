@@ -35,7 +35,7 @@ GIVEN: dict[OptionKind, tuple[str, Any, str]] = {
     OptionKind.CHOICE: ("low-latency", "low_latency", "middle"),
     OptionKind.FLAG: ("true", True, "perhaps"),
 }
-"""What is written, its value, and what is wrong or ""."""
+"""Text of a valid value, the value, and text of an invalid value or ""."""
 
 
 def option(kind: OptionKind) -> Option:

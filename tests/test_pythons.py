@@ -18,7 +18,7 @@ ANOTHER = re.compile(r"(python|pip|uv|pyenv|pydoc|idle|2to3)[\d.x]*$")
 
 
 def found(version: str) -> Path:
-    """An interpreter of that version; skips the test where there is none."""
+    """An interpreter of that version; skips the test if this machine has none."""
     ran = in_shell(f"find_python {version}", dict(os.environ))
     if ran.returncode:
         pytest.skip(f"no Python {version} is here")
@@ -51,7 +51,7 @@ def alone(tmp_path: Path) -> dict[str, str]:
 
 
 def install(version: str, path: Path) -> None:
-    """Lay an interpreter of that version there; skips the test where there is none."""
+    """Install a program that runs an interpreter of that version; skips the test if this machine has none."""
     python = found(version)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
@@ -120,7 +120,8 @@ esac
 @pytest.mark.once
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_commands_on_one_python_alone(version: str, alone: dict[str, str], tmp_path: Path) -> None:
-    """From a fresh clone, environments included, for which pip needs an index or its cache."""
+    """The commands start in a fresh clone and make their environments, for which pip needs an index or its
+    cache."""
     install(version, Path(alone["PATH"]) / "python3")
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)

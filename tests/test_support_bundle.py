@@ -1,4 +1,4 @@
-"""The support bundle: what is in it, and above all what is not, whatever lies about on the box."""
+"""The support bundle: its contents, and above all the secrets that it leaves out, whatever is on the box."""
 
 import dataclasses
 import io
@@ -135,7 +135,7 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
 def files(jetson: Jetson) -> dict[str, str]:
     """Content of the archive that the script writes on this box."""
     out = jetson.root.parent / "support.tar.gz"
-    # With a real application, which quotes the configuration in its findings.
+    # The application is real and quotes the configuration in its findings.
     ran = support_bundle(jetson, "--out", str(out), python=sys.executable)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert out.stat().st_mode & 0o777 == 0o600
@@ -145,7 +145,8 @@ def files(jetson: Jetson) -> dict[str, str]:
 
 
 def without_answers(jetson: Jetson, *tools: str) -> Jetson:
-    """The box, with programs that fail. Not removed: this machine may have one of its own."""
+    """The box with programs that fail. They are not removed, because PATH could then find this machine's
+    programs."""
     for tool in tools or TOOLS:
         (jetson.bin / tool).write_text("#!/bin/sh\nexit 3\n")
     return jetson
@@ -185,7 +186,7 @@ def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) ->
 
 @pytest.mark.parametrize("user", [0, 1000])
 def test_the_boot_before_is_in_it_and_what_reset_the_box(user: int, tmp_path: Path) -> None:
-    """Without root the voices are not counted."""
+    """A user who is not root gets no count of the voices."""
     jetson = well(tmp_path / "box")
     plant(jetson)
     jetson.journal("nvgpu: 17000000.gpu hangs", at=50.0)

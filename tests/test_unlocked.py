@@ -32,7 +32,7 @@ def ran(*command: object, cwd: Path) -> None:
 
 
 def installed(folder: Path, extra: str = "") -> Path:
-    """Python of a fresh environment with this checkout; skips the test where no package index is reached."""
+    """Python of a fresh environment with this checkout; skips the test if no package index is reachable."""
     ran(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     python = folder / "env/bin/python"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{ROOT}{extra}"]

@@ -33,7 +33,7 @@ LINK = re.compile(r"\[`([^`\]]+):([A-Za-z_][\w.]*)`\]\(([^)\s]+)\)")
 PATH = re.compile(r"(^\| )?`((?:[\w-]+/)*[\w.-]+\.(?:py|sh|md))`", re.MULTILINE)
 FROM_ROOT = re.compile(rf"()`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
 BELOW = re.compile(r"()`((?:[\w-]+/)+)`")
-"""A folder; on pages about the box (`scripts`, `systemd`, `tests`) one of the box."""
+"""A folder; pages about the box (`scripts`, `systemd`, `tests`) name folders of the box too."""
 TARGET = re.compile(r"\]\(((?!\w+:)[^)#\s]*[./][^)#\s]*)")
 MODULE = re.compile(r"python3? -m ((?:appliance|export|tests)(?:\.\w+)*)")
 LEFT = re.compile(r"`[^`]+`( \([^)]*\))? at\s+[0-9a-f]{8}\b")
@@ -121,7 +121,8 @@ def assert_called(callers: list[Function], called: list[Function]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_and_every_named_function_is_there(page: Path) -> None:
-    """From the page's folder, its tests, the package or the root; a bare name within a text may lie below."""
+    """A path starts at the page's folder, its tests, the package or the root; a bare name within a text may
+    lie below."""
     for path, name in linked(page, page.read_text("utf-8")):
         assert path.is_file(), f"{page.relative_to(ROOT)}: {path} does not exist"
         definition(path, name)

@@ -28,7 +28,9 @@ class Message:
     """Serial channel; "" for a separate one, on which the message sounds at once or is refused."""
     user: str = ""
     supersede: str = ""
+    """Key under which a later message replaces this one while it waits."""
     queue_timeout_s: float | None = None
+    """Longest accepted delay of the first audio."""
     cancel_after_s: float | None = None
     """Seconds from sending to cancellation; None if the message is not cancelled."""
 
@@ -53,6 +55,7 @@ class Mix:
     """Mix of messages. `cancelled` is a share of them."""
 
     words: Weighted[int]
+    """Number of words in a text."""
     priorities: Weighted[Priority]
     cancelled: float = 0.0
     queue_timeout_s: float | None = None

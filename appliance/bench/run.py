@@ -40,10 +40,11 @@ class Cell:
     """Combination of text, voice and NFE."""
 
     length: str
+    """Name of the text's length."""
     text: str
     voice: str
     nfe: int | None
-    """None for the daemon's default."""
+    """Number of steps; None: the daemon's default."""
 
     @property
     def name(self) -> str:

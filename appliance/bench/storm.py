@@ -69,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the idle daemon, send the storm, and return its figures."""
     random = Random(options.seed)
     mix = Mix(options.words, options.priorities, options.cancel, options.queue_timeout)
     address, voice = options.address, options.voice
@@ -86,6 +87,8 @@ async def _measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:
+    """First audio of the idle daemon, and its capacity: measured, if --capacity does not state it."""
+
     def text() -> str:
         return text_of(mix.words.draw(random), random)
 

@@ -181,6 +181,7 @@ class Speech:
         return wish, self.beside.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
+        """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""
         is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
         if wish.may_hold_tags or wish.begin != AT_FIRST or not is_in_memory:
             yield LOOKUP

@@ -14,7 +14,7 @@ from tests.harness.daemons import ROOT
 
 RATE_HZ = 24_000
 MONO_LU = -10 * math.log10(2)
-"""EBU's signals are on two channels."""
+"""Difference between a signal on one channel and EBU's signals, which have two."""
 VOICES = (MALE, FEMALE)
 TARGET = ReplyLevel(-18.0)
 
@@ -63,7 +63,7 @@ def test_speech_is_as_loud_as_by_the_filters_recursion(name: str) -> None:
 
 
 def _step_by_step(samples: FloatArray) -> float:
-    """BS.1770-4 as it is written, at 48 kHz."""
+    """BS.1770-4 written out step by step, at 48 kHz."""
     signal = [float(value) for value in soxr.resample(samples, RATE_HZ, 48_000, quality="VHQ")]
     for (b0, b1, b2), (a1, a2) in (
         ((1.53512485958697, -2.69169618940638, 1.19839281085285), (-1.69065929318241, 0.73248077421585)),
@@ -89,7 +89,8 @@ def _step_by_step(samples: FloatArray) -> float:
     (4, 45.0, 1.41, 3.0),
 ])  # fmt: skip
 def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude: float, dbtp: float) -> None:
-    """EBU Tech 3341, cases 15 to 19: within +0.2 and -0.4 dB. The ends are faded, as a sine has none."""
+    """EBU Tech 3341, cases 15 to 19: within +0.2 and -0.4 dB. The ends are faded because the case's sine has
+    no ends."""
     samples = sine(48_000 / share, 20 * math.log10(amplitude), 1.0, 48_000, phase_deg)
     samples[:4_800] *= np.linspace(0, 1, 4_800, dtype=np.float32)
     samples[-4_800:] *= np.linspace(1, 0, 4_800, dtype=np.float32)
@@ -133,7 +134,7 @@ def test_a_breath_is_not_raised_to_speech() -> None:
 
 @pytest.mark.parametrize("count", (0, 1, 2_399, 2_400, 9_599, 9_600, 9_601))
 def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> None:
-    """A steady tone is as loud whatever is heard of it."""
+    """Any part of a steady tone is as loud as the whole."""
     tone = sine(997, -30.0, 1.0, RATE_HZ)
     assert loudness(np.zeros(count, np.float32), RATE_HZ) == -math.inf
     assert not levelled(np.zeros(count, np.float32), RATE_HZ, TARGET).any()

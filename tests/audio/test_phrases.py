@@ -1,4 +1,4 @@
-"""The cache of phrases, against a plain list; and what its keys tell apart."""
+"""The cache of phrases, against a plain list; and requests that its keys distinguish."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -138,7 +138,8 @@ def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any)
 
 
 def test_a_reply_on_a_serial_channel_is_played_at_its_turn() -> None:
-    """Each has 2 s of audio, begins to come at 0.5 s and is played after the one before: at 0.5, 2.5, 4.5."""
+    """Each reply has 2 s of audio and begins to arrive at 0.5 s. The replies are played one after another: at
+    0.5, 2.5, 4.5."""
     serial = {"channel": "chat"}
     replies = [outcome(0.0, late_s=late_s, message=serial) for late_s in (0.0, 1.0, 4.5, 1.0)]
     alone = [outcome(0.0, late_s=1.0), outcome(0.0, late_s=1.0, message={"channel": "alerts"})]
@@ -175,7 +176,8 @@ def test_figures_of_a_storm_done_by_hand() -> None:
     assert found["heard"] == 5
     assert (found["c0"], found["c100"]) == (0.6, 0.8)
     assert found["longest_silence_s"] == pytest.approx(0.3)
-    # The first two and the fifth: the third stalls, the fourth comes after its promise.
+    # The first, the second and the fifth reply are good: the third stalls, the fourth comes after its
+    # promise.
     assert found["goodput"] == pytest.approx(3 * 2.0 / 10)
     assert found["delivered"] == pytest.approx(6 * 2.0 / 10)
     assert found["refused"] == {"OVERLOADED": 2, "UNAVAILABLE": 1}

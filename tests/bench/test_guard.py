@@ -33,7 +33,7 @@ ENTRY = {
 
 
 def entry(**changes: Any) -> dict[str, Any]:
-    """ENTRY with changes, those of `machine` by key."""
+    """ENTRY with changes; changes of `machine` are merged by key."""
     changed = copy.deepcopy(ENTRY)
     changed["machine"].update(changes.pop("machine", {}))
     return changed | changes
@@ -44,12 +44,12 @@ SLOW = {"rtf": 0.4}
 
 
 @pytest.mark.parametrize(("changes", "level", "words"), [
-    # Up to 15 % over the baseline pass, up to 40 % are told.
+    # Up to 15 % over the baseline passes, up to 40 % is a warning.
     ({}, PASS, ""), ({"rtf": 0.1, "first_audio_s": 0.1}, PASS, ""), ({"rtf": 0.2299}, PASS, ""),
     ({"rtf": 0.2301}, WARN, NO_CAUSE), ({"first_audio_s": 0.4601}, WARN, NO_CAUSE),
     ({"rtf": 0.2799}, WARN, NO_CAUSE), ({"rtf": 0.2801}, FAIL, NO_CAUSE),
     ({"first_audio_s": 0.5601}, FAIL, NO_CAUSE),
-    # A slow box is told why.
+    # The finding of a slow box names a likely cause.
     ({**SLOW, "machine": {"loose": ["gpu: free"]}}, FAIL, "likely: clocks: gpu: free"),
     ({**SLOW, "machine": {"clocks": "unpinned"}}, FAIL, "likely: clocks: unpinned"),
     ({**SLOW, "machine": {"mode": "MODE_30W"}}, FAIL, "likely: clocks: power mode MAXN, now MODE_30W"),
@@ -62,7 +62,7 @@ SLOW = {"rtf": 0.4}
     ({**SLOW, "backend": "ort-cpu"}, FAIL, "likely: another backend: tensorrt, now ort-cpu"),
     ({**SLOW, "key": "bb/R36.4.3/MAXN", "bundle": "Base fp32"}, FAIL,
      "likely: another bundle: Base fp16, now Base fp32"),
-    # A good speed proves nothing of such a box.
+    # A good speed proves nothing on such a box.
     ({"machine": {"loose": ["gpu: free"]}}, SKIP, "clocks are loose: gpu: free"),
     ({"machine": {"clocks": "unknown"}}, SKIP, "not proven to be pinned"),
     ({"machine": {"junction_c": 85.0}}, SKIP, "85 °C"),
@@ -112,7 +112,7 @@ def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
 def test_neighbours_are_those_that_took_time() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         idle = cpu_seconds()
-        greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has taken
+        greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has used
         listed = [
             any(f"({child.pid})" in name for name, _ in Neighbours(own, before=before).busiest())
             for own, before in (((), greedy), ((), idle), ((child.pid,), greedy))
@@ -124,7 +124,7 @@ def test_neighbours_are_those_that_took_time() -> None:
 def test_a_guard_over_a_daemon(
     shared_box: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that is no Jetson; far slower, and far faster, than it was just now."""
+    """The machine is no Jetson. The baseline makes it seem far slower, then far faster."""
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "box"))
     monkeypatch.setattr(guard, "SYNTHESES", 2)
     box = Box(Root(tmp_path / "box"))
@@ -155,6 +155,6 @@ def test_a_guard_over_a_daemon(
     kept = history.entries(box)
     assert [one["level"] for one in kept] == ["SKIP", "PASS", "PASS", "FAIL"]
     assert kept[-1]["machine"]["versions"]["numpy"]
-    config = write_config(tmp_path)  # of nobody
+    config = write_config(tmp_path)  # of a daemon that does not run
     code, broken = found()
     assert (code, broken["level"]) == (2, "FAIL") and "not measured" in broken["value"]

@@ -52,11 +52,11 @@ def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str) -> None:
     engine = {"backend": backend, "cache": str(tmp_path / "engines")}
     with running(tmp_path, module="tests.fakes.nvidia", engine=engine) as box:
         box.add_voice()
-        # Rows of a batch are the same to 2e-5, not to the bit: nothing is made again.
+        # Rows of a batch agree to 2e-5, not bit for bit, so that the storm compares no repeated reply.
         options = ["--duration", "3", "--calibrate", "0.5", "--load", "1.5", "--cancel", "0.2"]
         assert storm(box, *options, "--verify", "0", "--json", str(written)) == 0
         assert box.stop() == 0, "3: the fake noted a wrong use"
-    # On a busy machine the storm itself may be refused whole; the idle replies before it are not.
+    # On a busy machine the daemon may refuse all of the storm, but not the idle replies before it.
     assert json.loads(written.read_text())["idle_first_audio_s"]["p50"] > 0.0
     assert any("every path warm" in line and f"on {backend}" in line for line in box.lines)
 

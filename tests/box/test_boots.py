@@ -1,4 +1,4 @@
-"""The record of the last boots: what it keeps, and what is believed of it."""
+"""The record of the last boots: its contents, and how the lock reads it."""
 
 import json
 from dataclasses import replace
@@ -58,7 +58,8 @@ def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, cl
 
 
 def test_a_shutdown_that_does_not_come_is_taken_back(box: Box) -> None:
-    """`systemctl restart f5-clocks` ends and starts the unit; one that was stopped leaves the timer."""
+    """`systemctl restart f5-clocks` ends and starts the unit. After a stop, the timer's check clears the
+    mark."""
     for act in (lock, check):
         lock(box)
         end(box)
@@ -116,11 +117,11 @@ def ended(mode: str = "MAXN", after_s: float = 60.0, **more: object) -> Boot:
 
 @pytest.mark.parametrize(("past", "count"), [
     ([ended()] * 5, 5), ([ended(), ended("MODE_50W"), ended()], 2),
-    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it lasted in the mode; the plug was pulled
+    ([ended(), ended(after_s=8 * HOUR_S), ended()], 1),  # it lasted in the mode, then lost power
     ([ended(), ended(ended=True), ended()], 2),  # a technician restarted it: that proves nothing
     ([ended(), ended(rebooting_for="MAXN"), ended()], 2),
     ([ended(), Boot("x", applied="MAXN"), ended()], 2),  # not pinned
-    ([ended(), ended(after_hang=True), ended()], 2),  # the first was hung
+    ([ended(), ended(after_hang=True), ended()], 2),  # the first boot hung
     ([], 0),
 ])  # fmt: skip
 def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
@@ -128,7 +129,8 @@ def test_losses_of_a_mode(past: list[Boot], count: int) -> None:
 
 
 def evening(jetson: Jetson, box: Box, clock: Clock, minutes: float = 2) -> Finding:
-    """Play a boot: pinned, checked, and the power is gone. Returns the finding about the boots before it."""
+    """Play a boot that is pinned, checked and loses its power. Returns the finding about the boots before
+    it."""
     boot(jetson, clock)
     assert lock(box).state == "pinned"
     [told] = run_checks(box, only={"boots"})

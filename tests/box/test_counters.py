@@ -1,4 +1,4 @@
-"""Counters over time: windows, counters that begin again, other boots, damaged records."""
+"""Counters over time: windows, counters that restart, other boots, damaged records."""
 
 from pathlib import Path
 
@@ -23,10 +23,10 @@ def test_without_a_record_it_is_the_mean_since_boot_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(("rows", "expected"), [
-    ([(0.0, 1), (300.0, 4), (3900.0, 5)], (3, 3600.0)),  # the newest that is old enough
-    ([(3000.0, 5)], (2, 900.0)),  # younger than the window: better than none
-    ([(3900.0 - 29, 6)], (7, 3900.0)),  # half a minute is too short to tell
-    ([(100.0, 90), (3000.0, 2), (3300.0, 5)], (5, 900.0)),  # began again: what was before is not compared
+    ([(0.0, 1), (300.0, 4), (3900.0, 5)], (3, 3600.0)),  # the newest sample that is old enough
+    ([(3000.0, 5)], (2, 900.0)),  # younger than the window: better than no sample
+    ([(3900.0 - 29, 6)], (7, 3900.0)),  # half a minute is too short for a rate
+    ([(100.0, 90), (3000.0, 2), (3300.0, 5)], (5, 900.0)),  # began again: earlier samples do not count
     ([(3000.0, 2), (3300.0, 90)], (7, 3900.0)),
 ])  # fmt: skip
 def test_the_window(rows: list[tuple[float, int]], expected: tuple[int, float]) -> None:

@@ -1,4 +1,4 @@
-"""nvpmodel.conf, the status file, and what nvpmodel prints."""
+"""nvpmodel.conf, the status file, and the output of nvpmodel."""
 
 from pathlib import Path
 

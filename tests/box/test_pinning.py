@@ -1,4 +1,4 @@
-"""Pinning, letting go and watching, on fakes whose tools write the tree that is read back."""
+"""Pinning, unpinning and watching, on fakes whose tools write the files that the product reads back."""
 
 import fcntl
 import json
@@ -32,7 +32,7 @@ PINS = "jetson_clocks"
 
 
 def proven(jetson: Jetson) -> bool:
-    """True if the files are pinned, by the numbers of the profile and without our own code."""
+    """True if the files are pinned by the numbers of the profile; the product's code is not used."""
     profile, limits = jetson.profile, set()
     for number in range(profile.cpus):
         folder = CPU.format(number)
@@ -72,7 +72,7 @@ def box(maxn: Jetson, clock: Clock) -> Box:
 
 @pytest.fixture
 def read_only(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """No file of the box can be written by us; undo() ends it."""
+    """Let all writes to the box's files fail; undo() ends it."""
 
     def refuse(self: object, path: str, text: str) -> None:
         raise OSError(30, "Read-only file system")
@@ -140,11 +140,11 @@ def core_off(jetson: Jetson) -> None:
 
 
 @pytest.mark.parametrize(("arrange", "mode", "sets"), [
-    (lambda jetson: jetson.set_mode("MODE_50W"), "MAXN", 1),  # takes no reboot
-    (asks_before_each_boot, "MAXN", 0),  # the present mode is not set again
-    (super_mode, "MAXN_SUPER", 0),  # goes before MAXN, whatever its id
-    (late_gpu, "MAXN", 1),  # is waited for before the mode is set
-    (core_off, "MAXN", 0),  # is turned on
+    (lambda jetson: jetson.set_mode("MODE_50W"), "MAXN", 1),  # without a reboot
+    (asks_before_each_boot, "MAXN", 0),  # does not set the present mode again
+    (super_mode, "MAXN_SUPER", 0),  # preferred to MAXN, whatever its id
+    (late_gpu, "MAXN", 1),  # waits for the GPU before it sets the mode
+    (core_off, "MAXN", 0),  # turns the core on
 ], ids=["a lesser mode", "a reboot asked for", "MAXN_SUPER", "a late GPU", "a core that is off"])  # fmt: skip
 def test_the_best_mode_is_set_and_pinned_at_once(
     maxn: Jetson, box: Box, arrange: Callable[[Jetson], object], mode: str, sets: int
@@ -287,7 +287,7 @@ def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
 def test_what_others_could_write_is_not_restored(maxn: Jetson, box: Box, tmp_path: Path, what: str) -> None:
-    """Root restoring it would write whatever it says, wherever it says."""
+    """Root would write whatever the baseline says to whatever place it names."""
     before = limits(maxn)
     lock(box)
     baseline = maxn.path(BASELINE)
@@ -333,12 +333,12 @@ def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -
 
 
 def other_boot(jetson: Jetson) -> None:
-    """Should /run outlive a boot, as in a container."""
+    """/run outlives a boot, as in a container."""
     jetson.write("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000\n")
 
 
 def anybodys(jetson: Jetson) -> None:
-    """A wish to stay unlocked that anybody could have made."""
+    """A request to stay unlocked that any user could have written."""
     for path in (THIS_BOOT, BOOTS):
         jetson.path(path).chmod(0o666)
 
@@ -357,7 +357,7 @@ def test_an_unlock_ends_with_its_boot_and_its_record(
 
 @pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
 def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -> None:
-    """By the minima of nvpmodel.conf: the files are then as before the lock."""
+    """The minima of nvpmodel.conf restore the files as they were before the lock."""
     jetson = Jetson(tmp_path, profile)
     jetson.set_mode("MAXN")
     before = limits(jetson)
@@ -404,7 +404,7 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
 
 
 def test_the_seventh_failure_of_an_hour_is_last_with_its_cause(maxn: Jetson, box: Box, clock: Clock) -> None:
-    """Attempts without effect are no re-pins, and giving up makes a failure no better: it stays FAIL."""
+    """Attempts without effect count as no re-pins. Giving up does not improve a failure: it stays FAIL."""
     lock(box)
     maxn.unpin()
     maxn.fault("silent_gpu")
@@ -536,7 +536,8 @@ def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path
 
 
 def test_a_memory_that_is_held_at_its_cap_is_not_pinned_again(maxn: Jetson, box: Box, clock: Clock) -> None:
-    """Its lower limit at what is within reach holds it as well as the flag: pinning could change nothing."""
+    """A lower limit at the highest clock within reach holds the memory like the flag: pinning would change
+    nothing."""
     lock(box)
     maxn.write(maxn.profile.emc_cap, "2133000000\n")
     for name, value in (("rate", "2133000000"), ("min_rate", "2133000000"), ("mrq_rate_locked", "0")):

@@ -30,7 +30,7 @@ UNITS = "/etc/systemd/system"
 
 @pytest.fixture
 def jetson(tmp_path: Path) -> Jetson:
-    """From the factory."""
+    """A Jetson from the factory."""
     return Jetson(tmp_path / "box", "jp6-0005")
 
 

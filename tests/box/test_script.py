@@ -109,7 +109,7 @@ def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None
 
 
 def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(jetson: Jetson, capsys: Printed) -> None:
-    """stderr is all that f5-health.service leaves to it."""
+    """f5-health.service writes only stderr to the journal."""
 
     def told() -> str:
         run_script("health", quick(jetson), "--publish", "--json", "--only", "temperature,lfb")
@@ -154,7 +154,7 @@ def test_the_unforeseen_is_broken_and_no_warning(monkeypatch: pytest.MonkeyPatch
 
 
 def test_with_the_systems_own_python(jetson: Jetson, tmp_path: Path) -> None:
-    """As it lies there: executable, isolated, no library but the standard one."""
+    """The script runs from the checkout: executable, isolated, with the standard library alone."""
     python = Path("/usr/bin/python3")
     if not python.exists():
         pytest.skip("no /usr/bin/python3")
@@ -172,15 +172,15 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     options = [*config, "--json", "--speak"]
     found = findings(health(jetson, *options, python=sys.executable))
     others = {name for name, finding in found.items() if finding["level"] != "PASS"}
-    of_root = {"backend"} if os.geteuid() else set()  # root's run notes what speaks
+    of_root = {"backend"} if os.geteuid() else set()  # root's run records the backend
     assert others == {"speed", "engines", "synthesis", "daemon"} | of_root
-    for name in ("daemon", "synthesis"):  # the first knows it without a word spoken
+    for name in ("daemon", "synthesis"):  # the daemon check needs no speech
         assert " on ort-cpu, which is its CPU; tensorrt passed over: " in found[name]["value"]
     assert found["synthesis"]["figures"]["audio_s"] > 0.2
     assert found["bundle"]["figures"]["family"] in BUNDLE.joinpath("manifest.yaml").read_text()
 
     if os.geteuid():
-        return  # a baseline is root's
+        return  # only root sets a baseline
     set_ran = health(jetson, *config, "--json", "--set-baseline", python=sys.executable)
     [made] = findings(set_ran).values()
     assert (set_ran.returncode, made["level"]) == (0, "PASS"), made
@@ -188,7 +188,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
 
     jetson.unpin()
     [loose] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
-    # Busy as this machine may be, it is either not slower, which proves nothing, or slower with a cause.
+    # A busy machine is either not slower, which proves nothing, or slower with a cause.
     assert "clocks" in loose["value"] and loose["level"] != "PASS"
     refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
     [no_baseline] = findings(refused).values()
@@ -199,7 +199,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
 
 
 def test_without_metrics_a_running_daemon_is_well(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
-    """/readyz then answers nowhere; an answer that says otherwise counts more than gRPC's."""
+    """A daemon without metrics has no /readyz. An answer of /readyz that contradicts gRPC's wins."""
     nobody = f"127.0.0.1:{free_port()}"
     server = {**shared_box.config["server"], "metrics": ""}
     config = write_config(tmp_path, server=server)
@@ -210,6 +210,6 @@ def test_without_metrics_a_running_daemon_is_well(shared_box: Shared, jetson: Je
         ran = health(jetson, *options, "--readyz", address, python=sys.executable)
     found = findings(ran)["daemon"]
     assert (found["level"], "engine hangs" in found["value"]) == ("FAIL", True)
-    write_config(tmp_path, server={"metrics": ""})  # of a daemon that does not run
+    write_config(tmp_path, server={"metrics": ""})  # no daemon runs at this address
     ran = health(jetson, *options, python=sys.executable)
     assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)

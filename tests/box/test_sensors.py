@@ -1,4 +1,4 @@
-"""Sensors on every profile, with the parts that have no power and the numbers that move."""
+"""Sensors on every profile, with unpowered parts and changing numbers."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.fakes.jetson.board import Jetson
 ALWAYS = {"cpu", "soc0", "soc1", "soc2", "tj", "tboard", "tdiode"}
 
 
-# What the sensors are called depends on the JetPack and not on the module.
+# The names of the sensors depend on the JetPack, not on the module.
 @pytest.fixture(params=["jp5-0005", "jp6-0004", "jp7-0000"])
 def jetson(request: pytest.FixtureRequest, tmp_path: Path) -> Jetson:
     return Jetson(tmp_path, request.param)
@@ -42,7 +42,7 @@ def test_zones_without_power_answer_eagain_and_are_left_out(jetson: Jetson) -> N
     jetson.fault("eagain_zones", zones=("cv0", "cv1", "cv2", "gpu", "tj"))
     root = jetson.box().root
     assert set(sensors.temperatures(root)) == ALWAYS - {"tj"}
-    # Without tj the hottest zone stands for it.
+    # Zone tj is missing: the hottest zone replaces it.
     assert sensors.junction(root) == 48.593
 
 

@@ -250,7 +250,7 @@ def test_no_daemon(address: str, run: Run) -> None:
 
 
 def fields_of(shown: str) -> dict[str, str]:
-    """Values that `voices show` tells, by name."""
+    """Values in the output of `voices show`, by name."""
     return dict(line.split(maxsplit=1) for line in shown.splitlines() if len(line.split()) > 1)
 
 
@@ -335,7 +335,7 @@ def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_check_of_a_damaged_bundle(checked: Checked, tmp_path: Path, quick: bool) -> None:
-    """Hashes find every damage; --quick only what has another size."""
+    """Hashes find every damage; --quick finds only a changed size."""
     copy = tmp_path / "bundle"
     shutil.copytree(BUNDLE, copy)
     config = write_config(tmp_path, copy)
@@ -360,7 +360,7 @@ MODE = "device:\n  power_mode: "
 @pytest.mark.parametrize(("text", "level", "words"), [
     ("server: {listn: x}", "FAIL", "unknown key listn"),
     ("engine: {backend: openvino}", "WARN", "engine.backend: openvino was removed in 0.25"),
-    # Root's commands have no YAML: they read this key by line.
+    # Root's commands have no YAML library: they read this key line by line.
     *((f"{MODE}{name}\n", "PASS", "") for name in ("MODE_50W", "MODE_STUDIO-45W", "X_45.5W")),
     ("device: {power_mode: MODE_50W}", "FAIL", "device.power_mode: has to be written as `device:`"),
     (f"{MODE}MODE 50W", "FAIL", "must be the name of a power mode"),
@@ -381,7 +381,7 @@ def test_check_of_a_config_that_is_not_there(checked: Checked, tmp_path: Path) -
 
 
 class Rounding(OrtBackend):
-    """A runtime that has its inputs in float16."""
+    """A runtime that rounds its inputs to float16."""
 
     name = label = "tensorrt"
 
@@ -407,7 +407,7 @@ def test_check_of_arithmetic_that_is_not_the_cpus(
 
 
 def test_check_of_the_unreadable(checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skipped, not failed: a person without root learns what the box can tell them."""
+    """Unreadable files are skipped, not failed: a person without root gets the findings that need no root."""
     config = write_config(tmp_path)
 
     def refuse(self: Path, *arguments: Any, **options: Any) -> str:
@@ -455,7 +455,7 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         found = checked(box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
         return found["level"], found["value"]
 
-    # Over 20 s of audio: it still sounds long after it was made.
+    # Over 20 s of audio: playback outlasts synthesis by far.
     text = " ".join([TEXT] * 12)
     with Client(box.address) as client:
         client.stream(text, "ann", channel="stage").reply()
@@ -465,7 +465,7 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         client.pause("stage")
         client.moderate("door")
         held = client.stream(TEXT, "ann", channel="door")
-        next(iter(held))  # its header: it has been admitted
+        next(iter(held))  # the header comes after the admission
         assert synthesis()[0] == "PASS", "what is paused or held does not keep the engine busy"
         held.cancel()
 

@@ -34,7 +34,7 @@ def test_haproxy_takes_the_configuration() -> None:
 
 def configuration(members: list[Running], port: int, control: Path) -> str:
     """The committed configuration with these addresses."""
-    # User, log and socket are those of the service.
+    # User, log and socket belong to the service and are removed.
     text = re.sub(r"^    (user|group|log /dev/log).*\n", "", CONFIGURATION.read_text(), flags=re.MULTILINE)
     text = re.sub(r"stats socket \S+", f"stats socket {control}", text)
     text = text.replace("bind :50051 proto", f"bind 127.0.0.1:{port} proto")
@@ -43,7 +43,7 @@ def configuration(members: list[Running], port: int, control: Path) -> str:
         own = f"{box.address} port {ports['metrics']} agent-port {ports['agent']}"
         text = re.sub(rf"(server box{number}) \S+$", rf"\1 {own}", text, flags=re.MULTILINE)
         text = re.sub(rf"(server box{number}) \S+ track", rf"\1 {box.address} track", text)
-    # One port for all boxes, which here share a machine.
+    # The boxes of this test share a machine, so that they cannot share one port.
     return text.replace("connect port 9464 proto", "connect proto")
 
 
@@ -64,7 +64,7 @@ class Front:
         return [row for row in rows if row["pxname"] == backend and row["svname"].startswith("box")]
 
     def calls(self, backend: str) -> tuple[int, ...]:
-        """Calls that haproxy has given to each box so far."""
+        """Number of calls that haproxy has sent to each box so far."""
         return tuple(int(row["stot"]) for row in self.boxes(backend))
 
     def are_up(self) -> list[bool]:
@@ -93,7 +93,7 @@ def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
         members = []
         for name in ("box1", "box2"):
             (folder := tmp_path / name).mkdir()
-            # All calls come from haproxy's one address.
+            # The daemons see all calls from haproxy's address.
             server = {"agent": f"127.0.0.1:{free_port()}", "max_calls_of_peer": 256}
             members.append(stack.enter_context(running(folder, server=server)))
             members[-1].add_voice()

@@ -1,4 +1,4 @@
-"""`say --play`, lines of standard input, and the bar; aplay is a program that keeps what it is given."""
+"""`say --play`, lines of standard input, and the progress bar; a fake aplay stores the bytes that it gets."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ box = shared()
 
 @pytest.fixture
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """File with the arguments, a line, and the bytes that aplay was given."""
+    """File with the arguments of aplay in one line, followed by the bytes that it got."""
     kept = tmp_path / "played"
     _aplay(tmp_path, f'echo "$@" > {kept}; exec cat >> {kept}', monkeypatch)
     return kept
@@ -30,7 +30,7 @@ def _aplay(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    # sounddevice would be taken instead where it is installed.
+    # `say` would use sounddevice instead of aplay if it were installed.
     monkeypatch.setitem(sys.modules, "sounddevice", None)
 
 

@@ -1,4 +1,4 @@
-"""A reply counts if the engine made it anew and it can be heard."""
+"""A reply counts if the engine synthesised it for this call and it is audible."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once
 
 
 class Speaking:
-    """A client whose replies have these samples, and the seeds that it was asked for."""
+    """A client whose replies have these samples; it records the seeds of its requests."""
 
     def __init__(self, *samples: int) -> None:
         header = Header(sample_rate_hertz=24_000, encoding="PCM16")

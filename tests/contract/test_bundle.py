@@ -25,7 +25,7 @@ from tests.harness.rows import rows
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
-"""Tables in the graphs that are no weights."""
+"""Computed tables in the graphs, which are no weights."""
 RAW: dict[str, Any] = yaml.safe_load((TINY / "manifest.yaml").read_text("utf-8"))
 RAW["parity"]["rows"] = RAW["parity"]["rows"][:2]
 Edit = Callable[[dict[str, Any]], Any]
@@ -33,7 +33,7 @@ Edit = Callable[[dict[str, Any]], Any]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of small files; its hashes are right."""
+    """A bundle of small files with right hashes."""
     out = tmp_path_factory.mktemp("written")
     for name in RAW["files"]:
         (out / name).write_bytes(f"{name} ".encode() * 50)
@@ -48,7 +48,7 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 
 def edited(folder: Path, edit: Edit) -> Path:
-    """The folder, its manifest changed."""
+    """Edit the manifest of the folder."""
     path = folder / "manifest.yaml"
     raw = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
     edit(raw)
@@ -65,7 +65,7 @@ def test_a_bundle_is_read_as_it_was_written(folder: Path) -> None:
     assert bundle.manifest.mel == MelSpec("vocos")
     assert bundle.manifest.variants["default"]["step"] == "step.onnx"
     assert bundle.graph("step") == folder / "step.onnx"
-    assert bundle.manifest.backends == ("ort-cpu", "ort-cuda", "openvino", "tensorrt")  # of an earlier format
+    assert bundle.manifest.backends == ("ort-cpu", "ort-cuda", "openvino", "tensorrt")  # an earlier format's
     assert bundle.manifest.defaults == contract.Defaults()
     for name, file in bundle.manifest.files.items():
         content = (folder / name).read_bytes()
@@ -94,7 +94,7 @@ CHANGES = st.fixed_dictionaries(
         "created_by": TEXTS,
     }
 )
-"""Fields that hold what YAML may take for something else."""
+"""Fields with texts that YAML may read as another type."""
 
 
 @given(CHANGES)
@@ -107,7 +107,7 @@ def test_a_manifest_survives_yaml(changes: dict[str, Any]) -> None:
 
 
 def put(place: str, value: object) -> Edit:
-    """Set what a dotted place names; without a value it is removed."""
+    """Set the value at a path of keys joined by `|`; None removes the key."""
 
     def edit(raw: dict[str, Any]) -> None:
         *path, last = place.split("|")
@@ -189,9 +189,9 @@ TOGETHER: list[tuple[Edit, str]] = [
     (lambda m: [m["variants"]["default"].pop(g) for g in ("update", "step_keys")], "lacks step_keys, update"),
     (lambda m: m["variants"]["ort-cpu"].update(step_key="x", stop="x"), "unknown graphs step_key, stop"),
 ]
-"""Two mistakes at once."""
+"""Manifests with two mistakes, and the error that names both."""
 FORMATS: list[tuple[object, str]] = rows(__file__, "formats.jsonl")
-"""The format is looked at before the keys, which may be of the future."""
+"""The parser checks the format before the keys: a later format may have other keys."""
 
 
 def of_format(value: object) -> Edit:
@@ -239,7 +239,7 @@ def test_a_flipped_byte_is_found_in_every_file(name: str, folder: Path) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(BundleError, match=rf"{re.escape(name)}: damaged: sha256 [0-9a-f]{{12}}…, the"):
         contract.read(folder)
-    if name != "vocab.txt":  # which is read in any case
+    if name != "vocab.txt":  # read in any case
         contract.read(folder, verify=False)
 
 
@@ -254,7 +254,7 @@ def test_a_file_or_link_that_is_not_listed_is_refused(name: str, folder: Path, t
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if name == "to":
-        path.symlink_to(tmp_path)  # a folder elsewhere
+        path.symlink_to(tmp_path)  # a link to a folder elsewhere
     else:
         path.write_bytes(b"0")
     for verify in (True, False):
@@ -340,7 +340,7 @@ def test_the_tiny_bundle_is_whole_and_small() -> None:
     bundle = contract.read(TINY)
     assert sum(file.size_bytes for file in bundle.manifest.files.values()) < 8e6
     assert {path.name for path in TINY.iterdir()} == {*bundle.manifest.files, "manifest.yaml"}
-    # A sampling beyond its bound is merely not the default; random weights hold none.
+    # A sampling beyond its bound is only excluded as default; random weights meet no bound.
     rows = [row for row in bundle.manifest.parity["rows"] if row["against"] != "exact"]
     assert rows and all(row["error"] <= row["bound"] for row in rows)
 
@@ -349,10 +349,8 @@ def test_the_tiny_bundle_is_whole_and_small() -> None:
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
-    """Weights and vocabulary to the byte; graphs by signature, since a newer tracer may write other nodes.
-
-    Tables are computed, and another processor's last digit may differ.
-    """
+    """Weights and vocabulary are equal to the byte. Graphs are compared by signature, because a newer tracer
+    may write other nodes. Computed tables may differ in the last digit between processors."""
     import onnx
 
     from tests.harness.small import brief_gate
@@ -365,7 +363,7 @@ def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
 
     out = kept("tiny", ("tests.tiny.generate",), make) / "bundle"
     made, committed = contract.read(out).manifest, contract.read(TINY).manifest
-    # The committed one is of an earlier format, and is read as it was.
+    # The committed bundle has an earlier format, and its content must not change.
     volatile = {"files": {}, "parity": {}, "format": made.format, "backends": made.backends}
     assert dataclasses.replace(made, **volatile) == dataclasses.replace(committed, **volatile)
     assert set(made.files) == set(committed.files)

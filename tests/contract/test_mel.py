@@ -30,7 +30,7 @@ def test_golden_file_is_what_upstream_makes(golden_mels):
     made = generate.make_mels()
     assert made.keys() == golden_mels.keys()
     for name, values in made.items():
-        # Not to the last digit: torch's transform differs between processors.
+        # The last digits may differ: torch's transform differs between processors.
         assert np.abs(values.astype(np.float64) - golden_mels[name]).max() <= LARGEST_ERROR, name
 
 
@@ -57,7 +57,7 @@ def test_frame_counts_are_upstreams_formulas(samples):
     for kind in KINDS:
         found = log_mel(np.zeros(samples, np.float32), MelSpec(kind))
         assert len(found) == MelSpec(kind).frames(samples)
-        assert kind != "vocos" or np.all(found == np.float32(math.log(FLOOR)))  # of digital silence
+        assert kind != "vocos" or np.all(found == np.float32(math.log(FLOOR)))  # digital silence
 
 
 @pytest.mark.torch
@@ -66,7 +66,7 @@ def test_frame_counts_are_upstreams_formulas(samples):
 )
 @pytest.mark.parametrize("samples", [1024, 1279, 1280, 16_000, 50_001])
 def test_hifigans_mels_equal_their_definition(rate_hz, mels, hop, n_fft, win, samples):
-    """As Raon-OpenTTS computes them: no padding, power 1, Slaney's filters to 8 kHz, ln of at least 1e-5."""
+    """Raon-OpenTTS computes so: no padding, power 1, Slaney's filters to 8 kHz, ln of at least 1e-5."""
     import torch
     from librosa.filters import mel
 

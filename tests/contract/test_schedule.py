@@ -77,7 +77,7 @@ def test_noise_is_the_documented_stream_of_numpy():
         want = generator.standard_normal((50, 100), dtype=np.float32)
         assert np.array_equal(noise(7, segment, 50, 100), want)
     assert not np.array_equal(noise(7, 0, 50, 100), noise(8, 0, 50, 100))
-    # On every machine, and of the largest seed.
+    # The values are the same on every machine, even for the largest seed.
     drawn = noise(2**64 - 1, 0, 50, 100)
     assert drawn.dtype == np.float32
     golden = ["0x1.cbb9140000000p-1", "0x1.043b160000000p+0", "-0x1.35a9c60000000p+0"]

@@ -57,7 +57,7 @@ def test_the_rules_one_by_one():
     assert tokens("好a") == [" ", "hao3", "a"]
     assert tokens("é") == ["é"]
     assert tokens("") == []
-    # Pieces that the converter hands on whole are taken character by character.
+    # A piece that the converter returns whole is split into characters.
     assert to_tokens_with("、。", lambda text: [text], lambda word: [word]) == ["、", "。"]
 
 
@@ -105,7 +105,7 @@ def test_a_duplicate_takes_the_later_line_and_leaves_no_room_for_the_last():
     b" \r\na\r\nb\r\n",
     b" \na\nb\na\n",
     b" \na\n\nb\n\n",
-    b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes it
+    b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes the file
     b"\xef\xbb\xbf \r\na\r\n \r\n",
 ])  # fmt: skip
 def test_vocabulary_equals_upstreams(tmp_path, content):
@@ -136,7 +136,7 @@ def test_after_a_byte_order_mark_spaces_are_unknown_and_unknown_is_the_first_lin
     path.write_text(" \na\nb\n", "utf-8-sig")
     vocabulary = read_vocabulary(path)
     assert vocabulary.ids("a b?").tolist() == [1, 0, 2, 0]
-    path.write_bytes("".join(f"{token}\n" for token in vocabulary.tokens).encode())  # as a bundle has it
+    path.write_bytes("".join(f"{token}\n" for token in vocabulary.tokens).encode())  # as in a bundle
     assert read_vocabulary(path) == vocabulary
 
 

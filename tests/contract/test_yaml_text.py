@@ -1,4 +1,4 @@
-"""YAML that a stranger wrote: each failure is one line of its own, whatever a constructor raises."""
+"""YAML that a stranger wrote: each failure is a single line, whatever a constructor raises."""
 
 import pytest
 

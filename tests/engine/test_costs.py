@@ -1,4 +1,4 @@
-"""Estimates of an engine whose seconds are known: fitted, predicted for other lengths, learned, reset."""
+"""Estimates of an engine with exact call times: fitted, predicted for other lengths, learned, reset."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and what is missing."""
+"""The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and missing parts."""
 
 import re
 import sys
@@ -33,7 +33,7 @@ def config(backend: str, **others: Any) -> EngineConfig:
 
 
 def test_once_warm_nothing_is_allocated_and_calls_wait_once(short: Bundle, device: Device, gpu: Any) -> None:
-    """Nothing is built either, and only samples come back."""
+    """An engine that is warm builds nothing either, and copies only samples back."""
     engine, nfe = Synthesizer(short, gpu, host=OrtBackend(1), lanes=2), 2
     engine.warm_up(nfe)
     given = segment(100, nfe=nfe, sampling=short.manifest.defaults.sampling)
@@ -48,7 +48,7 @@ def test_once_warm_nothing_is_allocated_and_calls_wait_once(short: Bundle, devic
         assert not {"allocate device", "allocate pinned", "context", "build"} & counts.keys()
         assert counts["synchronise"] == 1
     assert all("DeviceToHost" not in counts for counts in calls)
-    # Row indices, and the weights of the lane's update.
+    # The copies hold row indices, and the weights of the lane's update.
     assert {counts["HostToDevice"] for counts in calls[1:]} <= {2, 3, 4}
     assert finished["DeviceToHost"] == 1
     engine.shutdown()
@@ -75,7 +75,8 @@ def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device:
 def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
     short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `Daemon.swap` does it: loaded and warmed up in another thread, tested and used on this one."""
+    """`Daemon.swap` does the same: another thread loads the engine and warms it up; this thread tests and
+    uses it."""
     monkeypatch.setattr(synthesizer, "LAUNCH_BOUND_S", 1e9)
     warm, spoken, warm_up = threading.Event(), threading.Event(), Synthesizer.warm_up
 
@@ -106,7 +107,7 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
 
 
 def spoil(name: str, cuda: Runtime, runtime: Any) -> None:
-    """Let something be missing of CUDA, of ONNX Runtime or of TensorRT."""
+    """Remove a part of CUDA, of ONNX Runtime or of TensorRT."""
     match name:
         case "provider":
             runtime.providers = ["CPUExecutionProvider"]
@@ -247,7 +248,7 @@ def test_closing_on_a_lost_device_says_nothing_more(device: Device, monkeypatch:
 def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     short: Bundle, device: Device, caplog: pytest.LogCaptureFixture, fuses: bool, label: str, step: str
 ) -> None:
-    """A runtime without its kernel reads the masks as others, and says nothing."""
+    """A runtime without the kernel misreads the masks without an error."""
     bundle, given = changed(short, "short-kv"), segment(120, nfe=3, sampling="short-kv")
     with installed(device) as (_, runtime):
         runtime.fuses = fuses

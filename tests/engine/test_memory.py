@@ -1,4 +1,4 @@
-"""Memory of a host and of a device: what it holds, and what speaking takes of a device's."""
+"""Memory of a host and of a device: its size, and the part that speaking takes of a device."""
 
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.once
 GB = 1 << 30
 V1_BASE = Arch(dim=1024, depth=22, heads=16, ff_mult=2, text_dim=512, conv_layers=4)
 STEP_PARAMETERS = 189.6e6
-"""Of a step graph of v1_Base, modulation apart."""
+"""Parameters of a step graph of v1_Base, without modulation."""
 OTHER_BYTES = 2 * (13.5e6 + 12e6)
 """Vocos and the condition graph, in float16."""
 INT8_SHARE = 0.8
-"""Of a step graph's weights, those that int8-qdq quantises at least."""
+"""Smallest share of a step graph's weights that int8-qdq quantises."""
 WORKSPACE = 0.7 * GB
-"""Assumed, for want of a device: activations of two rows of 4,096 frames, and kernels."""
+"""Assumed, because no device was measured: activations of two rows of 4,096 frames, and kernels."""
 
 
 @pytest.fixture(params=["host", "device"])

@@ -31,7 +31,7 @@ CLOSE = 1e-4
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what is built for this device."""
+    """Folder of the engines that are built for this device."""
     return tmp_path_factory.mktemp("engines")
 
 
@@ -53,7 +53,8 @@ def backend() -> OrtCudaBackend:
 
 @pytest.fixture(params=["ort-cuda", "tensorrt"])
 def engine(request: pytest.FixtureRequest, tiny: Bundle, engines: Path) -> Iterator[Synthesizer]:
-    """On each backend for GPUs that is here; TensorRT's engines are built and compared with the CPU first."""
+    """An engine on each GPU backend of this machine; for TensorRT, engines are built and compared with the
+    CPU first."""
     opened(request.param).close()
     made = load_for(tiny, EngineConfig(backend=request.param, threads=1, lanes=6, cache=engines))
     yield made

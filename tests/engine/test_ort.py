@@ -1,4 +1,4 @@
-"""The CPU backend: loading, 8-bit products, how it fails; and runtimes that are not installed."""
+"""The CPU backend: loading, 8-bit products, failures; and runtimes that are not installed."""
 
 import importlib
 import shutil
@@ -51,7 +51,7 @@ def test_what_cannot_be_loaded_is_named(backend: OrtBackend, tiny: Bundle, tmp_p
 
 
 def test_graphs_compute_in_the_same_memory(tiny: Bundle) -> None:
-    """Each of its own would take 30 MB at this length."""
+    """Separate memory for each graph would take 30 MB more per graph at this length."""
     code = f"""
 import sys
 from pathlib import Path
@@ -158,7 +158,7 @@ def test_a_long_segment_leaves_no_working_memory_behind(tiny: Bundle, root: Path
 
 @pytest.fixture
 def saturates(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Called, it makes this a processor without VNNI, with a runtime that knows no exact way."""
+    """A function that makes this a processor without VNNI, whose runtime has no exact products."""
 
     def product(runtime: Any, options: Any) -> int:
         """vpmaddubsw and vpmaddwd add pairs of uint8 · int8 in 16 bits, which saturate."""

@@ -1,4 +1,4 @@
-"""A given case on the engine: what is read, what is refused, what comes out."""
+"""A recorded case on the engine: its parsing, its refusals, its result."""
 
 from pathlib import Path
 from typing import Any

@@ -36,7 +36,7 @@ def watermark() -> Watermark:
 
 
 class Gains:
-    """A graph that gives one gain to every band."""
+    """A graph that returns the same gain for every band."""
 
     def __init__(self, gain: float) -> None:
         self._gain = gain

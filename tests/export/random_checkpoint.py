@@ -142,7 +142,7 @@ def write_random_zipvoice(
 
 
 def draw_zipvoice(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """Values at which every part of a layer is heard."""
+    """Values that make every part of a layer change the output."""
     numbers = np.random.default_rng([seed, *name.encode()])
     drawn = numbers.standard_normal(shape, dtype=np.float32)
     if len(shape) > 1:

@@ -40,7 +40,7 @@ def merge(folder: Path, base: dict[str, Tensor]) -> Weights:
 
 
 def wrapped(base: dict[str, Tensor], changes: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One file of base and adapter, as a trainer's that stores its whole model."""
+    """Base and adapter in one file, in the form of a trainer that stores its whole model."""
     modules = {name.rsplit(".lora", 1)[0] for name in changes if ".lora" in name}
     inner = {}
     for name, value in base.items():

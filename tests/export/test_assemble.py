@@ -44,7 +44,7 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
     assert relative(wave, small.upstream_wave(made.files, mel)) <= 1e-5
 
 
-# What is written, and what is not
+# Contents of a bundle, and bundles that are not written
 
 
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
@@ -99,7 +99,7 @@ WEIGHT = "ema_model.transformer.input_embed.proj.weight"
 def test_a_graph_that_overflows_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
-    """One weight beyond float16: an accepted bundle that cannot synthesise would be of no use either."""
+    """A single weight exceeds float16. --accept does not help, because the bundle could not synthesise."""
     files = small.write_files(tmp_path / "weights", small.V1)
     weights = load_file(files.checkpoint)
     weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel, which the condition graph reads
@@ -117,7 +117,7 @@ def test_a_graph_that_overflows_is_refused_in_one_line(
 
 @pytest.fixture
 def written(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graphs of a bundle are copied from one that exists, where only its gate or its place matters."""
+    """Copy the graphs of an existing bundle: the test is about the gate or the place of a bundle alone."""
     source = workshop.make("v1").bundle
 
     def copy(writer: assemble.BundleWriter, _: object) -> assemble.Variants:

@@ -172,7 +172,7 @@ def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, 
 
 
 def test_a_vocoder_is_read_from_a_folder_or_the_models_file(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """The feature extractor, which its library may have stored, is left out."""
+    """The loader drops the feature extractor, which a library may have stored."""
     folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
     assert "feature_extractor.mel_spec.mel_scale.fb" in stored

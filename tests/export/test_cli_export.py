@@ -67,9 +67,9 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
     command: str, workshop: Workshop, tmp_path: Path
 ) -> None:
-    """The command says that nothing was measured against upstream's package if that cannot be imported.
+    """If upstream's package cannot be imported, the command says that it measured nothing against it.
 
-    INT8 has the fewest graphs. The test watches the network only if it can make one of its own.
+    INT8 has the fewest graphs. The test watches the network only if it can create a network namespace.
     """
     made = workshop.make("v1", precision="int8")
     (tmp_path / "f5_tts.py").write_text("raise ImportError('kept out of this test')\n")
@@ -154,7 +154,7 @@ REFUSED: list[tuple[Guidance, str, str]] = [
     ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
     ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
 ]  # fmt: skip
-"""The guidance that weights are for, what is said of them instead, and the refusal."""
+"""The guidance that the weights need, the options that contradict it, and the refusal."""
 
 
 @pytest.mark.parametrize(("guidance", "options", "message"), REFUSED)
@@ -218,7 +218,8 @@ UNPARSED = [
         for value in (" none", "=none")
     ),
 ]
-"""Command lines, and what may be typed: for a flag that is gone, its key in the family's file."""
+"""Command lines and the part of the error that lists the choices; a removed flag's error names the key that
+replaces it."""
 
 
 @pytest.mark.parametrize(("command", "message"), UNPARSED)

@@ -1,4 +1,4 @@
-"""First contact rehearsed against a hub on loopback, and what its record keeps where a stage fails."""
+"""First contact rehearsed against a hub on loopback, and the contents of its record after a failed stage."""
 
 import json
 import re
@@ -118,7 +118,7 @@ FAILING: dict[str, tuple[Callable[[Sequence[str]], None], str, list[str]]] = {
         ["bundle"]),
     "speak": (of_tiny(unspeakable), "2 of 3 lines, the first: .*INVALID_ARGUMENT", ["voice", "lines"]),
 }  # fmt: skip
-"""Stage that fails → exporter, error, what is known all the same."""
+"""Stage that fails → exporter, error, and the record's entries in spite of the failure."""
 
 
 @pytest.mark.parametrize("stage", FAILING)

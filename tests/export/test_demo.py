@@ -32,8 +32,8 @@ ROUNDED = "modulation.onnx.data"
 def test_the_family_is_what_the_bundle_says() -> None:
     found, manifest = family(str(FAMILY)), SHIPPED.manifest
     assert (found.name, found.arch, found.mel) == (manifest.family, manifest.arch, manifest.mel)
-    assert (found.tokenizer, found.duration) == (manifest.text.tokenizer, manifest.text.duration)
-    assert found.durations == manifest.text.durations
+    given = manifest.text.tokenizer, manifest.text.duration, manifest.text.durations
+    assert (found.tokenizer, found.duration, found.durations) == given
     assert found.sampler == manifest.sampler
     assert found.defaults == replace(manifest.defaults, sampling="exact")  # which `--sampling` says
 

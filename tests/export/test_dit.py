@@ -130,7 +130,7 @@ def test_both_rows_of_a_step_are_upstreams(pair: Pair, shape: tuple[int, int, in
 
 
 def test_a_sample_is_upstreams(pair: Pair) -> None:
-    """For some architectures at every NFE of the published grids and with other guidance."""
+    """Some architectures run at every NFE of the published grids and with other guidance."""
     runs = [(shape, 7, 2.0) for shape in CASES[:2]]
     if pair.arch in (V1, ARCHS["v0"], EVERYTHING):
         others = (*((nfe, 2.0) for nfe in (5, 7, 8, 16, 32)), (6, 0.0), (6, 0.7))
@@ -162,7 +162,7 @@ def test_a_mask_from_the_text_reaches_the_row_without_text(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("tokens", "frames"), [(1, 9), (4, 10), (5, 5), (9, 4), (7, 100)])
 def test_upsampling_is_the_devices(tokens: int, frames: int) -> None:
-    """Which is tested by itself."""
+    """Another test proves the device's upsampling."""
     assert upsample_index(tokens, frames).tolist() == upsample_index_on_the_device(tokens, frames).tolist()
 
 

@@ -69,7 +69,8 @@ def test_a_tokens_file_tells_its_tokenizer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["simple", "char"])
 def test_characters_need_no_space_and_unknown_ones_are_left_out(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """As `SimpleTokenizer` skips them; but `_`, which it reads as its padding, is left out too."""
+    """`SimpleTokenizer` skips unknown characters too. It reads `_` as its padding; the bundle leaves `_`
+    out."""
     vocabulary = zipvoice.vocabulary(written(tmp_path / "tokens.txt", "のあい。"), tokenizer)
     assert (vocabulary.tokens, vocabulary.tokenizer) == (tuple("のあい。"), "simple")
     for text in ("あい の。", "hé: 1 あ_ok。", "\u3000\n漢", ""):
@@ -194,7 +195,7 @@ def test_without_espeak_english_is_refused_with_the_remedy(
 @needs_library
 @pytest.mark.slow
 def test_german_is_spoken_by_a_german_voice(workshop: Workshop, tmp_path: Path) -> None:
-    """Indices and lengths are those of upstream's `EspeakTokenizer`."""
+    """Indices and lengths equal the results of upstream's `EspeakTokenizer`."""
     bundle = made(workshop, distilled=True, name="ZipVoice", tokens=[*" .,!?;:", *GERMAN_PHONES], voice="de")
     text, vocabulary = bundle.manifest.text, bundle.vocabulary()
     assert (text.languages, text.tokenizer, text.voice, text.form) == (("de",), "espeak", "de", "NFC")

@@ -51,7 +51,7 @@ def loaded(demo: Path) -> assemble.Loaded:
 
 
 def tokens_of(loaded: assemble.Loaded) -> Sequence[str]:
-    """Of WORDS."""
+    """Tokens of WORDS."""
     return loaded.vocabulary.split(WORDS, maker(loaded.vocabulary.tokenizer))
 
 
@@ -72,7 +72,7 @@ def test_right_weights_fit_and_use_the_text(loaded: assemble.Loaded) -> None:
 
 
 def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
-    """One pass with upstream's DiT."""
+    """A single pass agrees with upstream's DiT."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
     mine = evidence.Trial.given(loaded).loss(dataclasses.replace(loaded, text=Text()), [one], (0.5,))
     arch = loaded.sources.family.arch
@@ -103,7 +103,7 @@ def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> evidence.EvidenceRecording:
-    """One recording, of which half as many passes are made."""
+    """A single recording, with half as many passes."""
     monkeypatch.setattr(evidence, "SEEDS", (1,))
     return evidence.DEMO[0]
 
@@ -116,7 +116,7 @@ MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
 
 @pytest.mark.parametrize(("flags", "words", "told"), [
     (HEADS, "", rf"1\.\d\d as demo, and 0\.\d\d {TOLD} a YAML file with {RIGHT_FLAGS}"),
-    # As English is to weights of another language.
+    # The words differ from the recording's, like English for weights of another language.
     pytest.param(HEADS, OTHERS, TOLD, marks=pytest.mark.thorough),
     pytest.param(MASKS, "", TOLD, marks=pytest.mark.thorough),
 ])  # fmt: skip

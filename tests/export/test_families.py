@@ -89,7 +89,7 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
 ]
-"""Changes of v1_Base's file (`...`: left out), and of what is read of it."""
+"""Changes of v1_Base's file (`...`: removed), and of the result."""
 
 
 @pytest.mark.parametrize(("change", "read"), READ)
@@ -162,7 +162,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         )
     ),
 ]
-"""A section (empty: the model itself), what is changed there, and the refusal."""
+"""A section (empty: the model), its changes, and the refusal."""
 
 
 @pytest.mark.parametrize(("section", "change", "message"), REFUSED)

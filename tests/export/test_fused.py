@@ -1,8 +1,8 @@
-"""The variant for ONNX Runtime on a GPU: its own operators compute what the default graphs do.
+"""The variant for ONNX Runtime on a GPU: its own operators compute the results of the default graphs.
 
-No CPU kernel reads the whole mask, so attention is spelled out here, as ONNX Runtime's sources document it
-(`MASK_1D_KEY_SEQ_LEN_START` in attention_common.h), after what 1.31 makes of the mask. The runtime's own
-kernel runs too: on a CPU it reads the number of keys alone.
+No CPU kernel reads the whole mask, so this file spells attention out, as ONNX Runtime's sources document it
+(`MASK_1D_KEY_SEQ_LEN_START` in attention_common.h), on the mask that 1.31 rewrites. The runtime's own kernel
+runs too: on a CPU it reads the number of keys alone.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def MultiHeadAttention(
         op.Transpose(op.Reshape(op.Cast(value, to=1), apart), perm=[0, 2, 1, 3]),
     )
     given = op.Cast(mask, to=7)
-    # As the sanitizer of 1.31 leaves them: the first start is 0, the last the end of all.
+    # The sanitizer of 1.31 rewrites the starts: the first start is 0, the last is the end of all keys.
     starts = op.Concat([0], op.Slice(given, 2 * rows + 2, 3 * rows + 1), rows * keys, axis=0)
     many = op.Min(op.Slice(given, [0], rows), op.Slice(starts, [1], rows + 1) - op.Slice(starts, [0], rows))
     number = op.Range(op.Squeeze(op.Constant(value_ints=[0])), op.Squeeze(rows + 1), op.Squeeze([1]))
@@ -170,6 +170,6 @@ def test_each_block_has_one_fused_attention_and_nothing_of_the_plain_one(bundle:
     assert kinds["", "Softmax"] == 0
     products = sum(node.op_type == "MatMul" for node in usual.graph.node)
     assert kinds["", "MatMul"] == products - 2 * depth
-    # Its mask is the same for all blocks, but the last one of `step_keys`.
+    # All blocks share a mask; the last block of `step_keys` has another mask.
     masks = {node.input[4] for node in fused.graph.node if node.op_type == "MultiHeadAttention"}
     assert len(masks) == (2 if name == "step_keys" else 1)

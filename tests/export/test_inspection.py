@@ -1,4 +1,4 @@
-"""What `inspect` says of a bundle."""
+"""The output of `inspect` for a bundle."""
 
 import dataclasses
 import re

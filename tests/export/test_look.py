@@ -31,7 +31,7 @@ PHONES = [" ", *"abdeis.", "zh0", "ao3"]
 
 
 def f5(folder: Path, update: int = 12_000, last: str = "model_last.pt") -> Path:
-    """`ckpts/NAME` of f5-tts, with its `data/NAME_pinyin` beside it."""
+    """`ckpts/NAME` of f5-tts, next to its `data/NAME_pinyin`."""
     made = small.write_files(folder / "made", small.V1)
     stored = {n: v for n, v in load_file(made.checkpoint).items() if "transformer" in n}
     place, data = folder / "ckpts/stimme", folder / "data/stimme_pinyin"
@@ -73,7 +73,7 @@ def zipvoice(folder: Path, tokenizer: str, tokens: list[str], *, distilled: bool
 
 
 def averaged(folder: Path) -> Path:
-    """What is left of a folder once only the average is kept."""
+    """A folder of checkpoints that contains the average alone."""
     place = zipvoice(folder, "espeak", PHONES)
     state = torch.load(place / "checkpoint-10000.pt", weights_only=False)["model_avg"]
     for path in place.glob("*.pt"):

@@ -1,8 +1,8 @@
-"""Every kind of bundle in every form that the engine runs: what must hold of each, and how nearly.
+"""Every kind of bundle in every form that the engine runs: the properties of each, with their tolerances.
 
-Answers are upstream's, at every NFE and from a reference on its path. All forms and
-samplings agree with the masked float32 form, a batch with its segments alone, and nothing overflows. What is
-true of one row alone has a file of its own, as `test_precision`, `test_samplers` and `test_zipvoice`.
+Answers equal upstream's, at every NFE and from a reference on its path. All forms and samplings agree with
+the masked float32 form. A batch agrees with its segments alone. Nothing overflows. A property of a single row
+has a separate file, such as `test_precision`, `test_samplers` and `test_zipvoice`.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
     least: float = 0.0
     """Nearer, and another bundle was measured."""
     edge: float = 1.0
-    """Times a step's bound where one frame is known or generated, which calibration does not see."""
+    """Factor of a step's bound for a single reference or reply frame, lengths that calibration lacks."""
 
 
 BOUNDS: dict[Precision, Bounds] = {
@@ -175,7 +175,7 @@ def test_every_row_follows_float32(reference: int, sampling: Sampling, row: Row,
     [arch] = [name for name, one in small.ARCHS.items() if one == row.made.arch]
     found, wanted = moved(row.engine(1), reference, sampling), usual(workshop, arch, reference, sampling)
     assert np.abs(wanted).mean() > 0.05
-    if row.bounds.least:  # of lossy precisions, whose steps are held to upstream's above, the mel counts
+    if row.bounds.least:  # lossy precisions are compared by their mels: the steps have upstream's bound above
         noise = small.case(70, reference=reference).noise[reference:]
         found, wanted = found + noise, wanted + noise
     assert row.bounds.least <= lanes.relative(found, wanted) <= row.bounds.follows
@@ -202,8 +202,10 @@ def moved(engine: Synthesizer, reference: int, sampling: Sampling) -> FloatArray
 @pytest.mark.parametrize("lengths", [(60, 333, 1300), (60, 143, 47, 300)])
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
 def test_a_padded_batch_is_its_segments_alone(sampling: Sampling, lengths: tuple[int, ...], row: Row) -> None:
-    """In float16 a masked score is finite, so that a softmax over padding alone is no NaN; rounding to INT8
-    makes more of float16's last bit than float16 does."""
+    """A masked score in float16 is finite, so that a softmax over padding alone is no NaN.
+
+    Rounding to INT8 amplifies float16's last bit more than float16 does.
+    """
     lanes.check_a_padded_batch(row.engine(len(lengths)), lengths, row.alone(), sampling, row.bounds.batch)
 
 

@@ -32,7 +32,7 @@ Wave = NDArray[np.float64]
 
 @pytest.fixture(scope="module")
 def model() -> Source:
-    """Random, with a pitch that moves and an ear for what is unvoiced."""
+    """A random model with a moving pitch that tells voiced frames from unvoiced."""
     made = Source(CONFIG).requires_grad_(False).eval()
     redraw(made, 5)
     made.pitch.out.weight.mul_(8)

@@ -59,7 +59,7 @@ def test_what_overflows_in_half_is_named(where: str) -> None:
     assert not loud[where].is_finite
     graph = "condition" if name.startswith("text") else "step"
     assert str(loud[where]).startswith(f"float16: {where} of {graph} reaches ")
-    # As upstream's own model in half precision.
+    # Upstream's model in half precision overflows too.
     other = upstream_dit(V1, VOCABULARY, model.state_dict())
     case = random_case(60, MelSpec("vocos"), VOCABULARY)
     cond = torch.zeros(1, case.frames, MELS)

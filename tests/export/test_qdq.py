@@ -1,4 +1,4 @@
-"""INT8 by explicit Q/DQ: the constants, what is calibrated, and what the graphs compute."""
+"""INT8 by explicit Q/DQ: the constants, the calibration, and the results of the graphs."""
 
 import dataclasses
 from collections import Counter
@@ -222,7 +222,7 @@ def test_a_product_is_what_integers_give(made: BuiltBundle) -> None:
 
 @pytest.mark.parametrize(("variant", "name"), [(v, name) for v, names in FILES.items() for name in names])
 def test_smoothing_alone_changes_no_graph(variant: str, name: str, fp16: BuiltBundle, tmp_path: Path) -> None:
-    """With strong factors everywhere, and float products in the place of the quantised ones."""
+    """The factors are strong everywhere, and float products replace the quantised products."""
     floats, roles = qdq.floats_of(fp16.bundle.graph("step"))
     rng = np.random.default_rng(1)
     # Powers of two change no digit of a weight or bias in float16.

@@ -1,4 +1,5 @@
-"""What the manifest says of text: languages stated, known, guessed or none; letters' case and form."""
+"""The manifest's text section: languages that are stated, recorded, guessed or missing; letters' case and
+form."""
 
 import unicodedata
 from importlib.resources import files
@@ -83,4 +84,4 @@ def test_the_form_is_decomposed_where_marks_stand_alone() -> None:
     composed = "aeiouáéíóúạẹ"
     assert form(composed) == "NFC"
     assert form("".join(dict.fromkeys(unicodedata.normalize("NFD", composed)))) == "NFD"
-    assert form(composed + "\u0301") == "NFC"  # Russian stress, beside composed letters
+    assert form(composed + "\u0301") == "NFC"  # Russian stress next to composed letters

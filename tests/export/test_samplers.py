@@ -65,10 +65,11 @@ class Plain:
         self.model = small.upstream_dit(made.arch, size, known)
 
     def time(self, t: float, w: float) -> Tensor:
-        """(1, D): two linear layers on sines and cosines of 1000·t, with those of 1000·w projected."""
+        """(1, D): two linear layers on sines and cosines of 1000·t, plus a projection of the waves of
+        1000·w."""
 
         def waves(value: float) -> Tensor:
-            # In float32, as upstream, whose rounding of 1000·t is a part of what is trained.
+            # Upstream computes in float32, and the trained weights depend on its rounding of 1000·t.
             frequencies = torch.exp(torch.arange(128).float() * (-np.log(10_000.0) / 127))
             angles = 1000.0 * torch.tensor(value, dtype=torch.float32) * frequencies
             return torch.cat([angles.sin(), angles.cos()])
@@ -136,7 +137,7 @@ def test_a_lane_is_what_the_formula_makes(made: BuiltBundle) -> None:
 
 @pytest.mark.parametrize(("sampling", "nfe"), [("short", 4), ("short-kv", 2)])
 def test_a_renoised_path_has_the_noise_of_its_step(workshop: Workshop, sampling: Sampling, nfe: int) -> None:
-    """It stays (1 − t)·noise + t·mel; both steps of two compute its keys."""
+    """The path stays (1 − t)·noise + t·mel; if there are two steps, both compute its keys."""
     made = with_sampler(workshop, "renoise")
     given = asked(90, nfe, sampling=sampling)
     plain, known = Plain(made), given.reference_log_mel
@@ -167,14 +168,14 @@ def test_lanes_of_other_strengths_and_steps_share_calls_and_equal_themselves(mad
         alone = [solo(engine, one) for one in segments]
         for found, wanted in zip(staggered(engine, segments), alone, strict=True):
             assert relative(found, wanted) <= BATCHED
-        if embeds:  # the strength is heard
+        if embeds:  # the strength changes the sound
             other = dataclasses.replace(segments[0], guidance=strong)
             assert relative(solo(engine, other), alone[0]) > 10 * BATCHED
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, backend: type[Watched]) -> None:
-    """Whatever the strength, in calls, in the condition and in what the scheduler takes them to cost."""
+    """Calls, the condition and the scheduler's costs count one row, whatever the strength."""
     two = contract.read(BUNDLE, verify=False)
     for bundle, rows in ((two, 2), *((with_sampler(workshop, name).bundle, 1) for name in SAMPLERS)):
         watch = backend(1)

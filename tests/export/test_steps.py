@@ -1,6 +1,6 @@
-"""The traced step graphs, run by themselves: against each other, and whatever stands in their padding.
+"""The traced step graphs, run without an engine: they agree with each other, whatever their padding holds.
 
-`test_matrix` compares what the engine makes of them with upstream.
+`test_matrix` compares the engine's results with upstream.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ SAME = 1e-6
 """Between two forms of one graph."""
 
 
-# In the other order than `test_matrix`: side by side, each makes bundles for both.
+# The order is the reverse of `test_matrix`'s, because the two run at the same time and share their bundles.
 @pytest.fixture(scope="module", params=small.TRACED[::-1])
 def made(request: pytest.FixtureRequest, workshop: Workshop) -> BuiltBundle:
     return workshop.make(request.param)

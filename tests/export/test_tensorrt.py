@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.tensorrt,
     pytest.mark.slow,
-    # Of timing caches, which TensorRT-RTX takes and leaves empty.
+    # The warnings come from timing caches, which TensorRT-RTX accepts and leaves empty.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
@@ -78,7 +78,7 @@ def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made:
     assert made(graph, "fixed").asserts == ()
 
 
-# INT8 by Q/DQ. What the constants are changes no plan.
+# INT8 by Q/DQ. The values of the constants change no plan.
 
 INT8_BLOCK_LAUNCHES = 10
 """Two more than in float16: the move of attention's output to (N, D), and bias and GELU after `up`."""
@@ -130,7 +130,7 @@ def test_int8_leaves_one_attention_kernel_in_each_block(
 
 BUNDLES = {"fp16": DEMO, "fp32": Path(__file__).resolve().parents[1] / "tiny/bundle"}
 MAX_FLOAT32_LAUNCHES = {"step": 34, "step_keys": 38, "step_reply": 36}
-"""Of the two blocks of the tiny bundle. TensorRT-RTX fuses no attention in float32."""
+"""Launches for the two blocks of the tiny bundle. TensorRT-RTX fuses no attention in float32."""
 
 
 MAX_ASSERTS = 100
@@ -142,7 +142,7 @@ MAX_ASSERTS = 100
 )
 @pytest.mark.parametrize("graph", STEPS)
 def test_a_profile_of_a_step_graph(precision: str, graph: str, number: int) -> None:
-    """Over a range of lengths the kernels are those of a single one."""
+    """A plan for a range of lengths has the kernels of a plan for a single length."""
     bundle = contract.read(BUNDLES[precision])
     spec = spec_of(bundle, graph)
     profile = build.profiles_of(spec, ranges(graph, bundle.manifest, Padded()))[number]

@@ -1,4 +1,4 @@
-"""Written graphs against the contract, and what the writer refuses."""
+"""Written graphs against the contract, and graphs that the writer refuses."""
 
 import re
 from collections import Counter
@@ -52,7 +52,8 @@ def models(bundle: Bundle) -> dict[str, tuple[str, onnx.ModelProto]]:
 
 
 def test_inputs_and_outputs_are_the_contracts(bundle: Bundle) -> None:
-    """Which `contract/test_graphs` writes out; what differs is refused, see below."""
+    """`contract/test_graphs` lists the inputs and outputs; a test below proves that other ones are
+    refused."""
     specs = contract.signatures(bundle.manifest.dimensions)
     for file, (name, _) in models(bundle).items():
         to_onnx.check_signature(bundle.folder / file, specs[name])
@@ -66,7 +67,8 @@ def test_the_times_pass_through_no_sigmoid_of_the_runtime(bundle: Bundle) -> Non
 
 
 def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
-    """ONNX Runtime 1.23 and TensorRT 10.3; what is for ONNX Runtime may leave the standard operators."""
+    """ONNX Runtime 1.23 and TensorRT 10.3 read them; graphs for ONNX Runtime alone may use its own
+    operators."""
     variants = bundle.manifest.variants
     own = {file for variant in ("ort-cpu", FUSED) for file in variants.get(variant, {}).values()}
     for file, (name, model) in models(bundle).items():
@@ -90,7 +92,7 @@ def test_nothing_of_this_machine_is_written(bundle: Bundle, root: Path) -> None:
 
 
 def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) -> None:
-    """What a bundle's step graphs share is in one of them."""
+    """A bundle's step graphs share weights, which lie in the data file of a single graph."""
     shared = "step_keys_int8" if bundle.manifest.precision == "int8" else "step"
     seen = set()
     for file, (name, model) in models(bundle).items():
@@ -104,7 +106,7 @@ def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) ->
 
 
 def test_every_weight_is_written_once(bundle: Bundle) -> None:
-    """The files are no longer than the different tensors in them, but for where a page begins."""
+    """The data files are as long as the distinct tensors in them, plus the padding to pages."""
     held: dict[str, dict[tuple[int, int], str]] = {}
     for _, model in models(bundle).values():
         for tensor in model.graph.initializer:
@@ -123,11 +125,11 @@ def test_every_weight_is_written_once(bundle: Bundle) -> None:
             ends.append(offset + length)
 
 
-# Where the weights are
+# Places of the weights
 
 
 def initialisers(bundle: Bundle, name: str, variant: str = "default") -> dict[str, tuple[int, ...]]:
-    """Shapes of the graph's weights and tables; what the tracer made up for itself is no matrix."""
+    """Shapes of the graph's weights and tables, without the constants that the tracer adds."""
     graph = onnx.load(bundle.graph(name, variant), load_external_data=False).graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     made_up = {name for name in shapes if name.startswith(("val_", "scalar_tensor", "view", "_unsafe_view"))}
@@ -193,7 +195,7 @@ class Twice(nn.Module):
 
 
 class Fixed(nn.Module):
-    """Its output has one length, whatever goes in."""
+    """A module whose output has one length for all inputs."""
 
     def forward(self, log_mel: Tensor) -> Tensor:
         return log_mel.sum(dim=0)
@@ -203,7 +205,7 @@ VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
 def test_a_trace_depends_on_structure_and_weights_alone(tmp_path: Path) -> None:
-    """A trace equals, to the byte, a graph that was kept of other weights and is filled with these."""
+    """A trace equals, to the byte, a kept graph of other weights that is filled with these weights."""
     spec = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"]
     written, keys = [], []
     for name, seed, trace in (("a", 11, traces.of), ("b", 12, traces.of), ("c", 12, to_onnx.export)):
@@ -272,7 +274,7 @@ def test_a_constant_of_the_rows_is_refused(wrong: Callable[[Tensor], Tensor], tm
         to_onnx.export(Rowed(wrong), ROWS, tmp_path / "wrong.onnx")
 
 
-# What is simplified
+# Simplifications
 
 
 class Odd(nn.Module):
@@ -306,7 +308,7 @@ def test_simplifying_a_graph_changes_no_number(tmp_path: Path, monkeypatch: pyte
 
 
 SHAPES = {"step": 1, "step_keys": 2, "step_reply": 3}
-"""Shapes read by a graph: that of each input whose length positions and masks are cut to."""
+"""Number of shapes that a graph reads: one per input whose length cuts positions and masks."""
 
 
 @pytest.mark.parametrize("name", small.TRACED)
@@ -381,7 +383,7 @@ class Weighed(nn.Module):
         return (log_mel @ self.first @ self.second).flatten()
 
 
-# What is refused
+# Refusals
 
 
 @pytest.fixture(scope="module")

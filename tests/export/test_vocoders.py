@@ -114,7 +114,7 @@ def upstream_bigvgan(raw: dict[str, Any], seed: int = 2) -> Any:
 @torch.inference_mode()
 @pytest.mark.parametrize(("name", "gain"), [*((name, 1.0) for name in CONFIGS), ("v2", 400.0), ("v1", 400.0)])
 def test_bigvgan_samples_are_its_packages(name: str, gain: float) -> None:
-    """Neither silent nor clamped, and, where they are loud, at the bound of a clamp or a tanh."""
+    """Samples are neither silent nor clamped; loud ones reach the bound of a clamp or a tanh."""
     theirs, config = upstream_bigvgan(CONFIGS[name]), BigVGANConfig.parse(CONFIGS[name])
     theirs.conv_post.weight_g.mul_(gain)
     plain = BigVGAN(config).eval()
@@ -182,7 +182,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (BigVGANConfig, {"snake_logscale": ...}, "missing key snake_logscale"),
     (BigVGANConfig, [1], "must be a mapping"),
 ]
-"""A configuration's class, what is changed in one that is read (`...`: left out), and the refusal."""
+"""A configuration's class, the changes of a valid configuration (`...`: removed), and the refusal."""
 
 
 @pytest.mark.parametrize(("kind", "change", "message"), REFUSED)

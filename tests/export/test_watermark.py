@@ -96,7 +96,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.skipif(not WHEEL, reason="F5_PERTH_WHEEL names no wheel")
 @torch.no_grad()
 def test_trained_weights_mark_as_their_makers_code_does(tmp_path: Path) -> None:
-    """At 24 kHz as the wheel's networks at 32 kHz, where they were trained."""
+    """Our mark at 24 kHz equals the mark of the wheel's networks at 32 kHz, the rate of their training."""
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(tmp_path)
     with pytest.MonkeyPatch.context() as patch:

@@ -134,7 +134,7 @@ def test_samples_are_those_of_upstreams_solver(
     assert relative(found.numpy(), golden[f"{kind} sample {w:g}"]) <= 2 * PARITY
 
 
-# Without torch's models
+# Tests without torch's models
 
 
 def test_the_grid_is_upstreams() -> None:
@@ -167,9 +167,9 @@ def test_the_unguided_row_changes_at_a_half() -> None:
 def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     one = assemble.load(published(tmp_path / "zipvoice"))
     assert one.sources.family.arch == TRACED and one.declaration is of(TRACED)
-    # The file has what the transcripts have; the model saw what upstream's cleaners leave.
+    # The file has the characters of the transcripts; the model saw the output of upstream's cleaners.
     assert one.vocabulary.tokens == (*" !',.?", *string.ascii_uppercase)
-    assert "".join(one.vocabulary.split("A_b\u00c9C", list)) == "AC"  # unknown ones are left out
+    assert "".join(one.vocabulary.split("A_b\u00c9C", list)) == "AC"  # without unknown characters
     assert (one.text.case, one.text.tokenizer) == ("upper", "letters")
     kept = one.weights()[zipvoice.EMBED]
     whole = torch.load(one.sources.checkpoint)["model"][zipvoice.EMBED]
@@ -374,9 +374,10 @@ def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
 
 @torch.inference_mode()
 def reusing(model: ZipVoice, given: Segment, sampler: Sampler, keys: set[int]) -> FloatArray:
-    """(reply, M) by the torch model where the reference follows its path, and steps beside `keys` reuse it.
+    """(reply, M) by the torch model if the reference follows its path and steps outside `keys` reuse its
+    keys.
 
-    A row of another condition than before makes its own. Frames of the last group begin the reply.
+    A row computes new keys if its condition changes. Frames of the last group begin the reply.
     """
     decoder, known = model.fm_decoder, len(given.reference_log_mel) // 4 * 4
     texts = text_of(model, given.ids, given.frames)
@@ -415,7 +416,7 @@ def asked(bundle: Bundle, frames: int, nfe: int, w: float, sampling: Sampling = 
 
 
 def numbered(given: Segment, tokens: Sequence[str]) -> Segment:
-    """With upstream's numbers."""
+    """The segment with upstream's token numbers."""
     return dataclasses.replace(given, ids=np.array([TOKENS.index(tokens[i]) + 1 for i in given.ids]))
 
 
@@ -431,7 +432,8 @@ REUSED: list[tuple[int, int, Sampling, set[int]]] = [
 
 @pytest.mark.slow
 def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
-    """Samples of each are the model's, alone at true length, padded, and beside others; a daemon speaks."""
+    """Samples of each bundle are the model's, alone at true length, padded, and in a batch; a daemon
+    speaks."""
     for kind, bundle in bundles.items():
         m = bundle.manifest
         assert m.arch is None and m.shapes is not None and m.model["fm_decoder_dim"] == TRACED.fm_decoder_dim
@@ -476,8 +478,8 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
 # Ahead of time
 
 MAX_LAYER_LAUNCHES = 47
-"""With a half of what stands beside two layers; of the sixteen published ones each takes 42. TensorRT-RTX
-fuses no attention whose shares three modules read."""
+"""Launches per layer, which include half of the nodes between two layers; the sixteen published layers take
+42 each. TensorRT-RTX does not fuse attention if three modules read its scores."""
 WIDER = 1.2
 """Launches over a range of lengths, over those at one: the relative positions are cut out by sizes."""
 

@@ -43,7 +43,7 @@ TRACED = dataclasses.replace(
 FRAMES = (40, 77, 511, 1250, 2000)
 STEPS = 8
 KEPT = 53
-"""One of so many frames is kept, the last first."""
+"""Stride of the stored frames, counted from the last frame."""
 SEED = 5
 MAX_FRAMES = 1024
 
@@ -81,7 +81,7 @@ def published(
     name: str = "",
     tokens: Sequence[str] = TOKENS,
 ) -> assemble.Sources:
-    """A random model of a named family, or of that of its model.json."""
+    """A random model of a named family; without a name, of the family in its model.json."""
     files = write_random_zipvoice(folder / "model", arch, tokens, SEED, embeds_guidance=distilled)
     named = family(str(files / "model.json"))
     if name:

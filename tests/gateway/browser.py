@@ -25,11 +25,11 @@ FLAGS = (
 
 
 class PageError(Exception):
-    """What a script or a command in the browser failed with."""
+    """A script or a command failed in the browser."""
 
 
 class Browser:
-    """One process; `page` opens tabs of it."""
+    """A browser process; `page` opens tabs of it."""
 
     def __init__(self, folder: Path, log: Path, flags: Sequence[str]) -> None:
         assert CHROMIUM is not None
@@ -174,7 +174,7 @@ class Page:
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def screenshot(self, path: Path) -> None:
-        """What is seen of it, as PNG."""
+        """Write a PNG of the visible part of the page."""
         path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Page:
 
 @contextlib.contextmanager
 def chromium(folder: Path, *flags: str) -> Iterator[Browser]:
-    """Start it with a profile of its own, and leave none behind."""
+    """Start Chromium with a fresh profile and end all of its processes."""
     browser = Browser(folder / "profile", folder / "chromium.log", flags)
     try:
         yield browser

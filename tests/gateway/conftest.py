@@ -1,4 +1,4 @@
-"""A daemon on the tiny bundle with the gateway before it, each a process of its own."""
+"""A daemon on the tiny bundle with the gateway in front of it, each in a separate process."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ def read(connection: socket.socket) -> bytes:
 
 
 def until_idle(daemon: Running, channel: str = "") -> None:
-    """Wait until nothing is spoken for who has left."""
+    """Wait until the daemon speaks for no caller who has left."""
     with Client(daemon.address) as client:
         until(lambda: not client.utterances(channel))
 

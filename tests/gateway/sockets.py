@@ -28,7 +28,7 @@ class Socket:
     def __init__(self, connection: socket.socket, rest: bytes, head: str) -> None:
         self._connection, self._rest, self.head = connection, rest, head
         self.code = 0
-        """With which it was closed; 0: without any."""
+        """Code of the close frame; 0 if there was none."""
 
     def send(self, *messages: Any) -> None:
         """Sends them in one piece, so that they arrive together."""

@@ -123,7 +123,7 @@ def test_pipecat(gateway: Gateway) -> None:
         assert told[way]["errors"] == [] and told[way]["rate"] == 24_000
         assert told[way]["words"][-len(WRITTEN) :] == WRITTEN
         assert told[way]["bytes"] > 48_000 and told[way]["frames"] > 1
-        # An interrupted turn may have been heard, where the interruption overtook it to its end.
+        # A client may have played an interrupted turn to its end before the interruption arrived.
         assert way == "after" or (len(told[way]["words"]) == len(WRITTEN) and told[way]["stopped"] == 1)
     assert told["interrupted"]["errors"] == [] and told["interrupted"]["bytes"] > 0
     # Nothing of a turn that is over is cut.

@@ -22,7 +22,7 @@ from tests.harness.daemons import Shared
 from tests.harness.hostile import COUNT, Victim, mutated, share
 from tests.harness.patience import scaled
 
-# On one Python: what comes over HTTP is no matter of its version.
+# A single Python is enough: HTTP does not depend on its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 STALL_S = scaled(5.0)
@@ -276,7 +276,7 @@ def test_who_leaves_in_the_middle(victim: Target) -> None:
 def test_afterwards_it_is_as_it_was(victim: Target) -> None:
     """The last test: speech, memory, log, and a way out. The daemon's own log is read when it ends."""
     victim.check(0.9 * COUNT)
-    # What never ended was ended.
+    # The gateway ended the unfinished requests.
     for connection in victim.held:
         read(connection)
     assert victim.gateway.stop() == 0

@@ -46,7 +46,7 @@ def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> 
     is_file = form in ("wav", "flac")  # a reply of one segment is ready with its first byte
     assert answer.headers["transfer-encoding"] == (None if is_file else "chunked")
     encoding = {"opus": "ogg_opus", "pcm": "pcm16"}.get(form, form)
-    if form != "opus" and not is_file:  # an Ogg stream has a serial number of its own
+    if form != "opus" and not is_file:  # each Ogg stream draws its serial number
         assert answer.body == said(gateway, encoding)
     pcm = np.frombuffer(said(gateway, "pcm16"), "<i2")
     if container:
@@ -160,14 +160,14 @@ def test_models(gateway: Gateway) -> None:
     assert answer["object"] == "list" and names == ["tiny", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
     assert all(gateway.ask(f"/v1/models/{name}").json["id"] == name for name in names)
     assert gateway.ask("/v1/models/whisper").json["error"]["code"] == "model_not_found"
-    # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_models), 6adde203cd29: another
-    # path and key than OpenAI's, and it shows OpenAI's models where they are missing.
+    # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_models), 6adde203cd29: its
+    # path and key differ from OpenAI's. If they are missing, it shows OpenAI's models.
     assert [model["id"] for model in gateway.ask("/v1/audio/models").json["models"]] == names
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
 def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
-    """JavaScript's `slice` cuts a message so; the rest is spoken."""
+    """JavaScript's `slice` cuts an emoji in two; the rest of the message is spoken."""
     cut, whole = ({**BOTH, "input": t, "text": t} for t in ("great clip \ud83d", "great clip "))
     answer = gateway.ask(path, cut)
     assert answer.status == 200 and answer.body == gateway.ask(path, whole).body
@@ -282,13 +282,13 @@ class Sent:
 
     body: dict[str, object]
     key: str | None = None
-    """What its Authorization header carries; None: it sends none."""
+    """Token of the Authorization header; None sends no header."""
     container: str = "MP3"
 
 
 CLIENTS = {
-    # steveseguin/social_stream, tts.js (TTS.openAITTS), 981f6dbf0b2a. A header only where a key is set; the
-    # reply's own media type is played if it is audio/…, and JSON would be searched for the address of a file.
+    # steveseguin/social_stream, tts.js (TTS.openAITTS), 981f6dbf0b2a. It sends a header only if a key is set.
+    # It plays the reply if the media type is audio/…, and searches JSON for the address of a file.
     "Social Stream Ninja": Sent(
         {"model": "tts-1", "input": "hello chat", "voice": "alloy", "response_format": "mp3", "speed": 1}
     ),

@@ -50,16 +50,16 @@ CELLS = {
     "cleared": (("pause",), "clear", "CLEARED"),
     "banned": (("pause", "moderate"), "cancel_of", "CANCELLED"),
 }
-"""Verbs on a channel, what is then done with its line, and the line's state or the reason of its end."""
+"""Verbs on a channel, the verb after its line arrives, and the line's state or the reason of its end."""
 DOORS = ("/v1/audio/speech", "/v1/text-to-speech/ann", 0, 5)
 """Paths of the gateway, and retries of gRPC's client."""
 
 
 class Moderated:
-    """Lines that are held or ended when the daemon ends, each on a channel that no other has had."""
+    """Lines in a moderator's hands when the daemon ends, each alone on its channel."""
 
     def __init__(self, gateway: Gateway, pool: ThreadPoolExecutor, first: int) -> None:
-        """`first` says which door the first cell takes, and the others those that follow."""
+        """`first` is the index of the first cell's door; later cells take the doors that follow."""
         self.gateway, self.address = gateway, gateway.daemon.address
         self.cells = {f"{name} {first}": cell for name, cell in CELLS.items()}
         doors = itertools.islice(itertools.cycle(DOORS), first, None)
@@ -126,7 +126,7 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
             decided = Moderated(gateway, threads, 0)
             assert daemon.stop() == 0
         until(lambda: gateway.ask("/readyz").status == 503)
-        # What names a channel is held, and has its turn when the daemon is back.
+        # The gateway holds requests that name a channel until the daemon is back.
         paths = ("/v1/audio/speech", "/tts", "/v1/text-to-speech/ann") * 2
         sent = {**LINE, "text": "One, two, three.", "ref_audio_path": "ann.wav", "channel": "stage"}
         answers = [threads.submit(gateway.ask, path, sent) for path in paths]
@@ -282,7 +282,8 @@ def test_who_makes_no_progress_is_cut_off(gateway: Gateway) -> None:
 
 
 def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
-    """Also while it starts: then it is sent all the time, once Python runs the command's first line."""
+    """A hangup is harmless during the start too: the test sends it repeatedly once Python runs the command's
+    first line."""
     with gateway_of(gateway.daemon) as other:
         other.process.send_signal(signal.SIGHUP)
         assert other.ask("/livez").status == 200
@@ -296,12 +297,13 @@ def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gateway, is_ended: bool) -> None:
-    """asyncio tells of each of its attempts, some hundreds or thousands in its first round.
+    """asyncio logs each of its attempts, hundreds or thousands in its first round.
 
-    It ends within the second after which asyncio tries again: requests that are being sent hold it so long.
+    The gateway ends within the second after which asyncio tries again, because unfinished requests delay the
+    end until then.
     """
     with gateway_of(gateway.daemon, within=FULL, drain_s=2.0) as other:
-        assert other.ask("/tts", {}).status == 400  # what it imports lazily, it has
+        assert other.ask("/tts", {}).status == 400  # the gateway has done its lazy imports
         with contextlib.ExitStack() as stack:
             for _ in range(60):
                 stack.enter_context(other.connected(HALF if is_ended else b""))

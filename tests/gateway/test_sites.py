@@ -1,4 +1,5 @@
-"""Whose requests are answered: by Host, Origin, Sec-Fetch-Site, Referer, and of whose pages in Chromium."""
+"""Sites whose requests are answered, by Host, Origin, Sec-Fetch-Site and Referer, and by pages in
+Chromium."""
 
 import contextlib
 import http.server
@@ -61,7 +62,7 @@ NOWHERE = (
     *("evil.example", "evil.example:8880", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"),
     *(":8880", "localhost:x", "localhost:8880:1", "user@localhost", "localhost/", "http://localhost"),
     *("127.1", "2130706433", "::1", "[::1", "[", "[localhost]", "locälhost", "evil.box.lan"),
-    # To these browsers come to this machine as well, from any site, and do not say so.
+    # Browsers reach this machine under these addresses too, from any site, without a header that shows it.
     *("0.0.0.0:8880", "[::]:8880", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
 )
 
@@ -219,7 +220,7 @@ def pages() -> Iterator[int]:
 
 
 class Spoken:
-    """Texts that the daemon was asked to speak."""
+    """Texts of the requests that reached the daemon."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._count = client, itertools.count()
@@ -255,7 +256,7 @@ def in_chromium(test: Any) -> Any:
 
 
 def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any]:
-    """What a page's attempts came to: statuses, "refused" for what the browser hides from it."""
+    """Results of a page's attempts: statuses, or "refused" if the browser hides the reply from the page."""
     page = browser.page(page_url)
     done: dict[str, Any] = page.run(f"({ATTEMPTS})({json.dumps(gateway_url)})")
     frames = page.send("Page.getFrameTree")["frameTree"]["childFrames"]
@@ -269,7 +270,8 @@ def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any
 
 @in_chromium
 def test_another_site_does_nothing(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
-    """Of another name, and of this machine's own at another port, which is the same site to the browser."""
+    """A page may come from another name, or from this machine at another port, which is the same site to the
+    browser."""
     for host in (EVIL, "127.0.0.1"):
         done = attempts(browser, f"http://{host}:{pages}/", gateway.url)
         assert {name: end for name, end in done.items() if end != "refused"} == {"framed": [UNSEEN]}, host
@@ -307,7 +309,7 @@ def test_any_page_may_speak_where_any_is_named_and_no_more(
 
 @in_chromium
 def test_a_rebound_name_does_nothing_own_ones_all(gateway: Gateway, browser: Browser, spoken: Spoken) -> None:
-    """Also where any page may speak: to the browser it is this gateway's own page."""
+    """A rebound name does nothing even if any page may speak: to the browser it is this gateway's page."""
     with gateway_of(gateway.daemon, origins=["*"], names=[BOX]) as own:
         port = own.address.rpartition(":")[2]
         own_names = {BOX: "named", "localhost": "local", "127.0.0.1": "address", "a.localhost": "below"}

@@ -10,7 +10,7 @@ from tests.gateway.test_openai import said
 from tests.harness.daemons import resident
 from tests.harness.patience import PATIENCE_S
 
-# On one Python: what comes over HTTP is no matter of its version.
+# A single Python is enough: HTTP does not depend on its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 LONG = "A long story that nobody listens to. " * 50
@@ -35,7 +35,7 @@ def test_they_cost_nobody_else_anything(gateway: Gateway, readers: int, held_mb:
     before = resident(gateway.process.pid)
     held = [slow(gateway) for _ in range(readers)]
     try:
-        # Each has its status: its first sound was made and sent, and nothing of it is read from here on.
+        # Each reader has its status, so that the first sound was sent. It reads nothing from here on.
         for connection in held[:5]:
             assert connection.recv(12, socket.MSG_PEEK).startswith(b"HTTP/1.1 200")
         for _ in range(5):

@@ -71,7 +71,7 @@ def test_a_query_is_the_same(gateway: Gateway, query: str) -> None:
 
 
 def test_letters_in_an_address_need_no_percent_signs(gateway: Gateway) -> None:
-    """As a shell script sends them; curl and GPT-SoVITS' own server take them so."""
+    """Shell scripts send such letters unescaped; curl and GPT-SoVITS' server accept them."""
     path = "/tts?text=你好there&ref_audio_path=ann.wav&seed=7"
     with gateway.connected(request(path, method="GET")) as connection:
         raw = read(connection)

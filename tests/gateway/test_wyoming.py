@@ -93,7 +93,7 @@ def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -
         assert "ann" in told[way]["error"][1]
     too_long = "text: has 5000 characters, at most 4096 are allowed"
     assert told["too long"]["error"] == ["invalid_request", too_long]
-    # Who has left is not spoken for.
+    # The daemon does not speak for a client who has left.
     assert told["left"] is True
     until_idle(wyoming.daemon)
 
@@ -112,7 +112,7 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
 
 @pytest.mark.parametrize(("raw", "code"), [
     (b"{\n", "invalid_json"), (b"[]\n", "invalid_json"),
-    # What a web page can send.
+    # A web page can send this.
     (b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n" + event("synthesize", text="Evil."), "invalid_json"),
     (b"[" * 60_000 + b"\n", "invalid_json"), (b"x" * 70_000, "too_large"),
     (b'{"type": "synthesize", "data_length": 99999999}\n', "invalid_request"),
@@ -134,7 +134,7 @@ def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: byte
 
 
 def test_who_asks_and_says_no_more_is_answered_and_not_spoken_to(wyoming: Wyoming) -> None:
-    """As nc asks, in Home Assistant's own checks of health."""
+    """nc asks so in Home Assistant's health checks."""
     for raw, kinds in (
         (event("describe") + event("describe"), ["info", "info"]),
         (event("describe") + event("synthesize", text="A long story. " * 100) + event("describe"), ["info"]),

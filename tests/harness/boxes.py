@@ -1,7 +1,7 @@
-"""The one builder of boxes: in a known state, with tools that take no process; and a daemon that answers.
+"""The only builder of boxes in a known state, with tools that take no process; and a daemon that answers.
 
-A program that a test has put in place of a fake is run as it is. That the fakes are also what a process
-sees is for the tests of the scripts to show.
+If a test replaces a fake program, the replacement runs unchanged. The tests of the scripts prove that a
+process sees the same fakes.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def quick(jetson: Jetson, **overrides: Any) -> Box:
 
 
 def lay(jetson: Jetson, tool: str, script: str) -> None:
-    """Put a shell script in place of a tool; the tool stays beside it as $real."""
+    """Put a shell script in place of a tool; the script finds the tool as $real."""
     path, real = jetson.bin / tool, jetson.bin / f"{tool}.real"
     if path.exists() and not real.exists():
         path.rename(real)
@@ -104,7 +104,7 @@ def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # No bytecode beside the scripts, and no change to the path or the Ctrl-C of the other tests.
+    # No bytecode is written next to the scripts, and the path and the Ctrl-C of other tests do not change.
     with (
         mock.patch.object(sys, "dont_write_bytecode", True),
         mock.patch.object(sys, "path", list(sys.path)),

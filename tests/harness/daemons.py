@@ -39,18 +39,18 @@ ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "tiny" / "bundle"
 DEMO = ROOT / "appliance" / "demo"
 SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
-"""A recording whose words are in a .txt beside it."""
+"""A recording with its words in a .txt of the same name."""
 NFE = 3
 """Steps that daemons take unless a test asks for others, or for the usual number by `nfe: None`."""
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 """Options of a connection that takes no more than it must."""
 TEXT = "Thanks for the follow, welcome to the stream."
 PORTS, BLOCK = (16_384, 32_768), 64
-"""Those below what Linux gives to outgoing connections; each process of tests takes whole blocks."""
+"""Ports below Linux's range for outgoing connections; a process of tests takes whole blocks."""
 
 
 def free_port() -> int:
-    """One that nobody listens on, nor is about to: other tests, in this run or another, take others."""
+    """A port that no program listens on and no other test will take, in this run or another."""
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port := next(_ports)))
@@ -114,7 +114,7 @@ def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]
         "bundle": {"path": str(bundle)},
         "engine": {"threads": 1},
         "voices": {"folder": str(folder / "voices"), "cache": str(folder / "cache")},
-        # What comes again is made again.
+        # A repeated text is synthesised again.
         "cache": {"phrases_bytes": 0},
         "server": {
             "listen": f"127.0.0.1:{free_port()}",

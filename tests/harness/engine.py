@@ -1,5 +1,5 @@
-"""An engine without a model: it counts its calls, takes the time of a cost table, and its samples say which
-segment they were made of."""
+"""An engine without a model: it counts its calls and takes the time of a cost table. Its samples identify the
+segment."""
 
 import itertools
 import random

@@ -32,7 +32,8 @@ COUNT = int(os.environ.get("F5_HOSTILE", "50"))
 SEED = os.environ.get("F5_SEED", "")
 CONTROL_EVERY = 50
 GROWTH_BYTES = 48 << 20
-"""Limit of a victim's growth once it has seen some of everything: allocators keep what was once needed."""
+"""Limit of a victim's growth after it has seen every kind of message: allocators keep memory that was needed
+once."""
 LONG = "This is a long story about a very long river. " * 20
 FAULT = re.compile("Traceback|internal error|never retrieved|ERROR")
 
@@ -132,14 +133,14 @@ def mutated_yaml(text: str, dice: random.Random) -> bytes:
 
 @dataclass
 class Bot:
-    """A caller with a token; every channel is a connection of its own."""
+    """A caller with a token; every channel has a separate connection."""
 
     address: str
     token: str
     open: list[Any] = field(default_factory=list)
     """Connections."""
     held: list[Any] = field(default_factory=list)
-    """Calls that are left open."""
+    """Calls that the bot leaves open."""
 
     def channel(self, *options: tuple[str, int]) -> grpc.Channel:
         own = ("grpc.use_local_subchannel_pool", 1)
@@ -246,7 +247,7 @@ def flood(bot: Bot, stop: Stop, what: Flood) -> None:
 
 @dataclass(frozen=True)
 class Doorstep:
-    """Connections to the gateway that read nothing; each is made again when it is closed."""
+    """Connections to the gateway that read nothing; a closed connection is replaced."""
 
     connections: int
     begun: str = ""
@@ -326,7 +327,7 @@ def unfinished(bot: Bot, stop: Stop) -> None:
 
 
 def flushes(bot: Bot, stop: Stop) -> None:
-    """Sessions of utterances of one letter, without end, and one that is cancelled."""
+    """Run endless sessions of utterances of one letter, and cancel them every second."""
 
     def letters() -> Iterator[pb.SessionRequest]:
         yield pb.SessionRequest(configure=pb.SynthesizeRequest(voice="ann", nfe_steps=4))
@@ -354,7 +355,7 @@ def places(bot: Bot, stop: Stop) -> None:
 
 
 ATTACKS = ("names", "large", "unread", "unfinished", "flushes", "places", "flood")
-"""Each goes on until it is told to stop, and may leave things open."""
+"""Attacks that go on until `stop` is set, and may leave connections and calls open."""
 
 
 class Unfinished:
@@ -438,7 +439,7 @@ def _text(text: str) -> bytes:
 
 @contextlib.contextmanager
 def attacking(attack: str, address: str, token: str) -> Iterator[None]:
-    """An attack by a process of its own, as from another machine."""
+    """Run an attack in a separate process, as if from another machine, for the length of the block."""
     command = [sys.executable, "-m", "tests.harness.hostile", attack, address, token]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -65,7 +65,7 @@ def key(modules: Sequence[str], arguments: Sequence[object] = ()) -> str:
 
 @functools.cache
 def sources(*modules: str) -> tuple[Path, ...]:
-    """List the files of these modules and of what they import from this repository, directly or not."""
+    """List the files of these modules and of their direct and indirect imports from this repository."""
     found: dict[Path, None] = {}
     waiting = list(modules)
     while waiting:

@@ -1,4 +1,4 @@
-"""Runs a program and notes what it asks a network: lookups FILE COMMAND…, inside a network of its own."""
+"""Runs a program in a private network and notes its lookups and addresses: network_spy.py FILE COMMAND…."""
 
 import functools
 import ipaddress
@@ -40,11 +40,11 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def start(file: Path, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Run Python with `command` in a network of its own; names and addresses go to `file`, one a line."""
+    """Run Python with `command` in a private network; names and addresses go to `file`, one per line."""
     file.touch()
     servers = file.with_suffix(".conf")
     servers.write_text("nameserver 127.0.0.1\n")
-    # By its path: importing `tests` would turn telemetry off for the command too.
+    # The script runs by its path, because importing `tests` would turn telemetry off for the command too.
     python = [sys.executable, __file__, str(file), sys.executable, *command]
     with file.with_suffix(".log").open("wb") as log:
         return subprocess.Popen([*WITHIN, str(servers), *python], env=environment, stdout=log, stderr=log)
@@ -66,7 +66,7 @@ def main(file: str, *command: str) -> int:
     last = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for place in (server.getsockname(), (LAST, 9)):
         last.sendto(b"", place)
-    for note in notes:  # what was sent before is noted before
+    for note in notes:  # earlier packets are noted first
         note.join(10.0)
     return status
 

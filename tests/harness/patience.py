@@ -40,7 +40,7 @@ def scaled(seconds: float) -> float:
 
 
 def until(true: Callable[[], object], failing: Callable[[], str] = lambda: "it did not happen") -> None:
-    """Look again and again until it is true; `failing` says what is so instead."""
+    """Poll until `true` returns a true value; `failing` describes the state if that takes too long."""
     end = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < end, failing()

@@ -33,9 +33,9 @@ TERMS = ("caller", "channel", "user", "supersede", "merge", "priority", "queue_t
 class Message:
     at: float
     pieces: tuple[tuple[float, ...], ...] = ()
-    """For each way, the best first: seconds of audio of its segments."""
+    """Seconds of audio of the segments, for each way; the best way first."""
     planned: tuple[Sequence[Segment], ...] = ()
-    """The segments, if they are known."""
+    """The segments; empty for segments of `pieces`."""
     reference_s: float = 5.0
     nfe: int = 7
     priority: Priority = Priority.NORMAL
@@ -48,7 +48,7 @@ class Message:
     queue_timeout_s: float | None = None
     caller: str = ""
     bundle: str = ""
-    """BESIDE chooses the second engine."""
+    """Name of its engine: empty for the first engine, BESIDE for the second."""
     approve_after_s: float = math.inf
     """On a channel that is moderated."""
 
@@ -62,7 +62,7 @@ class Message:
 
     @property
     def promised(self) -> bool:
-        """True if its deadlines were promised and it was spoken to its end."""
+        """True if its deadlines were promised and it the engine finished it."""
         job = self.job
         return job is not None and job.guaranteed and not job.late_s and self.ended == "SegmentAudio"
 
@@ -104,8 +104,8 @@ class Bench:
         beside: Table | None = None,
         **config: Any,
     ) -> None:
-        """`noise` is the relative spread of call times, `factor` that of estimates; an `oracle` knows all
-        costs exactly and runs without bias and margin. `beside`: of a second bundle."""
+        """`noise` is the relative spread of call times, `factor` scales the estimates, `beside` is the table
+        of a second bundle. An `oracle` has exact costs, no bias and no margin."""
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()

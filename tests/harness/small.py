@@ -79,7 +79,8 @@ ARCHS: dict[str, Arch] = {
 }
 """Each option alone, and options that act in different graphs together, to trace fewer of them."""
 TRACED = ("v1", "v0", "upsampling", "no_convs", "qk_norm_long_skip_text_dim_of_mels")
-"""What the default tests trace: every option, in five models, of which three differ in their step graphs."""
+"""Architectures that the default tests trace: every option, in five models, of which three differ in their
+step graphs."""
 ACCEPTED: dict[Precision, str] = {"int8-qdq": "random weights: 32 steps change little that 7 did not"}
 """Why bundles of a precision are written that are beyond its bounds."""
 MEASURED = (
@@ -88,8 +89,8 @@ MEASURED = (
     # Float16 of these is compared with upstream's packages nowhere else.
     (TRACED[-1], "bigvgan", "fp16"),
 )
-"""Bundles that pass the gate: one of each precision. The float32 graphs of the others are compared with
-upstream's packages in `test_matrix`, form by form."""
+"""Bundles that pass the gate: a bundle of each precision. `test_matrix` compares the float32 graphs of the
+others with upstream's packages, form by form."""
 BRIEFLY = MEASURED[2], MEASURED[4]
 """Bundles of MEASURED whose gate has shorter readings."""
 
@@ -151,18 +152,18 @@ def load(files: Files) -> assemble.Loaded:
 
 @dataclass(frozen=True)
 class BuiltBundle:
-    """Files and what the exporter made of them."""
+    """A model's files and its exported bundle."""
 
     arch: Arch
     files: Files
     bundle: Bundle
 
     def engine(self, lanes: int = 1, variant: str | None = None) -> Synthesizer:
-        """On the CPU, at true lengths; its own variant where none is named."""
+        """Engine on the CPU, at true lengths; `variant` None is the CPU's variant."""
         return Synthesizer(self.bundle, OrtBackend(1), lanes=lanes, variant=variant)
 
     def padded(self, lanes: int = 1) -> Synthesizer:
-        """As a GPU runs the default variant."""
+        """Engine with the default variant in padded batches, as on a GPU."""
         return Synthesizer(self.bundle, Padded(), lanes=lanes)
 
 
@@ -198,7 +199,7 @@ class Workshop:
         return self._read[name]
 
     def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> BuiltBundle:
-        """The bundle of `ARCHS[name]`; those in `MEASURED` through the command line and its gate."""
+        """The bundle of `ARCHS[name]`; bundles in `MEASURED` come from the command line with its gate."""
         key, arch = (name, vocoder, precision), ARCHS[name]
 
         def write(folder: Path) -> None:
@@ -258,7 +259,7 @@ def of_random_weights() -> AbstractContextManager[object]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock beside `path`, which other processes wait for."""
+    """Hold the lock `path`.lock, which other processes wait for."""
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -271,7 +272,7 @@ def bundle_command(files: Files, out: Path, precision: Precision = "fp32") -> li
 
 
 def opened_by(arguments: Sequence[str]) -> assemble.Loaded:
-    """What `python -m export` has read and checked when the work would begin."""
+    """Checked inputs of `python -m export` at the moment when the export would begin."""
     opened: list[assemble.Loaded] = []
 
     def stop(loaded: assemble.Loaded, *_: object, **__: object) -> None:

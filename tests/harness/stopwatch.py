@@ -25,7 +25,7 @@ def timed(self: asyncio.Handle) -> Any:
         return real(self)
     finally:
         took_s = time.thread_time() - begun
-        # A whole collection takes as long as the process has objects, whatever was asked for.
+        # A full collection takes time in proportion to the process's objects, whatever the callback does.
         if took_s > LONG_S and gc.get_stats()[2]["collections"] == collected:
             logger.warning("the loop stood for %.1f ms: %.300r", took_s * 1e3, self)
 

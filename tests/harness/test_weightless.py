@@ -1,4 +1,4 @@
-"""Graphs without weights: filled again, they are what was exported, and what upstream speaks with."""
+"""Graphs without weights: filled again, they equal the export, and upstream speaks with the same weights."""
 
 import dataclasses
 import sys

@@ -1,12 +1,12 @@
 """Traced graphs in the repository, without weights; each test fills them with its weights.
 
-A trace takes seconds. Its graph depends on the structure of the module alone. A kept graph holds the names,
-the places and the shapes of its weights, also of those that the tracer has converted to another type, and the
-bytes of the constants that the tracer made. `of` gives a module its graph if the kept ones were made by this
-source and these versions, else traces.
+A trace takes seconds, but the graph depends on the structure of the module alone. A kept graph holds the
+names, the places and the shapes of its weights, also of weights that the tracer has converted to another
+type, and the bytes of the constants that the tracer made. `of` fills the kept graph for a module if this
+source and these versions made it. Otherwise `of` traces.
 
-After a change of what traces, tests trace again, once for each structure. `python -m tests.harness.traces`
-then keeps what they traced.
+After a change of the traced code, tests trace again, once for each structure. `python -m
+tests.harness.traces` then stores their graphs.
 """
 
 import ast
@@ -46,7 +46,7 @@ TRACERS = (
 )
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
 MOST_CONSTANT = 1 << 11
-"""Bytes of a constant: what is larger must be a weight of the module."""
+"""Most bytes of a constant: a larger tensor must be a weight of the module."""
 
 Trace = Callable[[nn.Module, GraphSpec, Path], None]
 
@@ -67,7 +67,7 @@ def source() -> str:
 
 
 def code_of(text: str) -> str:
-    """The lines of a source without its comments and docstrings, also those of constants and fields."""
+    """Lines of a source without comments, docstrings, and strings under constants and fields."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -81,7 +81,7 @@ def code_of(text: str) -> str:
 
 @functools.cache
 def folders() -> tuple[Path, ...]:
-    """Folders of graphs that this source made: the repository's, and the one that new graphs go to."""
+    """Folders of graphs that this source made: the repository's, and the folder for new graphs."""
     recent = KEPT / f"traces-{source()[:16]}"
     recent.mkdir(parents=True, exist_ok=True)
     return (GRAPHS, recent) if is_current() else (recent,)
@@ -112,9 +112,9 @@ def tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def of(module: nn.Module, spec: GraphSpec, path: Path, *, trace: Trace = to_onnx.export) -> None:
-    """Write what `trace(module, spec, path)` would write.
+    """Write the files that `trace(module, spec, path)` would write.
 
-    With F5_TRACES=anew it traces, and compares with the kept graph.
+    F5_TRACES=anew makes `of` trace and compare the result with the kept graph.
     """
     name = f"{key(module, spec, path.name)}.xz"
     if os.environ.get("F5_TRACES") == "anew" and is_current() and (GRAPHS / name).is_file():
@@ -191,7 +191,7 @@ def filled(packed: bytes, module: nn.Module) -> tuple[bytes, bytes]:
             stored[offset : offset + len(content)] = content
         elif weight:
             tensor.raw_data = content
-    model.producer_version = torch.__version__  # which names the build: one for CPUs, or for CUDA
+    model.producer_version = torch.__version__  # names the build: one for CPUs or for CUDA
     return model.SerializeToString(deterministic=True), bytes(stored)
 
 
@@ -204,7 +204,8 @@ def bytes_of(weight: torch.Tensor, initializer: onnx.TensorProto) -> bytes:
 
 
 def keep() -> None:
-    """Add what tests of this source have traced to the repository's graphs; drop those of another source."""
+    """Add the graphs that tests of this source have traced to the repository; drop the graphs of another
+    source."""
     if not is_current():
         shutil.rmtree(GRAPHS, ignore_errors=True)
         GRAPHS.mkdir()

@@ -105,7 +105,7 @@ def test_opus_packets_are_what_an_opus_decoder_reads(daemon: Running) -> None:
 
 def test_pipecat(daemon: Running, tmp_path: Path) -> None:
     python, file = interpreter("clients"), tmp_path / "prompt.wav"
-    # The voice's own file: its transcript is known, which Pipecat cannot send.
+    # The voice's recording has a stored transcript, which Pipecat cannot send.
     file.write_bytes(daemons.reference_wav())
     told = run(python, "pipecat_says.py", daemon.address, file)
     for way in ("per_sentence", "stitched", "zero-shot"):
@@ -130,7 +130,7 @@ def test_grpc_js(daemon: Running) -> None:
 
 
 def buf_curl(*options: object) -> str:
-    """What `buf curl` prints, which asks the daemon for its services by reflection."""
+    """Output of `buf curl`, which gets the daemon's services by reflection."""
     buf = (node_modules() / ".bin" / "buf", "curl", "--protocol", "grpc", "--http2-prior-knowledge")
     done = finished(*buf, *options)
     assert done.returncode == 0, done.stderr

@@ -98,7 +98,7 @@ class Pairs:
 def interleave(
     speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, progress: Callable[[int], None]
 ) -> list[Pairs]:
-    """Let A and B speak every text in turns; `progress` takes the finished blocks."""
+    """Let A and B speak every text alternately; `progress` gets the number of finished blocks."""
     every = [Pairs(cell) for cell in cells]
     for block in range(blocks):
         for pairs in every:

@@ -5,13 +5,13 @@
                                            [--rounds 5]
     python -m tests.measure.gpu_check WORK --rehearse
 
-Upstream and ours speak by turns in one process: v1_Base with random weights, 5 s of reference, 8.37 s of
-speech. Each stage is a process with a limit, and the others run although a stage fails. WORK/STAGE.json holds
-its rows as soon as they are known, and its status: done, failed, ended with a status, or over its limit. DIR
-gets copies, and record.json with all stages. A stage that is done runs again only if --only names it.
+Upstream and our engine speak alternately in one process: v1_Base with random weights, 5 s of reference, 8.37
+s of speech. Each stage is a process with a limit, and the others run although a stage fails. WORK/STAGE.json
+holds the rows measured so far, and the status: done, failed, ended with a status, or over its limit. DIR gets
+copies, and record.json with all stages. A finished stage runs again only if --only names it.
 
 `prepare` fills the graphs of WORK/graphs.tar.xz with weights (tests/harness/weightless.py) on the CPU. Stages
-that need no bundle run meanwhile. No stage has torch's exporter.
+that need no bundle run at the same time. No stage has torch's exporter.
 
 `--rehearse` runs the tiny model on ONNX Runtime's CUDA provider over libraries that only count, and upstream
 on the CPU, by torch's build for CPUs: its figures mean nothing, and the tests that compare numbers fail.
@@ -122,7 +122,7 @@ def slim(code: bytearray, capability: int) -> None:
             entries.append((kind, struct.unpack_from("<I", code, at + 28)[0], at + head, size))
             at += head + size
         kept = [entry for entry in entries if entry[:2] == (ELF, capability)]
-        # If there is none for the card, the driver compiles from the portable code.
+        # If the file has no code for the card, the driver compiles the portable code.
         kept = kept or [entry for entry in entries if entry[0] == PTX] or entries
         for _, _, start, size in (entry for entry in entries if entry not in kept):
             code[start : start + size] = bytes(size)

@@ -24,7 +24,7 @@ def test_a_quick_run_against_upstream(tmp_path: Path) -> None:
         sys.executable, "-m", "tests.measure.upstream", "--python", str(PYTHON), "--quick", "--rounds",
         "1",
     ]  # fmt: skip
-    # One thread: next to other tests, torch's threads would wait for each other most of the time.
+    # A single thread: next to other tests, torch's threads would wait for each other most of the time.
     subprocess.run([*command, "--threads", "1", "--out", str(out)], cwd=ROOT, check=True)
     found = json.loads(out.read_text("utf-8"))
     assert found["equal"]["log_mel_error"] < 0.02

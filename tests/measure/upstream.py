@@ -1,18 +1,18 @@
-"""f5-tts' own servers against our daemon on this machine's CPU: same weights, texts,
-reference, steps and threads.
+"""f5-tts' servers against our daemon on this machine's CPU: same weights, texts, reference, steps and
+threads.
 
     scripts/bench-upstream [--quick] [--out FILE]
 
-Four processes are started and take turns, so that a busy minute of the machine hits all of them:
+Four processes take turns, so that a busy minute of the machine affects all of them:
 
     socket    f5_tts/socket_server.py: sends a chunk of text's audio when that chunk is complete
     file      f5-tts' infer_process, as its infer_cli calls it: the whole reply at once
-    shipped   our daemon with a bundle as it is exported (`short-kv`: some of the steps' work is left out)
-    exact     our daemon computing what upstream computes
+    shipped   our daemon with an exported bundle (`short-kv` skips some of the steps' work)
+    exact     our daemon with upstream's computation
 
-Before anything is timed, `file` and `exact` speak one line from the same noise: unless their log-mels agree,
-and all four durations, the run ends. The DiT has the demo's size and random weights, letters as tokens, since
-upstream knows no phones, and is guided by two rows; a Vocos of random weights is beside it.
+Before the measurement, `file` and `exact` speak one line from the same noise: unless their log-mels agree,
+and all four durations, the run ends. The DiT has the demo's size, random weights and two-row guidance. Its
+tokens are letters because upstream has no phones. The weights of Vocos are random too.
 """
 
 import argparse
@@ -62,14 +62,14 @@ CLIENTS = (1, 2, 4, 8)
 STORM = 8
 """Requests in all of one storm, however many clients share them."""
 PORT = 9998
-"""socket_server's `--port` is taken as text, which its bind refuses: only the default works."""
+"""Port of socket_server. It reads `--port` as text, which its bind refuses: only the default works."""
 START_S = 180.0
 REPLY_S = 120.0
 """Longest wait for data of upstream."""
 SETTLE_S = 2.0
 """Time for which the machine is watched before and after."""
 OPTIONS: Any = {"text_handling": "verbatim", "encoding": "pcm16", "playout": "overlap"}
-"""Options of our requests: each reply plays by itself, as upstream's do."""
+"""Options of our requests: each reply plays independently, like upstream's."""
 END = b"END"
 MOST_DURATION_ERROR = 0.03
 MOST_MEL_ERROR = 0.02
@@ -109,7 +109,7 @@ def upstream(
     with log.open("w") as errors:
         process = subprocess.Popen(
             command,
-            cwd=folder,  # socket_server writes output.wav where it stands
+            cwd=folder,  # socket_server writes output.wav here
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if kind == "file" else errors,
@@ -145,7 +145,7 @@ def await_ready(process: subprocess.Popen[str]) -> None:
 
 
 def ask_socket(text: str, port: int = PORT) -> Answer:
-    """A reply of socket_server: float32 samples, then END, over a connection of its own."""
+    """A reply of socket_server over a new connection: float32 samples, then END."""
     begun = time.perf_counter()
     received, first_s = bytearray(), 0.0
     with socket.create_connection(("127.0.0.1", port), REPLY_S) as connection:

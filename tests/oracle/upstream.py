@@ -1,15 +1,15 @@
 """The oracle: upstream's own packages, imported without the many that their inference never calls.
 
 f5-tts 1.1.22, vocos 0.1.0 and bigvgan 2.4.1 come from PyPI and run unchanged. They import torchaudio,
-matplotlib, transformers and encodec at module level, none of which this environment installs:
+matplotlib, transformers and encodec at module level, which this environment does not install:
 
 - torchaudio: `MelSpectrogram`, `Resample` and `load` are written in torchaudio_parts.py, from their formulas,
-  on torch.stft, librosa's filterbank and soundfile. They are real oracles: nothing of `appliance` or
-  `export` is used, and tests/oracle/test_oracle.py checks them against plain numpy.
-- matplotlib, transformers, encodec: empty modules; a call into one raises.
+on torch.stft, librosa's filterbank and soundfile. They are real oracles: nothing of `appliance` or `export`
+is used, and tests/oracle/test_oracle.py checks them against plain numpy. - matplotlib, transformers, encodec:
+empty modules; a call into one raises.
 
 The stand-ins are in `sys.modules` only while upstream is imported. Every function skips the calling test,
-with the reason, where torch or a package is missing; with F5_REQUIRE_UPSTREAM=1 it fails it instead.
+with the reason, if torch or a package is missing; with F5_REQUIRE_UPSTREAM=1 it fails the test instead.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def require(needed: str = NEEDED) -> None:
     pytest.skip(reason, allow_module_level=True)
 
 
-# What the tests use
+# Functions for the tests
 
 
 def dit_class() -> type[Any]:
@@ -139,10 +139,10 @@ def preprocess_reference(path: Path, text: str) -> tuple[NDArray[np.float32], in
 def infer_batch(
     reference: tuple[Any, int], text: str, chunks: list[str], model: Any, vocoder: Any, **options: Any
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Upstream's `infer_batch_process` run to its end: (samples, (100, frames) mel of all chunks).
+    """Run upstream's `infer_batch_process` to its end: (samples, (100, frames) mel of all chunks).
 
-    `reference` is ((channels, samples) float32 tensor, rate). The chunks' threads are made one, since they
-    draw their noise from one generator.
+    `reference` is ((channels, samples) float32 tensor, rate). The chunks run in one thread because they draw
+    their noise from one generator.
     """
     utils = infer_utils()
     options = {"device": "cpu", "progress": None, **options}
@@ -170,7 +170,8 @@ def _modules() -> dict[str, types.ModuleType]:
 
 
 def _bare_package(name: str) -> types.ModuleType:
-    """A package whose `__init__` is not run: that of f5_tts.model imports the trainer and all it needs."""
+    """A package whose `__init__` does not run: the `__init__` of f5_tts.model imports the trainer and its
+    needs."""
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.submodule_search_locations is not None
     package = types.ModuleType(name)

@@ -69,7 +69,7 @@ def start(call: Any) -> asyncio.Future[Any]:
 
 
 async def reply_of(call: Any) -> Any:
-    """A call's reply, as a coroutine that a task can be made of."""
+    """A call's reply as a coroutine, from which a caller can make a task."""
     return await call
 
 
@@ -127,7 +127,7 @@ async def read(call: Any) -> tuple[pb.Header, int]:
 
 
 class Follower:
-    """Takes the messages of a stream, in a task of its own."""
+    """Takes the messages of a stream in a separate task."""
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
@@ -144,7 +144,7 @@ class Follower:
 
     @asynccontextmanager
     async def following(self, call: Any, begun: Callable[[], object]) -> AsyncIterator[None]:
-        """Follow a call until the context ends, from when it has begun; it must not end by itself."""
+        """Follow a call from its begin to the end of the context; fail if the call ends earlier."""
         task = asyncio.ensure_future(self._follow(call))
         try:
             await self.soon(begun)
@@ -171,7 +171,7 @@ def sentences(count: int, letter: str = "t") -> str:
 
 @dataclass
 class Box:
-    """What the tests hold of the daemon."""
+    """The parts of the daemon that tests use."""
 
     engine: FakeEngine
     scheduler: Scheduler
@@ -187,7 +187,7 @@ class Box:
     server: RunningServer
     socket: Path
     spoken: list[tuple[Timings, float]] = field(default_factory=list)
-    """What was counted, with the promised seconds to first audio."""
+    """Timings that the daemon counted, with the promised seconds to first audio."""
     arrived: list[str] = field(default_factory=list)
     """Methods of the calls that have come, in order."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
@@ -220,13 +220,13 @@ class Box:
         return speech
 
     def change(self, **changes: Any) -> None:
-        """As a reload or a swap does: replace the Speech in use."""
+        """Replace the Speech in use, as a reload or a swap does."""
         self.current.speech = replace(self.speech, **changes)
 
     def set_sampler(
         self, sampler: Sampler, guidance: float = 2.0, nfe: int = USUAL_NFE, **changes: Any
     ) -> None:
-        """As a swap to a bundle with another sampler."""
+        """Replace the sampler, as a swap to another bundle does."""
         now = self.planner.manifest
         manifest = replace(now, sampler=sampler, defaults=replace(now.defaults, guidance=guidance))
         usual = replace(self.speech.usual, guidance=guidance, nfe_steps=nfe)
@@ -393,7 +393,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
 
 @asynccontextmanager
 async def connection(box: Box, *options: tuple[str, int]) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection of its own, which is another client to the daemon."""
+    """A separate connection, which is another client to the daemon."""
     own = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
     async with grpc.aio.insecure_channel(box.address, options=(*own, *options)) as channel:
         yield channel

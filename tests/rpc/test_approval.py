@@ -22,7 +22,7 @@ def of(*request_ids: str) -> pb.ApprovalRequest:
 
 
 async def made(box: Box, count: int) -> None:
-    """Wait until so many requests are made."""
+    """Wait until the engine has made `count` requests."""
     await box.soon(lambda: sum(u.job.made for u in box.scheduler.queue.utterances()[0]) == count)
 
 

@@ -78,7 +78,7 @@ async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
         await box.soon(lambda: any(call.writing_since for call in box.speaking._calls))
         full = {"code": "RESOURCE_EXHAUSTED", "reason": "TOO_MANY_CALLS"}
         await refused(synthesizer.Synthesize(long), "would hold more than 3 MiB", **full)
-        # A stream is charged for what may wait for its reader alone.
+        # A stream counts only the bytes that may wait for its reader.
         assert (await read(box.stream(sentences(20))))[1]
         # Stalled: its job and its place among speech are free, what gRPC has of it is not.
         box.speaking.drop_stalled(0.0)

@@ -1,4 +1,5 @@
-"""The Listen call over real gRPC with a fake engine: what a channel speaks, for who did not ask for it."""
+"""The Listen call over real gRPC with a fake engine: a channel's speech, for a listener who did not request
+it."""
 
 import asyncio
 import threading
@@ -35,7 +36,7 @@ PCM = {"encoding": pb.PCM16}
 
 @dataclass
 class Utterance:
-    """All that was heard of one."""
+    """Begin, audio and end that a player got of an utterance."""
 
     begin: pb.UtteranceBegin
     audio: list[pb.UtteranceAudio] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Utterance:
 
 
 class Player(Follower):
-    """Keeps what it hears, and checks what every player relies on."""
+    """Stores messages, and checks the promises that every player relies on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ async def listening(moderator: Moderator, channel: str = "stage") -> AsyncIterat
 
 
 async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
-    """What a client of its own gets as a PCM16 stream of the same request, on no channel."""
+    """PCM16 of a stream of the same request on no channel."""
     own = pb.SynthesizeRequest()
     own.CopyFrom(asked)
     own.ClearField("channel")
@@ -132,7 +133,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     elif kind == "cached":
         box.change(phrases=Phrases(1 << 20))
     asked = request(text, **fields)
-    expected = await plain(synthesizer, asked)  # with `cached`, the phrase is kept from here
+    expected = await plain(synthesizer, asked)  # stores the phrase if `cached`
     name = "r"
     async with listening(moderator) as player:
         if kind == "cached":
@@ -214,7 +215,8 @@ async def test_a_listener_hears_its_channel_or_everything(box: Box, moderator: M
 
 
 async def test_order_is_the_channels_however_the_engine_went(moderator: Moderator, box: Box) -> None:
-    """A stream that is set aside for its slow reader is made to its end after what plays after it."""
+    """A slow reader's stream is set aside, so that the engine finishes it after the utterance that plays
+    next."""
     async with listening(moderator) as player, connection(box, *SMALL_WINDOW) as slow:
         first = appliance_pb2_grpc.SynthesizerStub(slow).StreamSynthesize(
             request(sentences(30), channel="stage", request_id="first", audio_config=PCM)

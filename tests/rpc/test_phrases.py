@@ -124,7 +124,7 @@ async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: 
         assert second.header.cached is drawn
         assert box.speech.phrases.misses == drawn
         assert (second.header.seed == first.header.seed) is drawn
-        # Of two seeds the fake engine may make one sound.
+        # The fake engine may make the same sound for two seeds.
         assert second.audio == first.audio or not drawn
 
 

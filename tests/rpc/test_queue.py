@@ -37,7 +37,7 @@ def on(channel: str) -> pb.ChannelRequest:
 
 
 class Overlay(Follower):
-    """Follows the queue as an overlay does, and writes down what it is told."""
+    """Follows the queue as an overlay does, and writes down each change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ async def overlay(moderator: Moderator, channel: str = "") -> AsyncIterator[Over
 
 
 async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
-    """Its transcript is the one in the README."""
+    """The transcript of the evening equals the README's."""
     calls: dict[str, asyncio.Future[Any]] = {}
 
     async with overlay(moderator) as watch:
@@ -132,7 +132,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         await watch.until("stage roses ENDED SPOKEN")
         assert watch.present == {} and watch.paused == []
 
-    # What was delivered: unary replies that were finished before a verb came have their audio all the same.
+    # Delivered replies: a unary reply that was finished before a moderator's verb has its audio.
     ends = {name: await outcome(call) for name, call in calls.items()}
     assert ends == {
         "long": "20 sentences",

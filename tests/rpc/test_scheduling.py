@@ -1,4 +1,4 @@
-"""What requests may ask of the scheduler, and what it refuses them, over real gRPC with a fake engine."""
+"""Scheduler options of requests, and the refusals, over real gRPC with a fake engine."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ from tests.rpc.conftest import Box, connection, read, refusal, refused, reply_of
 from tests.rpc.test_synthesizer import Stub
 
 TICK_S = 0.005
-"""What a call of the fake engine takes where it takes time."""
+"""Seconds that a call of the fake engine takes if a test slows it."""
 
 
 async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
@@ -91,7 +91,7 @@ async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Bo
 
 
 async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Box) -> None:
-    """Requests that name no steps: the new bundle does not take those of the old one."""
+    """A request without a number of steps: the new bundle does not take the old bundle's number."""
     asked = request("asked before")
     asked.ClearField("nfe_steps")
     with box.planning("slow") as (reached, go):
@@ -178,7 +178,7 @@ async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_l
     streamed: int, whole: int,
 ) -> None:  # fmt: skip
     def cut(asked: Request) -> list[Segment]:
-        """One piece, or a short one and the rest, which together cost more."""
+        """A piece, or a short piece and the rest, which together cost more."""
         each = [frames] if asked.segmentation is Segmentation.UPSTREAM else [reference + 60, frames]
         given = {"nfe": asked.nfe, "reference_frames": reference}
         return [segment(f"{i}", index=i, frames=n, **given) for i, n in enumerate(each)]
@@ -239,7 +239,7 @@ async def test_a_caller_that_fills_its_share_leaves_room_for_others(box: Box) ->
             await box.soon(lambda: box.scheduler.load.running == 1)
             calls += [start(box.say(channel=f"c{i}")) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 4)
-            # By another connection of the same address too.
+            # Another connection of the same address gets the same refusal.
             full = {"code": "RESOURCE_EXHAUSTED", "reason": "QUEUE_FULL"}
             share = "requests of this caller wait already, which is its share"
             await refused(again.Synthesize(request(channel="c4")), **full, exactly=f"4 {share}")
@@ -353,7 +353,7 @@ def calls_in_memory() -> int:
 
 
 async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
-    """A call beside what is sent on a connection; it is not among those observed."""
+    """Make a call after the messages already sent on a connection, and remove it from `observed`."""
     await refusal(appliance_pb2_grpc.VoicesStub(channel).GetVoice(pb.GetVoiceRequest(name="none")))
     box.observed.pop()
 
@@ -425,7 +425,7 @@ async def test_what_is_all_sent_and_still_sounds_is_cancelled_by_its_id(box: Box
 
 @pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 0.0}])
 async def test_a_parked_stream_goes_on_once_it_is_read(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only when the engine's idle thread looks again."""
+    """The engine's idle thread alone would look again much later."""
     monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 2 * PATIENCE_S)
     stream = read(box.stream(sentences(30), nfe_steps=1))
     _, samples = await asyncio.wait_for(stream, PATIENCE_S)

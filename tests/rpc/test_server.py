@@ -1,4 +1,4 @@
-"""The server around the services: health, reflection, both listeners, addresses that are taken."""
+"""The server around the services: health, reflection, both listeners, busy addresses."""
 
 import asyncio
 import contextlib
@@ -212,7 +212,7 @@ PINGS = 20
 
 @dataclass
 class ByHand:
-    """A connection of HTTP/2 by hand: gRPC's own client answers pings, and sends few of its own."""
+    """A hand-made HTTP/2 connection: gRPC's client answers pings, and sends few pings."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -283,7 +283,7 @@ async def test_a_reply_over_the_limit_is_refused(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("pings", [0, 3])
 async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, pings: int) -> None:
-    """Also after several pings with no message between them."""
+    """Several pings with no message between them do not keep it."""
     monkeypatch.setattr(module, "KEEPALIVE_MS", int(scaled(100)))
     monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", int(scaled(500)))
     async with served() as address, by_hand(address, watching=True) as client:

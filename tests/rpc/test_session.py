@@ -1,4 +1,4 @@
-"""A text that is spoken while it is written, over real gRPC with a fake engine."""
+"""Sessions, which speak a text while its caller still writes it, over real gRPC with a fake engine."""
 
 import asyncio
 import math
@@ -47,7 +47,7 @@ FLUSH = pb.SessionRequest(flush=pb.Flush())
 
 
 class Heard:
-    """What came back of a session, by utterance."""
+    """Messages of a session, by utterance."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -85,7 +85,7 @@ class Heard:
             await self.call.write(text(message) if isinstance(message, str) else message)
 
     async def end(self, *messages: str | pb.SessionRequest) -> None:
-        """Write these, and hear all that is left."""
+        """Write the messages, end the input, and read to the end."""
         await self.write(*messages)
         await self.call.done_writing()
         await asyncio.wait_for(self.task, PATIENCE_S)
@@ -104,7 +104,7 @@ def read_english(box: Box, **changes: Any) -> None:
 
 
 def spoken(*clauses: str) -> bytes:
-    """PCM16 of what the fake engine makes of each clause."""
+    """PCM16 of the fake engine's sound for each clause."""
     return b"".join(
         np.rint(np.clip(samples_of(segment(clause, nfe=2, seed=7)), -1, 1) * 32767).astype("<i2").tobytes()
         for clause in clauses
@@ -295,7 +295,7 @@ async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
 
 
 async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> None:
-    """One by one, while nothing is written in between; then all at once."""
+    """Utterances come singly, each after the end of the previous one; then all at once."""
     heard = await session(box, nfe_steps=1)
     many = MAX_WAITING + 6
     for number in range(1, many + 1):

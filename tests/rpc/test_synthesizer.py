@@ -164,7 +164,7 @@ async def test_absent_fields_take_the_defaults_and_a_drawn_seed_repeats(synthesi
     assert first.header.seed != second.header.seed
     plain.seed = first.header.seed
     assert (await synthesizer.Synthesize(plain)).audio == first.audio
-    # Zero is a value of its own where a field is optional.
+    # Zero in an optional field is a value, not the default.
     plain.seed, plain.guidance = 0, 0.0
     header = (await synthesizer.Synthesize(plain)).header
     assert (header.seed, header.guidance) == (0, 0.0)
@@ -256,7 +256,7 @@ async def test_the_unexpected_is_internal_and_in_the_log(box: Box, caplog: pytes
 
 
 async def test_a_slow_reader_is_set_aside_while_others_are_served(box: Box) -> None:
-    # A client's window swallows what it can, so this one's is kept from growing.
+    # A client's window grows with its connection; a fixed window makes this reader slow.
     async with connection(box, *SMALL_WINDOW) as channel:
         many = request(sentences(100), nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
         slow = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(many)

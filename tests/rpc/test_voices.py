@@ -1,4 +1,4 @@
-"""The Voices service over real gRPC: voices, files that cannot be one, and uploads beside other calls."""
+"""The Voices service over real gRPC: voices, files that are no recording, and uploads during other calls."""
 
 import asyncio
 import hashlib
@@ -155,12 +155,12 @@ async def local(box: Box) -> AsyncIterator[Stub]:
 
 
 async def fill(voices: Stub, local: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
-    """As many uploads as may be under way: one begun, the others waiting."""
+    """Begin as many uploads as the daemon takes; most of them wait."""
     calls: list[asyncio.Future[pb.Voice]] = []
     for number in range(UPLOAD_THREADS + UPLOADS_WAITING):
         stub = voices if number % 2 else local
         calls.append(asyncio.ensure_future(reply_of(stub.CreateVoice(create(name=f"v{number}")))))
-        # One by one: calls of one connection may else arrive in another order.
+        # Await each arrival: calls of one connection may otherwise arrive in another order.
         await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls))
     await box.soon(lambda: len(uploads.begun) == UPLOAD_THREADS)
     return calls

@@ -1,4 +1,4 @@
-"""What is let in, when it is promised, what is refused and why; on the fake engine and clock."""
+"""Admission: accepted requests, their promises, refusals and reasons; on the fake engine and clock."""
 
 import itertools
 import math
@@ -124,7 +124,7 @@ def test_a_whole_reply_is_due_later_by_the_time_that_it_sounds() -> None:
 
 def test_a_full_line_does_not_keep_out_another_user() -> None:
     bench = Bench(normal_s=0.4, patience_s=0.0)
-    # Room for newcomers makes none of them late.
+    # Spare time for newcomers makes no line late.
     assert not any(job.late_s for job in fill(bench, "ann", user="ann", queue_timeout_s=0.3))
     bench.admit("bob", user="bob")
     bench.serve()
@@ -149,7 +149,7 @@ def test_the_first_request_of_a_caller_is_taken_up_to_twice_as_late_beside_anoth
 
 
 def test_a_caller_s_deadline_before_its_turn_is_no_reason_to_refuse(bench: Bench) -> None:
-    """It is for the reply, which is made long before it is played."""
+    """A caller's deadline concerns the reply, which the engine makes long before playback."""
     for number in range(9):
         bench.admit(f"line{number}", frames=400, deadline=bench.now + 10.0, **MAIN)
     bench.serve()
@@ -196,7 +196,7 @@ def test_a_box_that_is_too_slow_serves_late_rather_than_never() -> None:
 
 
 def test_the_margin_is_part_of_what_a_promise_needs(bench: Bench) -> None:
-    """As long as it takes to the caller's end of the connection."""
+    """The margin is the time to the caller's end of the connection."""
     job = bench.admit("a")
     workload = bench.scheduler._workload
     for spare_s in (0.01, -0.01):
@@ -316,7 +316,8 @@ def state_of(bench: Bench) -> object:
 def test_an_error_on_the_way_leaves_everything_as_it_was(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, channel: str, kind: type[Exception]
 ) -> None:
-    """Also one that nobody expects: in the midst of the proof, with jobs to replace and one to merge with."""
+    """The error may be unexpected, and comes within the proof, with jobs to replace and a job to merge
+    with."""
     serial = {"playout": Playout.SERIAL, "supersede": "score", "merge": "rose", "user": "ann"}
     for number in range(3):
         bench.admit(f"j{number}", channel="main", **(serial if number == 1 else {"playout": Playout.SERIAL}))
@@ -409,7 +410,7 @@ def test_more_speech_than_a_channel_may_hold_is_refused(enter: Callable[..., Job
 
 
 def test_those_that_a_full_channel_refuses_are_told_to_come_one_after_the_other() -> None:
-    """They take their turns then: nobody is refused a second time, and their order is kept."""
+    """The retries succeed: no request is refused twice, and their order stays."""
     bench, retries, played_s = Bench(backlog_s=10.0), [], 0.0
     for number in range(24):
         try:

@@ -24,7 +24,7 @@ SPOKEN = SegmentAudio
 
 
 def once(act: Callable[[], object], step: int = 1) -> Callable[[], None]:
-    """For `on_step`: acts within that step alone."""
+    """Hook for `on_step` that acts in the step of that number alone."""
     steps = itertools.count(1)
 
     def on_step() -> None:
@@ -305,7 +305,7 @@ def test_where_the_failed_segment_fails_again_the_longest_that_was_spoken_decide
 
 @contextlib.contextmanager
 def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
-    """A scheduler whose loop runs on a thread of its own; at the end it is drained."""
+    """A scheduler with its loop on a separate thread; at the end of the block it drains."""
     scheduler = Scheduler(clock=clock)
     scheduler.start(FakeEngine())
     thread = threading.Thread(target=scheduler.run, daemon=True)
@@ -493,7 +493,7 @@ def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:
     job = bench.admit("later", 40, priority=Priority.BULK)
     assert bench.scheduler.busy == pytest.approx(41 * piece_s / HORIZON_S)
     bench.scheduler.queue.cancel(job)
-    # Of a long reply only what its listener needs within the horizon.
+    # A long reply counts only the part that its listener needs within the horizon.
     job = bench.admit("long", 40)
     audio_s = job.segments[0].audio_s
     within = sum(job.due + index * audio_s <= bench.now + HORIZON_S for index in range(40))

@@ -1,4 +1,4 @@
-"""What is admitted is in time: the scheduler on a virtual clock, with workloads that hypothesis makes."""
+"""Admitted requests are in time: the scheduler on a virtual clock, with workloads from hypothesis."""
 
 import dataclasses
 import math
@@ -49,7 +49,7 @@ def late_s(message: Message) -> float:
 
 
 def check_promises(world: Bench, messages: list[Message]) -> None:
-    """Run the messages; every one ends, and none that was promised is late."""
+    """Run the messages; all end, and no promised message is late."""
     world.run(messages)
     assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
     for message in messages:
@@ -217,7 +217,8 @@ def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
 
 @pytest.mark.parametrize("names", ["", pytest.param("user", marks=pytest.mark.thorough), "channel"])
 def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
-    """Without a name, those of its address that have one; with as many as it likes, another caller."""
+    """`names` empty: a flood without names delays no named requests of its address. Otherwise: a flood with
+    any number of names delays no other caller."""
 
     def own(number: int) -> dict[str, str]:
         return {names: f"n{number}"} if names else {}
@@ -270,7 +271,7 @@ def test_a_promise_that_is_broken_already_refuses_nobody_who_comes_after_it() ->
 
 
 CALLS = 2
-"""Calls of a segment beside its steps."""
+"""Calls of a segment without its steps."""
 
 
 @st.composite

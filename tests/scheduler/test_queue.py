@@ -1,4 +1,4 @@
-"""What waits, what sounds, and a moderator's verbs, in the scheduler; on the fake engine and clock."""
+"""The queue: waiting and sounding lines, and a moderator's verbs; on the fake engine and clock."""
 
 import math
 
@@ -119,7 +119,7 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
 
 @pytest.mark.parametrize("paused_first", [True, False])
 def test_what_follows_a_skip_is_played_whole_around_a_pause(bench: Bench, paused_first: bool) -> None:
-    """Its audio was sent long before: the pause counts from when it sounds."""
+    """The audio was sent long before: the pause counts from the line's playback."""
     say(bench, "a", segments=9)
     second, third = say(bench, "b"), say(bench, "c")
     bench.work()

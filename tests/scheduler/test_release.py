@@ -48,7 +48,7 @@ def test_the_rule(
 
 @pytest.mark.parametrize("segments", [1, 2])
 def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(segments: int) -> None:
-    """Nothing of it can stall any more; what was held of it goes out too, and it leaves the books."""
+    """A finished reply cannot stall. Its held audio is sent too, and the reply leaves the workload."""
     bench = Bench(normal_s=1.0)
     early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
     bench.scheduler.run_once()
@@ -91,7 +91,7 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
 
 @pytest.mark.parametrize("before_s", [0.0, 1e-6])
 def test_a_held_first_sound_goes_out_when_it_is_due(before_s: float) -> None:
-    """Also by an alarm that rings a moment early."""
+    """An alarm may ring a moment early."""
     bench, job = held_first_piece()
     [(when, act)] = bench.alarms
     bench.now = when - before_s

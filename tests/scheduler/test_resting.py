@@ -1,4 +1,4 @@
-"""An engine that rests: it wakes for what it is asked, and its wake is in the promise."""
+"""An engine that rests: a request wakes it, and the promise includes the wake."""
 
 import pytest
 
@@ -35,7 +35,7 @@ class Restful(FakeEngine):
 
 @pytest.fixture
 def engine(bench: Bench) -> Restful:
-    """It has spoken once and rests."""
+    """An engine that has spoken once and rests."""
     engine = Restful(bench)
     bench.engine = engine
     bench.scheduler.engines.replace(engine, lambda: None)

@@ -77,7 +77,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def stops_ms(daemon: Running, since: int) -> list[float]:
-    """The event loop's, since so many lines of the log."""
+    """Stops of the event loop that the log reports after its first `since` lines."""
     return [float(ms) for ms in re.findall(r"the loop stood for ([\d.]+) ms", "".join(daemon.lines[since:]))]
 
 

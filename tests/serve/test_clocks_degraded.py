@@ -183,7 +183,7 @@ def test_the_box_unpinned_behind_its_back_and_pinned_again(seen: Seen) -> None:
     """Root's real lock and check, the real file between them and the daemon."""
     jetson = seen.jetson
     box = quick(jetson, sleep=lambda seconds: None)
-    # So that `pinned`, below, is known to be this box's, with its count of re-pins.
+    # The daemon reads UNPINNED first, so that `pinned` below comes from this box, with its count of re-pins.
     clocks_json.publish(box, UNPINNED)
     seen.await_state("unpinned")
     if pinning.lock(box, allow_reboot=True).state == "reboot_pending":

@@ -33,7 +33,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def connected(box: Running) -> grpc.aio.Channel:
-    """Connect anew, with a window that holds little."""
+    """Open a new connection with a small window."""
     options = (("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW)
     return grpc.aio.insecure_channel(box.address, options=options)
 
@@ -86,7 +86,7 @@ async def test_its_channel_is_soon_free(box: Running, door: Door) -> None:
         assert time.monotonic() - left < scaled(15.0), "far less than the usual 30 s"
         assert channel.get_state() is grpc.ChannelConnectivity.READY, "the connection is as it was"
         if door is session:
-            # So is the place of the session, and this caller has only one.
+            # The session's place is free again: this caller has a single place.
             async with connected(box) as other:
                 while not await is_let_in(other):
                     assert time.monotonic() - left < scaled(15.0)

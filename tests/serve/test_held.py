@@ -1,4 +1,4 @@
-"""What a moderator has decided holds in the next process too, whoever sends the line again."""
+"""A moderator's decisions apply in the next process too, whichever client sends the line again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Life:
         self.file.save()
 
     def put(self, state: str, door: str) -> None:
-        """Have the line in a state; of a line that sounds the first half is heard."""
+        """Bring the line into a state; of a sounding line, the first half has been played."""
         if state == "waiting":
             say(self.bench, "before", CHANNEL, 9)
             self.bench.until("before")
@@ -267,7 +267,7 @@ def test_the_file_is_its_owners_alone_bounded_and_forgets_old_decisions(
     life = Life(tmp_path)
     with pytest.raises(Rejected):
         say(life.bench, "new 100", CHANNEL)
-    say(life.bench, "new 100", CHANNEL)  # it has been told
+    say(life.bench, "new 100", CHANNEL)  # the caller has got its refusal
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now + RESENT_S)
     say(Life(tmp_path).bench, "new 100", CHANNEL)

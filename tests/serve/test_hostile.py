@@ -134,7 +134,7 @@ OTHERS: list[tuple[str, Message]] = [
     ("nvidia.riva.tts.RivaSpeechSynthesis/GetRivaSynthesisConfig", pb.ListVoicesRequest(page_token="en")),
     ("nvidia.riva.tts.RivaSpeechSynthesis/Synthesize", pb.GetVoiceRequest(name="Hi there.")),
 ]
-"""Methods of other services, and a message for each; Riva's are told by their first field alone."""
+"""Methods of other services, with a message for each; Riva's methods need only the first field."""
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_sessions_out_of_order(victim: Daemon, begun: bool, steps: list[pb.Sessi
 
 
 def test_mutated_voice_files(victim: Daemon) -> None:
-    """Whatever is done to a voice's files, it speaks or is said to be damaged; others are as they were."""
+    """A voice with a damaged file speaks or is reported as damaged; other voices do not change."""
     dice, box = random.Random(f"{SEED} 6"), victim.daemon.folder
     victim.daemon.add_voice("bea")
     whole = {path: path.read_bytes() for path in (box / "voices" / "bea").iterdir()}

@@ -31,8 +31,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 class Disk:
     """State of a folder on the disk, from the order of its syncs and renames.
 
-    A file's content is sure once the file was synced, its name once its folder was. What was not synced may
-    be there or not: of each moment both ends are looked at, nothing of it and all of it, with empty files.
+    A file's content is certain after a sync of the file, its name after a sync of its folder. Anything else
+    may be there or not. So the search examines two states of each moment: nothing that was not synced, and
+    all of it with empty files.
     """
 
     folder: Path
@@ -159,7 +160,7 @@ def test_a_voice_and_its_style_after_a_power_cut(
     states += ["Bea Hello there.  I am glad. ", "Bea Hello there. ", "absent"]
     said = ("", "created", "styled", "updated", "unstyled", "deleted")
     allowed = {what: states[number : number + 2] for number, what in enumerate(said)}
-    # Each sync is needed: the same search finds a forbidden state if one is left out.
+    # Each sync is necessary: without it the same search finds a forbidden state.
     assert bool(wrong(disk, tmp_path / "scratch", state_of, allowed)) is bool(without)
 
 

@@ -35,7 +35,7 @@ reports = pytest.mark.skipif(not REPORTS, reason="this ONNX Runtime reports noth
 
 
 def run(code: str, home: Path) -> str:
-    """Run Python code as a new user; return what it prints."""
+    """Run Python code as a new user; return its output."""
     command, environment = [sys.executable, "-c", code], network_spy.environment(home)
     return subprocess.check_output(command, env=environment, text=True, timeout=PATIENCE_S)
 
@@ -82,7 +82,7 @@ def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.once
 def test_daemon_gateway_commands_and_metrics_ask_nobody(tmp_path: Path) -> None:
-    """While another program, with telemetry where there is one, looks names up, 10 s after its session."""
+    """Another program, with telemetry if that is installed, looks names up 10 s after its session."""
     gateway = f"127.0.0.1:{free_port()}"
     config = write_config(tmp_path, engine={"backend": "ort-cpu", "threads": 1}, gateway={"listen": gateway})
     server: dict[str, Any] = yaml.safe_load(config.read_text())["server"]

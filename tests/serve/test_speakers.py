@@ -1,7 +1,7 @@
 """The voice, style and bundle of each part of a text on a whole daemon, compared sample by sample.
 
 Styles and voices switch by tag, languages by the table `text.languages`; each part sounds as a plain request
-for its voice, and that of a secondary bundle as in a daemon of this bundle alone.
+for its voice, and a part of a secondary bundle sounds as in a daemon of this bundle alone.
 """
 
 import threading
@@ -163,7 +163,7 @@ def test_each_segment_sounds_as_from_its_speaker(
         expected.append(pieces(client, plain, name, style=style)[1][number])
     header, made = pieces(client, text.format(*PARTS), voice, **more)
     assert made == expected and header.segments == len(PARTS)
-    # The phrase is kept as itself, and sounds as when it was made.
+    # The cache stores the phrase under its own key, and it sounds as before.
     again, kept = pieces(client, text.format(*PARTS), voice, **more)
     assert again.cached and kept == made
 

@@ -107,7 +107,7 @@ def supervised(
 
 
 def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
-    """Until the daemon has ended and nothing is left to read."""
+    """Receive messages until the daemon has ended and the socket is empty."""
     supervisor.settimeout(0.1)
     while True:
         ended = daemon.process.poll() is not None
@@ -192,7 +192,8 @@ def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> N
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
-        # Held until the signal was heard: a quick machine has else spoken it all by then.
+        # The engine stops until the daemon has handled the signal: a quick machine would have finished by
+        # then.
         box.wedge("step")
         with box.channel() as channel:
             call = box.synthesizer(channel).StreamSynthesize(asked(), timeout=PATIENCE_S)
@@ -215,7 +216,7 @@ def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> N
 
 
 NETWORK = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
-"""A network of its own, with no addresses but loopback's."""
+"""A separate network with loopback addresses alone."""
 
 
 @pytest.mark.skipif(

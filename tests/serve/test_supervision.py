@@ -43,7 +43,7 @@ def bench() -> Iterator[Bench]:
 
 
 def test_the_numbers_that_its_docstring_promises(bench: Bench) -> None:
-    """A call of 40 s survives, wherever the looks fall; one of 45 s does not."""
+    """A call of 40 s survives at any phase of the looks; a call of 45 s does not."""
     limit_s, period_s = bench.supervision.limit_s, bench.supervision.period_s
     assert (limit_s, period_s) == (15.0, 2.0)
     for offset_s in (0.0, 0.5, 1.0, 1.5, 1.999):

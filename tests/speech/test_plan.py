@@ -1,4 +1,4 @@
-"""Plans against those of upstream's `infer_process`, which the golden file holds, and their own rules."""
+"""Plans against the plans of upstream's `infer_process` in the golden file, and against our own rules."""
 
 import gc
 import json
@@ -88,7 +88,7 @@ def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
 
 
 def test_signs_around_a_text_stand_around_the_transcript_too_and_count_for_no_length() -> None:
-    """As habibi-tts 0.1.1 has it: ①〈, transcript, text, 〉, and durations by the bytes of the two within."""
+    """habibi-tts 0.1.1 orders ①〈, transcript, text, 〉; durations count the bytes of transcript and text."""
     vocabulary = Vocabulary((" ", *"abcdefghij", *"①〈〉"), "char")
     plain, framed = (
         make_planner(vocabulary=vocabulary, around=around).plan(make_request("abc. " * 60))
@@ -146,7 +146,7 @@ def test_each_run_is_planned_as_in_a_voice_of_its_style(segmentation: Segmentati
     fades_s = 2 * MANIFEST.defaults.cross_fade_s
     assert sum(s.audio_s for s in made) == pytest.approx(sum(s.audio_s for s in alone) - fades_s)
 
-    # What does not change the style changes nothing.
+    # A switch to the present style changes nothing.
     plain = planner.plan(make_request(text, segmentation=segmentation))
     same = planner.plan(make_request(text, switches=(Switch(5, ""),), segmentation=segmentation))
     assert [s.text for s in same] == [s.text for s in plain]
@@ -168,7 +168,7 @@ def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
         request = make_request(text, switches=switches, max_spoken_s=13.0)
         [(cut, segments)] = done(planner.ways([request]))
         assert text.startswith(cut.text) and least < len(cut.text) < len(text)
-        # Between lie what is cut off to a clause's end, and frames of whole pieces.
+        # The difference is at most a clause, which is cut off, and the rounding to frames.
         assert 11.0 < sum(s.audio_s for s in segments) < 14.5
         assert all(switch.after < len(cut.text) for switch in cut.switches)
 
@@ -176,7 +176,8 @@ def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
 @pytest.mark.parametrize("speed", [1.0, 1.3, 0.7])
 @pytest.mark.parametrize(("samples", "frames"), [(100_000, 391), (25_600, 100), (25_727, 100), (25_728, 101)])
 def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: int) -> None:
-    """⌈R / tokens · tokens / speed⌉ beside R, which is rounded; the text follows without a space."""
+    """⌈R / tokens · tokens / speed⌉ frames besides the R of the reference, which is rounded; no space before
+    the text."""
     spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
     made = make_reference("Ab cé. ", samples, spec=spec)
     vocabulary = Vocabulary((" ", *"Abcdefg."), "letters")
@@ -232,7 +233,7 @@ def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float)
     texts = {
         "ab": ("ab.", [20, 2, 12]),  # no slower for being short
         "aab.b.": ("aab.b.", [20, 20, 2, 30, 2, 12]),
-        "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # c is left out
+        "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # the vocabulary lacks c
     }
     for text, (said, after) in texts.items():
         (segment,) = make_plan(text, reference, speaking_rate=speed, **PLACED)
@@ -319,7 +320,7 @@ def test_a_line_of_another_script_keeps_the_pace(voice: int, segmentation: Segme
 
     assert 0.8 < ratio(line, "script") < 1.25
     assert not 0.67 < ratio(line, "bytes") < 1.5
-    # The longest piece is as long as one in the voice's own script may be.
+    # The longest piece lasts as long as a piece in the voice's own script may.
     made = make_plan(f"{line} " * 8, reference, segmentation=Segmentation.LOW_LATENCY)
     longest_s = max(segment.frames - segment.reference_frames for segment in made) / 93.75
     assert LONGEST_PIECE_S / 2 < longest_s < 1.05 * LONGEST_PIECE_S
@@ -480,7 +481,7 @@ def test_low_latency_starts_short():
     assert segments[0].frames < segments[1].frames
     slow, fast = (make_planner().budgets(make_request("", speaking_rate=rate)) for rate in (1.0, 2.0))
     assert fast.reference == 2 * slow.reference
-    # A reply that is short beside its reference comes whole: a cut would cost more than it brings.
+    # A short reply next to a long reference stays whole: a cut would cost more than it gains.
     assert len(make_plan("Welcome back, dear friend.", segmentation=Segmentation.LOW_LATENCY)) == 1
 
 

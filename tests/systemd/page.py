@@ -16,7 +16,7 @@ BACK = "sudo f5-upgrade --back"
 REMOVE = "sudo apt remove f5-appliance"
 PURGE = "sudo apt purge f5-appliance"
 IN_THE_CHROOT = {BUILD, INSTALL, UPGRADE, KEPT, BACK, REMOVE, PURGE}
-"""Run by tests/debian, as root of a Debian of its own but for BUILD."""
+"""Commands that tests/debian runs, as root of a separate Debian; BUILD runs outside it."""
 
 
 def in_blocks() -> list[str]:
@@ -26,7 +26,7 @@ def in_blocks() -> list[str]:
 
 
 def opening() -> tuple[str, str]:
-    """What root types to open a box, and the lines of its configuration."""
+    """Commands by which root opens a box to the network, and the lines of its configuration."""
     certificate, token, restart = re.findall(r"^```sh\n(.*?)^```", OPEN, re.DOTALL | re.MULTILINE)[:3]
     [settings] = re.findall(r"^```yaml\n(.*?)^```", OPEN, re.DOTALL | re.MULTILINE)
     restart = restart.partition("sudo ufw")[0]  # this box has no firewall

@@ -21,7 +21,7 @@ NVIDIA = {
     "nvpmodel": ("oneshot", "nv.service nvpower.service", "/etc/systemd/nvpmodel.sh"),
     "nvfancontrol": ("simple", "nvfb-early.service nvpower.service", "/usr/sbin/nvfancontrol"),
 }
-"""Type, After, ExecStart. As audited on an AGX Orin with R36.4.7, where the first two are inactive."""
+"""Type, After, ExecStart, as read on an AGX Orin with R36.4.7; the first two units are inactive there."""
 NVIDIAS_UNIT = Path(__file__).with_name("nvidia.service").read_text("utf-8")
 ENABLED = (
     *(f"f5-{name}.service" for name in ("appliance", "clocks", "gateway")),
@@ -38,7 +38,7 @@ def unit_names() -> list[str]:
 
 
 def values(text: str, key: str) -> list[str]:
-    """Return the values of a key in a unit's text, one for each line that sets it."""
+    """Return the values of a key in a unit's text, in the order of its lines."""
     lines = (line.partition("=") for line in text.splitlines() if not line.startswith(("#", ";")))
     return [value.strip() for name, _, value in lines if name.strip() == key]
 
@@ -85,7 +85,7 @@ class Staged:
         return said or ([f"exit status {ran.returncode}"] if ran.returncode else [])
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        # From / : a name would be taken for a file of that name in the current folder.
+        # The folder is / because systemctl would take a name for a file of that name in the current folder.
         return finished(*command, cwd=Path("/"))
 
 

@@ -1,4 +1,4 @@
-"""The technician's page: its commands run in order on a fake box, beside a real daemon.
+"""The technician's page: its commands run in order on a fake box, next to a real daemon.
 
 The box holds the package as dpkg-deb unpacks it, for the Python and machine of the tests. Commands that need
 a real dpkg are run by tests/debian/test_chroot.py, which reads the same page.

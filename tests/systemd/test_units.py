@@ -140,13 +140,13 @@ def test_it_is_started_again_without_end_and_ever_more_slowly(text: str) -> None
     (first,), (steps,), (last,) = (
         values(text, key) for key in ("RestartSec", "RestartSteps", "RestartMaxDelaySec")
     )
-    # Where systemd is older than 254, the first is all there is: not so short that it fills the journal.
+    # A systemd before 254 uses the first delay alone: it must not be so short that restarts fill the journal.
     assert 5.0 <= seconds(first) < seconds(last) <= 60.0 and int(steps) > 1
 
 
 @needs_systemd
 def test_systemds_own_watchdog_is_on(tmp_path: Path) -> None:
-    """As systemd's own reader of its configuration sees it."""
+    """systemd-analyze reads the configuration as systemd does."""
     shutil.copytree(SOURCE / "system.conf.d", tmp_path / "usr/lib/systemd/system.conf.d")
     of_l4t = tmp_path / "etc/systemd/system.conf.d/watchdog.conf"
     of_l4t.parent.mkdir(parents=True)
@@ -203,7 +203,7 @@ FACTS: list[tuple[str, str, list[str]]] = [
     ("f5-clocks", "ExecReload", ["/usr/bin/f5-clock-lock lock --unless-unlocked"]),
     ("f5-clocks", "RemainAfterExit", ["yes"]),  # else there would be nothing to reload
     ("f5-clocks", "ExecStart", ["/usr/bin/f5-clock-lock lock"]),  # at boot, or when asked
-    # What writes to /sys is not kept from it, and the daemon is.
+    # The programs that write to /sys may do so, and the daemon may not.
     *((name, key, []) for name in WATCHED for key in ("ProtectKernelTunables", "User")),
     *((name, "Environment", ["HOME=/root"]) for name in WATCHED),
     *((name, "ReadWritePaths", ["-/etc/modprobe.d"]) for name in WATCHED),

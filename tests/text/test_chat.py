@@ -1,4 +1,4 @@
-"""Chat lines as they are to be spoken, and what holds for any text."""
+"""Chat lines and their spoken forms, and the properties of any text."""
 
 from functools import cache
 

@@ -40,7 +40,7 @@ def numbers(emilia: Emilia, line: str) -> list[int]:
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tokens_are_upstreams(number: int) -> None:
-    """With what espeak-ng 1.51 said when the file was made."""
+    """espeak-ng 1.51's phones come from the golden file."""
     assert numbers(Emilia(recorded), LINES[number]) == GOLDEN["ids"][number], LINES[number]
 
 
@@ -62,7 +62,7 @@ def library() -> Iterator[Espeak]:
 
 @needs_library
 def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
-    """Of `EspeakTokenizer`, from piper_phonemize 1.1.0; one process reads all."""
+    """Upstream is `EspeakTokenizer` of piper_phonemize 1.1.0; a single process reads all lines."""
     if library.version != "1.51":
         pytest.skip("other releases say some words otherwise")
     for row in map(json.loads, TONGUES.read_text("utf-8").splitlines()):
@@ -131,7 +131,7 @@ def test_marks_are_found_in_what_a_clause_has_read() -> None:
 
 
 def test_the_program_is_apart() -> None:
-    """What loads the library imports nothing of the package."""
+    """The program that loads the library imports nothing of the package."""
     tree = ast.parse(PROGRAM.read_text("utf-8"))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -1,4 +1,4 @@
-"""Lists of pronunciations and SSML: what is said, where it is silent, and what is refused."""
+"""Lists of pronunciations and SSML: the spoken text, the pauses, and the refusals."""
 
 import re
 import time

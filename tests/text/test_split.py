@@ -110,9 +110,9 @@ def test_a_text_is_cut_where_its_first_sound_comes_a_third_sooner():
     cut, whole = ["Thanks for the follow,", "and welcome to the stream."], [text]
     assert (size(cut[0]), size(text)) == (22, 49)
     for reference, pieces in ((0, cut), (31, cut), (33, whole), (200, whole)):
-        # With 32 bytes: (32 + 22) / (32 + 49) = 2 / 3.
+        # A reference of 32 bytes gives (32 + 22) / (32 + 49) = 2 / 3.
         assert split_low_latency(text, Budgets(15, 60, 200, reference)) == pieces, reference
-    # What is too long for one piece is cut whatever it costs, and so is all that has much to follow.
+    # A text that exceeds one piece is cut at any cost, and so is the begin of a long text.
     assert len(split_low_latency(text, Budgets(15, 40, 40, 200))) == 2
     assert split_low_latency(text * 9, Budgets(15, 60, 900, 200))[0] == cut[0]
 

@@ -104,7 +104,7 @@ def pages_of(ogg: bytes) -> list[bytes]:
 
 
 def page_of(packet: bytes, flags: int, serial: int, number: int = 0, position: int = 0) -> bytes:
-    """One Ogg page, with its checksum."""
+    """An Ogg page with its checksum."""
     lengths = bytes([255] * (len(packet) // 255) + [len(packet) % 255])
     head = b"OggS\0" + struct.pack("<BqIIIB", flags, position, serial, number, 0, len(lengths)) + lengths
     remainder = 0
@@ -278,7 +278,7 @@ def test_damaged_bytes_are_prepared_or_refused(capfd):
     whole = [to_file(burst(0.3, rate_hz=8_000), 8_000, *kind) for kind in kinds]
     for case in range(400):
         audio = whole[case % len(whole)]
-        # Most damage is in the header, where the decisions are.
+        # Most damage is in the header, which decides how the file is decoded.
         end = len(audio) if dice.random() < 0.3 else 120
         with contextlib.suppress(InvalidReference):
             damaged = mutated(audio[:end], dice) + audio[end:]

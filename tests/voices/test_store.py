@@ -1,4 +1,4 @@
-"""The voice store: what survives, what is refused, and that cached references are the bytes of new ones."""
+"""The voice store: its durability, its refusals, and cached references that equal new ones byte by byte."""
 
 import os
 import shutil
@@ -284,7 +284,7 @@ def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: F
     (problem,) = store.index.check()
     assert problem.startswith("voice ann: ") and "'ann': " not in problem
     listed = {voice.name: voice.problem for voice in store.index.page().voices}
-    # Only what its record can tell is known of a voice that nobody has used yet.
+    # A voice that nobody has used yet shows only the damage of its record.
     assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
     assert store.create(Place("ann"), wav(), "Hello there.").sha256 == made.sha256
     assert store.index.reference("ann").transcript == "Hello there. "
@@ -518,7 +518,7 @@ def test_what_another_process_is_writing_is_not_swept(place: Folders) -> None:
 
 
 def test_two_stores_of_one_folder_take_turns(place: Folders) -> None:
-    """Of several writers of one name, one stores it and the others see that."""
+    """If several writers use one name, one of them stores the voice and the others get VoiceExists."""
     content = [(wav(pitch_hz=200 + i), f"Hello number {i}.") for i in range(4)]
 
     def create(i: int) -> str:

@@ -1,4 +1,4 @@
-"""Styles of a voice: stored beside it, damaged, bounded and removed without it."""
+"""Styles of a voice: stored next to it, damaged, bounded, and removed while the voice stays."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def test_a_style_is_the_reference_that_its_recording_would_be(store: VoiceStore,
     assert (style.name, style.transcript, style.consent_note) == ("happy", "I am glad.", "Ann agreed again.")
     assert (style.sha256, style.rms, style.warnings) == (alone.sha256, alone.rms, alone.warnings)
     assert (made.transcript, made.display_name) == ("Hello there.", "Ann")
-    # Who knows no styles reads the voice as before.
+    # An earlier version, which has no styles, reads the voice as before.
     assert (tmp_path / "voices" / "ann" / "voice.yaml").read_bytes() == record
 
     again = store_in(tmp_path)
@@ -69,7 +69,7 @@ def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
     (voice,) = store.index.page().voices
     assert voice.problem == "" and store.index.reference("ann") and store.index.reference("ann", "sad")
     assert [bool(style.problem) for style in voice.styles] == [True, False]
-    # A tag of it is no style; a request for it is told why.
+    # The damaged style's tag has no effect; a request for it gets the reason.
     assert store.index.styles("ann") == ["sad"]
     with pytest.raises(StorageError, match=r"^voice 'ann', style 'happy'") as caught:
         store.index.reference("ann", "happy")

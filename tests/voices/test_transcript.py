@@ -17,7 +17,7 @@ HINDI = "पानी पीने का समय हो गया है"
 
 
 def warned(store: VoiceStore, name: str, transcript: str) -> list[str]:
-    """What is said of the transcript's letters."""
+    """Warnings about the transcript's letters."""
     unheard = ("the transcript probably", "the transcript has no punctuation")
     found = store.create(Place(name), reference_wav(), transcript).warnings
     return [w for w in found if "transcript" in w and not w.startswith(unheard)]

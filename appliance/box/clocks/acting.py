@@ -114,6 +114,7 @@ def _verify(box: Box) -> ClockVerdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
+    """Lines that say what `apply` would do, without doing anything."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"

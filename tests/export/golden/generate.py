@@ -1,7 +1,7 @@
-"""Make `zipvoice.npz` anew: what upstream's torch code computes of small random models.
+"""Regenerate `zipvoice.npz`: the outputs of upstream's torch code for small random models.
 
-Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f:
-`PYTHONPATH=CHECKOUT python -m tests.export.golden.generate`.
+Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f: `PYTHONPATH=CHECKOUT python -m
+tests.export.golden.generate`.
 """
 
 import dataclasses

@@ -1,11 +1,11 @@
 """A Jetson in a folder: a tree of files and the vendor's tools, which write the same tree that readers read.
 
     jetson = Jetson(tmp_path, "jp6-0005")     as after a factory boot: 30 W, nothing pinned
-    box = jetson.box()                        what appliance.box takes
+    box = jetson.box()                        for appliance.box
     jetson.unpin()                            behind the tools' back
     jetson.fault("silent_gpu", message=False)
 
-The README beside this file says what it does and what it does not.
+The README of `tests/fakes` describes its behaviour and its limits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REFUSED = (
     *("apt-get", "aptitude", "dpkg", "sysctl", "udevadm", "modprobe"),
     *("reboot", "shutdown", "poweroff", "halt"),
 )
-"""Programs that it has only to refuse them, since those of this machine would be found otherwise."""
+"""Programs that the fake refuses: without them PATH would find the programs of this machine."""
 LAUNCHER = """\
 #!{python} -IS
 import sys
@@ -129,7 +129,7 @@ class Jetson:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment of a script in a process of its own."""
+        """Environment for a script that runs as a separate process."""
         return {"F5_SYSROOT": str(self.root), "F5_TOOLS": str(self.bin)}
 
     def _folders(self, fault: str) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Jetson:
         self.machine.unpin()
 
     def fault(self, name: str, **details: Any) -> None:
-        """Inject a fault; faults.py lists them. Raises ValueError naming those that there are."""
+        """Inject a fault of faults.py. Raises ValueError with the list of faults for an unknown name."""
         faults.inject(self, name, **details)
 
     def heal(self, name: str) -> None:
@@ -185,7 +185,7 @@ class Jetson:
         pid: int = 812,
         at: float | None = None,
     ) -> None:
-        """Plant a line in the journal, now or `at` so many seconds since boot."""
+        """Add a line to the journal, now or `at` seconds since boot."""
         now_s = seconds_since_boot()
         at_s = now_s if at is None else at
         entry = {"at": at_s, "wall": time.time() - now_s + at_s, "identifier": identifier, "unit": unit}
@@ -201,7 +201,7 @@ class Jetson:
         weakref.finalize(self, os.close, descriptor)
 
     def path(self, path: str) -> Path:
-        """Resolve a path of the device to one of this machine."""
+        """Path on this machine for a path of the device."""
         return self.machine.path(path)
 
     def read(self, path: str) -> str:
@@ -219,7 +219,7 @@ class Jetson:
         return {path: (mode, content) for path, mode, content in entries(self.root)}
 
     def saved(self) -> tuple[Entry, ...]:
-        """Tree and state, from which another Jetson can be made."""
+        """Tree and state, from which a test can build another Jetson."""
         mine = entries(self.folder)
         return tuple(entry for entry in mine if entry[0].split("/")[0] in ("root", "state"))
 
@@ -233,7 +233,7 @@ class Jetson:
         return len(self.machine.lines("reboots"))
 
     def calls(self, program: str = "") -> list[str]:
-        """The tools' calls so far, as command lines; those of one program, or all."""
+        """The tools' calls so far, as command lines; the calls of one program, or all."""
         lines = self.machine.lines("calls.log")
         return [line for line in lines if not program or shlex.split(line)[0] == program]
 

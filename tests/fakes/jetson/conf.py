@@ -82,7 +82,7 @@ class Conf:
 
 
 def read(content: str) -> Conf:
-    """Read a file of this format; what is not understood is passed over."""
+    """Parse a file of this format; unknown lines are ignored."""
     conf = Conf()
     block: Block | None = None
     parameter = ""

@@ -29,7 +29,7 @@ SURFACE_MILLIDEGREES = 70_000
 
 
 def inject(jetson: Jetson, name: str, **details: object) -> None:
-    """Inject a fault. Raises ValueError naming those that there are."""
+    """Inject a fault. Raises ValueError with the list of faults for an unknown name."""
     if name not in FAULTS:
         raise ValueError(f"no fault {name!r}, only {', '.join(FAULTS)}")
     FAULTS[name](jetson, **details)
@@ -98,9 +98,10 @@ def zone_folder(machine: Machine, name: str) -> str:
 
 
 def _thermal_throttle(jetson: Jetson, degrees: float = 99.5, cap_khz: int = 1_190_400) -> None:
-    """Too hot: the passive cooling devices act, and the cores are held below `cap_khz` whatever is asked.
+    """Too hot: the passive cooling devices act, and heat limits the cores to `cap_khz`, whatever a tool
+    requests.
 
-    A core that was pinned is pinned still, only lower. cap_khz=0: hot, and nothing slowed yet.
+    A pinned core remains pinned at the lower limit. cap_khz=0: hot, but nothing is slowed yet.
     """
     machine = jetson.machine
     machine.set_fault("thermal_throttle", {"cap_khz": cap_khz})
@@ -140,9 +141,9 @@ def _read_only_root(jetson: Jetson, folders: tuple[str, ...] = ("/",)) -> None:
 def _disk_full(
     jetson: Jetson, folders: tuple[str, ...] = ("/",), free: float = 0.0, free_inodes: float = 0.5
 ) -> None:
-    """`free` of the disk is left (a fraction); with none the Box's writes below `folders` fail.
+    """The fraction `free` of the disk remains; if it is 0, the Box's writes below `folders` fail.
 
-    "/" is the disk without what is held in memory: a full /run is named on its own.
+    "/" is the disk without the file systems in memory: a test names a full /run explicitly.
     """
     details = {"folders": list(folders) if free == 0.0 else [], "free": free, "free_inodes": free_inodes}
     jetson.machine.set_fault("disk_full", details)
@@ -159,10 +160,10 @@ def _unit_down(jetson: Jetson, unit: str = "f5-appliance.service", result: str =
 
 
 def _nvpmodel_rerun(jetson: Jetson, at: float | None = None) -> None:
-    """nvpmodel.service ran again, as `systemctl isolate` makes it, and so unpinned the clocks.
+    """nvpmodel.service ran again, as `systemctl isolate` starts it, and so unpinned the clocks.
 
-    `at` is in seconds since boot, now unless told. It leaves what the real one leaves: systemd's timestamps
-    and its lines in the journal.
+    `at` is in seconds since boot; the default is now. The fault leaves the traces of the real service:
+    systemd's timestamps and its lines in the journal.
     """
     machine = jetson.machine
     at_s = time.clock_gettime(time.CLOCK_BOOTTIME) if at is None else at
@@ -196,7 +197,7 @@ class FaultyRoot(Root):
     """True if debugfs and root's own folders are closed and the system's files cannot be written."""
     read_only: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
-    """Folders; "/" stands for the disk without what is held in memory."""
+    """Folders; "/" means the disk without the file systems in memory."""
 
     def at(self, path: str) -> Path:
         """Like Root's; a path below a closed folder raises PermissionError."""

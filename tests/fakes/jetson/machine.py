@@ -28,7 +28,7 @@ IDLE_EMC_HZ = {5: 2_133_000_000, 6: 3_199_000_000, 7: 2_133_000_000}
 
 
 class Machine:
-    """A Jetson in a folder: `root` is its tree, `state` what is not in any file of a real one."""
+    """A Jetson in a folder: `root` is its tree, `state` holds the data that a real Jetson has in no file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Machine:
         return machine
 
     def path(self, path: str) -> Path:
-        """Resolve a path of the device to one of this machine; absolute links stay inside the tree."""
+        """Path on this machine for a path of the device; absolute links stay inside the tree."""
         here = self.root / self.inside(path).lstrip("/")
         while here.is_symlink() and os.readlink(here).startswith("/"):
             here = self.root / os.readlink(here).lstrip("/")
@@ -195,7 +195,7 @@ class Machine:
         return self.read(f"{CPU}/cpu{core}/online") == "1"
 
     def set_core(self, core: int, low_khz: int, high_khz: int) -> None:
-        """A core's limits; the clock follows. Heat keeps both down, whatever is asked."""
+        """Set a core's limits; the clock follows. Heat lowers both, whatever the caller requests."""
         hot = self.fault("thermal_throttle")
         cap = (hot or {}).get("cap_khz") or high_khz
         high_khz = min(high_khz, cap)
@@ -297,7 +297,7 @@ def captured(name: str) -> list[str]:
 
 
 def covers(folders: Iterable[str], path: str) -> bool:
-    """True if a path is below one of the folders; `/` is the disk without the file systems in memory."""
+    """True if a path is below a folder of the list; `/` is the disk without the file systems in memory."""
     top = f"/{path.lstrip('/').split('/')[0]}"
     return any(
         top not in ("/sys", "/proc", "/run", "/dev") if folder == "/" else f"{path}/".startswith(f"{folder}/")

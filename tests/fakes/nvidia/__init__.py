@@ -28,7 +28,7 @@ def installed(
     cuda.bindings = bindings
     modules: dict[str, Any] = {"cuda": cuda, "cuda.bindings": bindings, "tensorrt": trt}
     modules |= {"cuda.bindings.runtime": runtimes[0], "onnxruntime": runtimes[1]}
-    # patch.dict would drop, on exit, every module that was imported meanwhile.
+    # patch.dict would drop, on exit, every module that was imported within the block.
     before = {name: sys.modules[name] for name in modules if name in sys.modules}
     sys.modules.update(modules)
     try:

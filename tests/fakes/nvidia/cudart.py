@@ -1,4 +1,4 @@
-"""`cuda.bindings.runtime`: what the appliance calls of it, as cuda-python 12.6 to 13.5 have it."""
+"""`cuda.bindings.runtime`: the appliance's part of it, with the signatures of cuda-python 12.6 to 13.5."""
 
 import ctypes
 import enum
@@ -39,7 +39,8 @@ SIDES = {
     cudaMemcpyKind.cudaMemcpyDeviceToHost: ("pinned", "device"),
     cudaMemcpyKind.cudaMemcpyDeviceToDevice: ("device", "device"),
 }
-"""Where each kind of copy writes and reads. Host memory has to be pinned, else the copy would wait."""
+"""Memory that each kind of copy writes and reads. Host memory must be pinned, otherwise the copy would
+block."""
 
 
 class Runtime:
@@ -55,7 +56,7 @@ class Runtime:
         self.device = device
         self.version = 12060
         self.start: cudaError_t = OK
-        """What the first call finds: a driver, a device or neither."""
+        """Result of the first call: OK, no driver, or no device."""
 
     def cudaGetErrorString(self, error: cudaError_t) -> tuple[cudaError_t, bytes]:
         return OK, error.name.encode()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 POISON = 0xFF
 """NaN in every floating type, −1 in every integer."""
 ALIGNMENT = 256
-"""Of what cudaMalloc gives."""
+"""Alignment of the addresses that cudaMalloc returns."""
 
 
 class WrongUse(AssertionError):
@@ -36,7 +36,7 @@ class Event:
     """Passed when everything that was enqueued before it has run."""
 
     stream: Stream | None = None
-    """None until it is recorded."""
+    """Stream that recorded it, or None."""
     has_passed: bool = False
 
     def set(self) -> None:
@@ -45,11 +45,11 @@ class Event:
 
 @dataclass
 class Node:
-    """Captured work, what has to hold when it is replayed, and the context that it came from."""
+    """Captured work, the check before each replay, and the context that it came from."""
 
     work: Callable[[], None]
     check: Callable[[str], None]
-    """Called with what is done now; raises WrongUse."""
+    """Called with the current action; raises WrongUse."""
     context: int = 0
 
 
@@ -83,7 +83,7 @@ class Stream:
         self._work.append(work)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Do what was enqueued, in order, until the condition holds."""
+        """Run the enqueued work, in order, until the condition holds."""
         with self._running:
             while self._work and not until():
                 try:
@@ -99,10 +99,11 @@ class Device:
         self.multiprocessors = 16
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
-        """What was done wrong, also where nobody looked at the error."""
+        """Wrong uses, even if the caller ignored the error."""
         self._blocks: dict[str, dict[int, Block]] = {"device": {}, "pinned": {}}
         self._retired: list[Block] = []
-        """Freed memory, kept so that no address is given out twice and stale ones are known."""
+        """Freed memory, which stays allocated so that no address is reused and stale addresses are
+        recognised."""
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Event] = {}
         self.graphs: dict[int, list[Node]] = {}
@@ -112,7 +113,7 @@ class Device:
         self.workspaces: dict[int, tuple[int, int]] = {}
         """Address and size of the working memory of each execution context."""
         self.can_instantiate = True
-        """True if memory is left for an executable CUDA graph."""
+        """True if the device has memory for another executable CUDA graph."""
         self._handles = iter(range(0x1000, 1 << 30, 0x10))
 
     def handle(self) -> int:
@@ -142,7 +143,7 @@ class Device:
         return address
 
     def free(self, address: int, kind: str) -> None:
-        """Retire and poison an allocation. Raises WrongUse for what is none."""
+        """Retire and poison an allocation. Raises WrongUse if nothing is allocated there."""
         block = self._blocks[kind].pop(address, None)
         if block is None:
             raise self.refuse(f"freed {kind} memory that is not allocated: {address:#x}")

@@ -6,9 +6,9 @@ its stream; a missing cuDNN shows at the first Conv.
 
 Guesses, which hide real failures: every graph opens (the real one refuses to capture a session that copies
 between host and device); other threads may call CUDA during a capture (the real one captures globally, and
-such calls fail); a capture allocates nothing. Fused attention's masks are read whole on CUDA alone: in the
-place of a graph that has it, the default graph beside it computes, whatever a release makes of the masks.
-That both give the same numbers is tested in `tests/export/test_fused.py`.
+such calls fail); a capture allocates nothing. Fused attention reads whole masks on CUDA alone. Instead of a
+graph with fused attention the default graph computes, whatever a release changes in the masks.
+`tests/export/test_fused.py` proves that both give the same numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_CUDNN = (
 
 
 class Binding:
-    """Tensors by address. Real bindings are made of them when the work runs."""
+    """Tensors by address. The fake makes real bindings when the work runs."""
 
     def __init__(self, session: Session, device: Device) -> None:
         self.real = session.real.io_binding()

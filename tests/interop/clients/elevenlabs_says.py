@@ -98,7 +98,7 @@ def connected(speech, voice: str) -> bytes:
 
 
 async def asynchronous(url: str) -> dict:
-    """Sixteen at a time, and one that is left after its first bytes."""
+    """Sixteen streams at a time, then a stream that the client leaves after its first bytes."""
     client = AsyncElevenLabs(base_url=url, api_key="none")
 
     async def once() -> str:

@@ -56,27 +56,27 @@ class Line:
     text: str
     voice: str
     number: int
-    """Of its text in the set; with the draw it gives the seed."""
+    """Number of its text in the set; draw and number give the seed."""
     spellings: tuple[str, ...] = ()
     """Other ways to write the sound of the text."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What speaks."""
+    """A bundle in a sampling that speaks lines."""
 
     name: str
     precision: str
     how: str
     """The sampling, if it is not the daemon's own."""
     fingerprint: str
-    """Of the bundle's files: another model is another row."""
+    """Fingerprint of the bundle's files: another model is another row."""
     say: Say
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured; all but scores and draws says under which conditions."""
+    """A measurement: the conditions, the scores and the draws."""
 
     model: str
     precision: str
@@ -99,7 +99,7 @@ class Row:
 
 class Record:
     def __init__(self, path: Path) -> None:
-        """Read what is there. Raises ValueError for what is no record."""
+        """Read the file if it exists. Raises ValueError if it is no record."""
         self._path = path
         raw = json.loads(path.read_text("utf-8")) if path.exists() else {"rows": []}
         try:
@@ -158,7 +158,7 @@ def _cells(voice: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What every row of one run shares."""
+    """Judges, voices and record that all rows of a run share."""
 
     voices: Mapping[str, FloatArray]
     """Embeddings of the references."""
@@ -185,7 +185,7 @@ class Evaluation:
 
     def _replies(self, model: Model, lines: Sequence[Line], draw: int, shown: Any) -> Iterator[Reply]:
         for line in lines:
-            # The same noise for a text in every row: rows differ in what they are about.
+            # A text has the same noise in every row, so that rows differ only in their conditions.
             samples, rate_hz = model.say(line, SEEDS * draw + line.number)
             yield Reply(line.text, line.voice, samples, rate_hz, spellings=line.spellings)
             shown.update()

@@ -1,4 +1,4 @@
-"""Judges of a sound beside those of its words: speaker, naturalness, silence, times of words.
+"""Judges of a sound, not of its words: speaker, naturalness, silence, times of words.
 
 Their models are part of their packages (scripts/requirements/quality.in); constructors raise MetricError.
 Figures compare sounds under one judge; they are not listening tests. Sounds are (samples,), int16 or floats

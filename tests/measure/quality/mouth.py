@@ -37,7 +37,7 @@ class Reference:
 
 
 class Mouth:
-    """One bundle with its voices, on the CPU."""
+    """A bundle with its voices, on the CPU."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Mouth:
         variant: str | None = "default",
         damage: Damage | None = None,
     ) -> None:
-        """`work` takes the store and its cache; `variant` of the bundle's graphs speaks: the default one is
-        what a device computes, None the one that the daemon computes on a CPU. Raises ApplianceError."""
+        """`work` holds the store and its cache. `variant` names the graphs that speak: "default" as on a
+        device, None as the daemon computes on a CPU. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
         store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
@@ -79,10 +79,10 @@ class Mouth:
         segmentation: Segmentation,
         sampling: Sampling | None = None,
     ) -> tuple[list[Segment], list[FloatArray], FloatArray]:
-        """The segments of a request, (samples,) of each, and those of the reply.
+        """The segments of a request, (samples,) of each, and the samples of the reply.
 
-        Without `nfe` in as many steps as the daemon takes, without `sampling` with its own. Raises
-        ApplianceError, ValueError for steps that the bundle does not take.
+        `nfe` None takes the daemon's number of steps, `sampling` None the daemon's sampling. Raises
+        ApplianceError, or ValueError if the bundle does not take `nfe`.
         """
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
@@ -109,7 +109,7 @@ class Mouth:
                 self._engine.step([lane.id])
             return self._engine.finish(lane.id)
         finally:
-            state.times = held  # what the lane gives back is what it took
+            state.times = held  # closing a lane releases its original times
             self._engine.close(lane.id)
 
     def __enter__(self) -> Mouth:

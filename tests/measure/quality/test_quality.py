@@ -1,7 +1,7 @@
-"""Does it still speak? Twenty held-out sentences through the engine, before judges that know nothing of it.
+"""Does it still speak? Twenty held-out sentences through the engine, scored by judges that did not train it.
 
-Another bundle is tried with F5_QUALITY_BUNDLE=FOLDER, and F5_QUALITY_VOICES=FOLDER with two recordings
-NAME.wav or NAME.flac and their words NAME.txt (otherwise `voices` beside the bundle).
+F5_QUALITY_BUNDLE=FOLDER tries another bundle. F5_QUALITY_VOICES=FOLDER has two recordings NAME.wav or
+NAME.flac with their words NAME.txt; the default is the folder `voices` next to the bundle.
 """
 
 import os
@@ -58,13 +58,13 @@ def speak(panel: Panel, root: Path, tmp_path_factory: pytest.TempPathFactory) ->
     if not (folder / MANIFEST).is_file():
         pytest.skip(f"no demo voice in the tree yet: {DEMO} holds no bundle")
     voices = Path(os.environ.get("F5_QUALITY_VOICES", folder.parent / "voices"))
-    # With a single voice there is none to mistake it for, and its words alone are judged.
+    # A single voice leaves the judge of speakers nothing to compare: only the words are judged.
     assert references_in(voices), f"{voices}: a recording with its words is needed"
     return Speak(folder, voices, panel, tmp_path_factory.mktemp("quality"))
 
 
 def of_lines(few: int, many: int) -> pytest.MarkDecorator:
-    """So many lines by day, so many in `scripts/test --all`."""
+    """`few` lines in the daily tests, `many` lines in `scripts/test --all`."""
     return pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.thorough)])
 
 

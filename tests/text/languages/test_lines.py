@@ -36,7 +36,7 @@ AROUND = (("", "."), ("", ", ok"), ("", " lol"), ("@user ", ""), ('"', '"'), ("(
 
 
 def characters(ranges: str) -> list[str]:
-    """Of ranges in a pattern's brackets."""
+    """Characters of the ranges within a pattern's brackets."""
     text = ranges.encode().decode("unicode_escape") if "\\u" in ranges else ranges
     found: list[str] = []
     for place, character in enumerate(text):

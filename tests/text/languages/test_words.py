@@ -1,4 +1,4 @@
-"""Files of words: what is refused and how, rows that a bundle brings, and no language in the shared code."""
+"""Files of words: refused files and their messages, rows of a bundle, and no language in the shared code."""
 
 import ast
 import re

@@ -41,7 +41,7 @@ UNLIKE = (
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Phones:
-    """Without our own list."""
+    """Phones without our word list."""
     own = tmp_path_factory.mktemp("own") / "words.txt"
     own.touch()
     return Phones(own=own)
@@ -66,7 +66,7 @@ def test_the_golden_file_is_what_hibari_says() -> None:
     ("kekw KEKW kekws", "kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊljuz"),
     ("Siobhan's, monkaS", "ʃəvˈɔnz, mˌɑŋkəˈɛs"), ("im sure u dont", "ˌIm ʃˈʊɹ jˈu dˈOnt"),
     ("gg, G G", "ʤˈi ʤˈi, ʤˈi ʤˈi"),
-    # What hibari's normaliser, ours and neither has read.
+    # Numbers, chat words and compounds that hibari's normaliser, ours and neither have read.
     ("3.14", "θɹˈi pˈYnt wˈʌn fˈɔɹ"), ("brb soo yess", "bˈi ˈɑɹ bˈi sˌO jˈɛs"),
     ("wolf-frobnitz", "wˈʊlf fɹˈɑbnɪts"), ("café CAFÉ cafe\u0301", "kæfˈA kæfˈA kæfˈA"),
     ("This is plan B.", "ðˌɪs ɪz plˈæn bˈi."), ("It’s “fine”", "ˌɪts fˈIn"),

@@ -59,7 +59,8 @@ def _pin(machine: Machine) -> None:
 
 
 def show(machine: Machine) -> Iterator[str]:
-    """The lines of --show after the first, as a real one of this JetPack printed them, but for the mode."""
+    """Lines of --show after the first, captured from a real device of this JetPack, with this machine's
+    mode."""
     for line in captured(f"show-jp{machine.profile.jetpack}"):
         if not line.startswith(("SOC family", "NV Power Mode")):
             yield line
