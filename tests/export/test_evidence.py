@@ -229,7 +229,7 @@ def test_masks_and_heads_of_a_family_are_all_tried() -> None:
     assert len(f5.other_flags(arch)) == 5
     upsampling = dataclasses.replace(arch, text_embedding_average_upsampling=True)
     assert OTHER_FLAGS in map(f5.flags, f5.other_flags(upsampling))
-    # With a single head, rotating one head rotates all; masks act in text convolutions alone.
+    # A rotation of one head rotates all heads if there is one; masks act in text convolutions alone.
     plain = dataclasses.replace(arch, heads=1, conv_layers=0)
     assert [f5.flags(other) for other in f5.other_flags(plain)] == [f"pe_attn_head: null, {WITH}"]
     assert evidence.named(family("F5TTS_Base").arch) == "F5TTS_Base"

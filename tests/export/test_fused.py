@@ -61,7 +61,7 @@ def MultiHeadAttention(
     scores = op.Where(op.Unsqueeze(seen, [1, 2]), op.MatMul(q, k), op.Constant(value_float=float("-inf")))
     shares = op.Softmax(scores, axis=-1)
     out = op.Reshape(op.Transpose(op.MatMul(shares, v), perm=[0, 2, 1, 3]), [0, 0, -1])
-    # The mask must not repair anything, and later starts of queries would leave parts of the output
+    # The output is NaN unless the mask is in its final form: other starts of queries would leave output
     # unwritten.
     wanted = op.Concat(number * queries, starts, axis=0)
     same = op.Equal(op.Slice(given, rows, 3 * rows + 2), wanted)

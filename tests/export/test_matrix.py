@@ -123,7 +123,7 @@ def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
 
 @pytest.mark.parametrize("row", forms(MODELS), indirect=True)
 def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
-    """One architecture runs at every NFE of the published grids, the others at seven."""
+    """An architecture runs at every NFE of the published grids, the others at seven."""
     case, made = small.case(113, mels=row.mels), row.made
     engine, start = row.engine(1), len(case.cond)
     for nfe in (5, 7, 8, 16, 32) if made.arch == small.V1 and made.files.vocoder == "vocos" else (7,):

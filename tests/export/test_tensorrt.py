@@ -111,7 +111,7 @@ def test_int8_kernels_multiply(graph: str, quantised: Callable[[str], Plan], bun
     depth = bundle.manifest.arch.depth
     assert names == {f"blocks.{i}.{role}.product" for i in range(depth) for role in roles}
     assert len(found) == len(names)
-    # These kernels include the dequantising, and the kernels before them the quantising.
+    # The kernels of the products dequantise, and the kernels before them quantise.
     for launch in quantised(graph).launches:
         assert not all(layer.endswith((".input", ".matrix", ".input_int8")) for layer in launch.layers)
 

@@ -323,7 +323,7 @@ def test_a_rebound_name_does_nothing_own_ones_all(gateway: Gateway, browser: Bro
 
 @in_chromium
 def test_what_stays_open_to_http(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
-    """For an address beyond loopback Chromium sends no Sec-Fetch-Site; a page may suppress Referer too."""
+    """Chromium sends no Sec-Fetch-Site to addresses beyond loopback; a page may suppress Referer too."""
     with gateway_of(gateway.daemon, names=[BOX]) as own:
         url = own.url.replace("127.0.0.1", BOX)
         done = attempts(browser, f"http://{EVIL}:{pages}/", url)

@@ -70,7 +70,7 @@ def _silent_gpu(jetson: Jetson, message: bool = True) -> None:
 
 
 def _no_devfreq(jetson: Jetson, calls: int = 2) -> None:
-    """The GPU's clock appears at the `calls`-th run of jetson_clocks."""
+    """The GPU's clock is absent for jetson_clocks' next `calls` looks at it."""
     machine = jetson.machine
     aside = f"{machine.profile.gpu_parent}/asleep"
     machine.path(machine.profile.devfreq).rename(machine.path(aside))

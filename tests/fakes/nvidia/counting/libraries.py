@@ -58,7 +58,7 @@ def build(folder: Path) -> list[Path]:
     defined = {name.split("@")[0] for name in _names(made[0], "--defined-only")}
     if unknown := needed.pop(cudart) - defined:
         raise RuntimeError(f"{CUDART.name} has no {', '.join(sorted(unknown))}, which this provider calls")
-    # Since 1.30 the provider opens these by name at run time, as it does the driver and the random numbers.
+    # The provider opens these by name at run time (since 1.30), like the driver and the random numbers.
     versioned = set(needed)
     by_name = re.findall(rb"(?<=\0)cudnn[A-Z]\w*(?=\0)", found.read_bytes())
     needed.setdefault("libcudnn.so.9", set()).update({name.decode() for name in by_name})
