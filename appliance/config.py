@@ -385,6 +385,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Sections of a YAML file. Raises ConfigError."""
     try:
         raw = parse_yaml(path.read_bytes(), path, ConfigError)
     except FileNotFoundError as missing:
@@ -400,6 +401,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
+    """Set one key from `section.key=value`. Raises ConfigError."""
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):

@@ -123,6 +123,8 @@ def from_mapping(
 
 
 def _convert(hint: Any, value: object, where: str, error: type[Exception], ignore_unknown: bool) -> Any:
+    """Convert a YAML value to the type of a field, recursively. Raises `error` naming `where`."""
+
     def convert(part: Any, inner: object, key: str = "") -> Any:
         return _convert(part, inner, f"{where}{key}", error, ignore_unknown)
 

@@ -46,6 +46,8 @@ TEXT, KEY, WHOLE, NUMBER, DURATION, CHOICE, FLAG, WORDS = OptionKind
 
 @dataclass(frozen=True)
 class Option:
+    """An option of a request, and its names in the APIs."""
+
     field: str
     """Path in SynthesizeRequest."""
     kind: OptionKind
@@ -85,13 +87,13 @@ OPTIONS = (
     Option(
         "nfe_steps", WHOLE, "nfe", (1, MAX_NFE), http="nfe", say="function evaluations; absent: the daemon's"
     ),
-    Option("min_nfe_steps", WHOLE, "min_nfe", say="take fewer rather than be refused", metavar="N"),
+    Option("min_nfe_steps", WHOLE, "min_nfe", say="allow fewer steps, down to N", metavar="N"),
     Option("seed", WHOLE, between=(0, MAX_SEED), http="seed", say="absent: drawn by the daemon"),
     Option("guidance", NUMBER, between=(0.0, MAX_GUIDANCE)),
     Option("segmentation", CHOICE, choices=("upstream", "low_latency"), say="how texts are cut"),
     Option("priority", CHOICE, choices=PRIORITIES, http="priority", say="how soon the first sound is due"),
     Option("channel", KEY, http="channel", say="replies of one channel play one after the other"),
-    Option("user_key", KEY, "user", http="user", say="whose message it is, for rate limits", metavar="KEY"),
+    Option("user_key", KEY, "user", http="user", say="author of the message, for rate limits", metavar="KEY"),
     Option("announce", KEY, http="announce", say='words before the line, as "{user} says"', metavar="WORDS"),
     Option("text_handling", CHOICE, choices=get_args(TextHandling), http="text_handling", say="absent: chat"),
     Option(
@@ -103,7 +105,7 @@ OPTIONS = (
         metavar="CODE",
     ),
     Option("style", TEXT, http="style", say="of the voice's; absent: its own recording", metavar="NAME"),
-    Option("voice_tags", FLAG, http="voice_tags", say="[voice:NAME] in the text goes on in another voice"),
+    Option("voice_tags", FLAG, http="voice_tags", say="let [voice:NAME] in the text switch the voice"),
     Option("pronunciations", WORDS),
     Option("max_spoken_seconds", NUMBER, "max_spoken", (0.0, HOUR_S), http="max_spoken_seconds"),
     Option(
@@ -131,7 +133,7 @@ OPTIONS = (
         DURATION,
         between=(0.0, HOUR_S),
         http="queue_timeout",
-        say="wait so long rather than be refused",
+        say="seconds by which the first sound may be late",
         metavar="S",
     ),
     Option("playout", CHOICE, choices=("serial", "overlap"), http="playout"),

@@ -59,12 +59,16 @@ Speaker = tuple[str, str]
 
 @dataclass(frozen=True)
 class Pause:
+    """Silence after a place in the text."""
+
     after: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class Direction:
+    """A stage direction after a place in the text."""
+
     after: int
     text: str
 
@@ -133,16 +137,22 @@ class Request:
     guidance: float
     segmentation: Segmentation
     speaking_rate: float = 1.0
+    """Factor of the speed; 1 is the voice's own."""
     written: str = ""
     """Text before the front end rewrote it."""
     changes: tuple[Change, ...] = ()
+    """Changes by the front end, reported to the caller."""
     pauses: tuple[Pause, ...] = ()
+    """Pauses and their places in the text."""
     directions: tuple[Direction, ...] = ()
+    """Stage directions that were left out, and their places."""
     style: str = ""
     """Style at the beginning of the text; "" for the voice's own recording."""
     switches: tuple[Switch, ...] = ()
+    """Changes of voice or style, and their places."""
     opening: str = ""
     skipped_reason: str = ""
+    """Reason why nothing is spoken; "" if something is."""
     max_spoken_s: float = 0.0
     """Length to which the text is cut; 0: no limit."""
 
@@ -188,7 +198,9 @@ class Terms:
     channel: str = ""
     user: str = ""
     supersede: str = ""
+    """Key of a waiting request of this caller that this request replaces; "" for none."""
     merge: str = ""
+    """Key of a waiting request that this request joins; "" for none."""
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
@@ -258,6 +270,8 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
+    """A voice's recording, prepared for the engine."""
+
     transcript: str
     """Transcript with its ending, ". " or "。"."""
     features: Features
@@ -331,12 +345,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class Lane:
+    """An open segment in the engine."""
+
     id: int
     steps_left: int
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentAudio:
+    """The audio of a finished segment."""
+
     samples: FloatArray
     """(samples,) mono at the model's rate, before the cross-fade."""
     segment: int
@@ -346,6 +364,8 @@ class SegmentAudio:
 
 @dataclass
 class Timings:
+    """Durations of the stages of a reply."""
+
     queue_s: float = 0.0
     """Seconds from arrival to the engine's first call."""
     text_s: float = 0.0
@@ -353,12 +373,17 @@ class Timings:
     first_audio_s: float = 0.0
     """Seconds from arrival to the first audio that the transport gets."""
     condition_s: float = 0.0
+    """Seconds of the engine for text and reference."""
     steps_s: float = 0.0
+    """Seconds of the engine for steps."""
     vocoder_s: float = 0.0
+    """Seconds of the engine for the vocoder."""
     join_s: float = 0.0
     """Seconds for level, cross-fade and sample rate."""
     encode_s: float = 0.0
+    """Seconds for the audio encoder."""
     total_s: float = 0.0
+    """Seconds from arrival to the end."""
     audio_s: float = 0.0
     segments: int = 0
     nfe: int = 0

@@ -65,6 +65,8 @@ class ContactFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Visit:
+    """Options of a first contact with weights."""
+
     name: str
     out: Path
     fetched: Path
@@ -163,6 +165,7 @@ class Record:
 
 
 def _fetch_and_export(record: Record, visit: Visit, bundle: Path, make: Make) -> None:
+    """The stages "fetch" and "export". Records licence, hashes, manifest and findings."""
     with record.stage("fetch"):
         got = fetch.fetch(visit.name, visit.fetched)
         folders = (path if path.is_dir() else path.parent for path in (got.checkpoint, got.vocoder))
@@ -183,6 +186,7 @@ def _fetch_and_export(record: Record, visit: Visit, bundle: Path, make: Make) ->
 
 
 def _speak(record: Record, visit: Visit, bundle: Path, lines: Sequence[tuple[str, str]]) -> None:
+    """The stages "start", "voice" and "speak": a daemon with the bundle speaks `lines`."""
     sound, written = (VOICES.joinpath(f"{FEMALE}.{suffix}") for suffix in ("wav", "txt"))
     words = written.read_text("utf-8").strip()
     if visit.voice is not None:

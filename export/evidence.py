@@ -77,6 +77,8 @@ OTHER: Mapping[WeightsKind, WeightsKind] = {"ema": "raw", "raw": "ema"}
 
 
 class Verdict(enum.Enum):
+    """Result of the evidence."""
+
     FITS = "fits"
     UNTRAINED = "untrained"
     """Weights that predict no speech prove nothing."""
@@ -88,6 +90,8 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class EvidenceRecording:
+    """A recording with known words."""
+
     name: str
     words: str
     samples: Callable[[int], NDArray[np.float32]]
@@ -101,6 +105,8 @@ DEMO = tuple(
 
 @dataclass
 class Evidence:
+    """Losses of the trials, and the verdict on them."""
+
     recordings: tuple[str, ...]
     losses: dict[str, float] = field(default_factory=dict)
     """Name of a trial → mean squared error of the velocity."""

@@ -89,6 +89,8 @@ class Fetched:
 
 @dataclass(frozen=True)
 class _Remote:
+    """A file on the hub."""
+
     url: str
     size: int
     etag: str
@@ -201,6 +203,10 @@ def _changed(what: str, first: str, now: str, folder: Path) -> FetchError:
 
 
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
+    """Download the rest of a file.
+
+    Continues after a lost connection, until MAX_FRUITLESS attempts bring nothing.
+    """
     fruitless = 0
     with part.open("ab") as stream:
         bar.update(stream.tell())

@@ -94,6 +94,7 @@ def parity_lines(manifest: Manifest) -> list[str]:
 
 
 def _graph_line(name: str, path: Path) -> str:
+    """Line about a graph: parameters, size, types and most frequent operators."""
     graph = onnx.load(path, load_external_data=False).graph
     parameters, types = Counter[str](), Counter[str]()
     size = path.stat().st_size

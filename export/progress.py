@@ -43,6 +43,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
+    """Expected stages of a command and their work."""
+
     stages: Sequence[Stage] = ()
     """Stages in the order in which they begin."""
     evaluation: Callable[[int], float] = lambda frames: 0.0
@@ -52,6 +54,8 @@ class Plan:
 
 
 class Progress:
+    """Progress line of a command."""
+
     def __init__(
         self, plan: Plan, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:

@@ -51,6 +51,8 @@ def plan(
 
 
 class _Work:
+    """Estimates the work of each stage of an export."""
+
     def __init__(self, loaded: assemble.Loaded, options: assemble.BuildOptions, sampling: str) -> None:
         self._loaded, self._options, self._named = loaded, options, sampling
         self._precision = options.precision
@@ -79,6 +81,7 @@ class _Work:
         return products * S_OF_PRODUCT / torch.get_num_threads()
 
     def _before(self, recordings: Sequence[EvidenceRecording]) -> Iterator[Stage]:
+        """Stages before the gate: evidence, graphs, calibration, oracles, peaks."""
         spec, declared = self._loaded.mel, self._loaded.declaration
         trials = 2 + len(declared.others(self._loaded.given.arch))
         seeds = 1 if len(recordings) > 1 else len(SEEDS)
@@ -108,6 +111,7 @@ class _Work:
         return (self._precision != "int8") + fuses
 
     def _gate(self) -> Iterator[Stage]:
+        """Stages of the gate: comparisons of each variant, then its samples."""
         names = list(VARIANTS[self._precision])
         if self._options.int8_beside:
             names.insert(-1, INT8)

@@ -14,6 +14,8 @@ AUTHORITY = re.compile(rf"({HOST})\.?(?::([0-9]*))?", re.IGNORECASE | re.ASCII)
 
 
 class OwnNames:
+    """Host names that belong to this machine, so that a page of another site cannot use its own name."""
+
     def __init__(self, listen: str, names: Iterable[str]) -> None:
         """`names` adds hosts that the operator vouches for."""
         host, _ = split_address("listen", listen)

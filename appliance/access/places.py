@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Place:
+    """A connection or request, of which there may be a limited number."""
+
     caller: str
     is_idle: Callable[[], bool] = lambda: False
     """Returns True while another caller may have the place."""

@@ -46,6 +46,8 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Token:
+    """An entry of the file: the hash of a token, and its roles."""
+
     name: str
     roles: tuple[Role, ...]
     sha256: str
@@ -101,6 +103,7 @@ class Tokens:
         return self._current().get(_hash(token))
 
     def _current(self) -> Mapping[str, Token]:
+        """Hash → token, from the file as it is now. A damaged file has no valid token."""
         with self._lock:
             version = version_of(self._path)
             if version != self._version:

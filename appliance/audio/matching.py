@@ -106,6 +106,7 @@ def _cheapest(
 
 
 def _known(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]) -> Known:
+    """Places of known changes: end in `theirs` → (length there, ends in `ours`, length there)."""
     known: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
     places, places_said = _places(theirs), _places(ours)
     for before, after in changes:

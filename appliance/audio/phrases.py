@@ -56,7 +56,7 @@ class Phrases:
         gauge("f5_phrases_bytes", "Samples that it holds.", lambda: self.size_bytes)
 
     def keys(self, ways: Sequence[Sequence[Segment]], made_by: str, *, seeded: bool) -> Sequence[Key | None]:
-        """One key for each way to serve a request; None for each if the reply is not to be stored."""
+        """A key for each way to serve a request. All are None if the reply may not be stored."""
         if self._limit_bytes > 0 and (seeded or self._drawn_seeds):
             return [key_of(segments, made_by, seeded=seeded) for segments in ways]
         return [None] * len(ways)

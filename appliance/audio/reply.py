@@ -27,6 +27,8 @@ THREADS = 2
 
 
 class ReplyAudio:
+    """Turns the segments of a reply into messages of encoded audio."""
+
     def __init__(
         self,
         manifest: Manifest,
@@ -70,6 +72,7 @@ class ReplyAudio:
         return self._encoded(self._join(made), last=made.last)
 
     def _encoded(self, samples: FloatArray, *, last: bool) -> Iterator[tuple[bytes, int]]:
+        """Encode samples in messages of at most the longest size: (data, number of samples)."""
         # The last message ends the encoding, with or without samples.
         count = max(math.ceil(len(samples) / self._longest), last and self.samples > 0)
         pieces = np.array_split(samples, count) if count else []
@@ -96,6 +99,7 @@ class ReplyAudio:
         return data
 
     def _join(self, made: SegmentAudio) -> FloatArray:
+        """The samples of a segment after level, cross-fade and change of the sample rate."""
         begun = time.perf_counter()
         pause = round(made.pause_s * self._model_hz)
         samples = levelled(made.samples, self._model_hz, self._level)

@@ -30,8 +30,11 @@ class Message:
     """Serial channel; "" for a separate one, on which the message sounds at once or is refused."""
     user: str = ""
     supersede: str = ""
+    """Key under which a later message replaces this one while it waits."""
     queue_timeout_s: float | None = None
+    """Longest accepted delay of the first audio."""
     min_nfe: int | None = None
+    """Fewest steps that are accepted instead of a refusal."""
     cancel_after_s: float | None = None
     """Seconds from sending to cancellation; None if the message is not cancelled."""
     pace: float | None = None
@@ -58,6 +61,7 @@ class Mix:
     """Mix of messages. `cancelled` and `slow` are shares of them."""
 
     words: Weighted[int]
+    """Number of words in a text."""
     priorities: Weighted[Priority]
     cancelled: float = 0.0
     slow: float = 0.0

@@ -233,6 +233,7 @@ def _usable(baseline: Any) -> Mapping[str, Any] | None:
 
 
 def _as_baseline(box: Box, entry: Mapping[str, Any]) -> Finding:
+    """Make a measurement the baseline, unless the box was not fit for it."""
     figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
     if unfit := unfit_for_judgement(entry):
         remedy = f"see to the reason, then: {MEASURE} --set-baseline"

@@ -132,6 +132,7 @@ class Load:
 
 
 async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
+    """Collect the events of a stream. A slow listener waits until the audio so far has been played."""
     pace = outcome.message.pace
     async for event in stream:
         if isinstance(event, Piece):
@@ -151,6 +152,7 @@ async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
 async def _cancel_later(
     client: AsyncClient, stream: AsyncStream, request_id: str, outcome: Outcome, due: float
 ) -> None:
+    """Cancel the request after the time in its message, if it has one."""
     if outcome.message.cancel_after_s is None:
         return
     await asyncio.sleep(outcome.message.cancel_after_s)

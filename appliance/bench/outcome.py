@@ -19,6 +19,7 @@ class Outcome:
 
     message: Message
     sent_s: float = 0.0
+    """Time at which the request was really sent, because a busy client sends late."""
     turn_s: float = -math.inf
     """End of the playback of earlier replies on the serial channel."""
     header: Header | None = None
@@ -26,6 +27,7 @@ class Outcome:
     pieces: list[tuple[int, float]] = field(default_factory=list)
     """Sample offset and arrival of each audio message."""
     samples: int = 0
+    """Samples received so far."""
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     """SHA-256 of the audio."""
     peak: int = 0
@@ -33,9 +35,11 @@ class Outcome:
     cancel_s: float | None = None
     """Time of the cancellation; None if it came too late."""
     end_s: float = 0.0
+    """End of the call."""
     status: str = ""
     """"OK", or the name of the gRPC status."""
     reason: str = ""
+    """The daemon's reason for a refusal or failure; "" if it gave none."""
     failure: CallFailed | None = None
 
     @property

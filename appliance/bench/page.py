@@ -99,6 +99,7 @@ def _round_up(value: float) -> float:
 
 
 def _about(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Facts about the newest entry: machine, power mode, bundle, backend."""
     if not entries:
         return "No entries."
     newest = entries[-1]

@@ -43,10 +43,11 @@ class Cell:
 
     language: str
     length: str
+    """Name of the text's length."""
     text: str
     voice: str
     nfe: int | None
-    """None for the daemon's default."""
+    """Number of steps; None: the daemon's default."""
 
     @property
     def name(self) -> str:

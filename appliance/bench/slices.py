@@ -83,6 +83,7 @@ def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Duration, steps, and seconds of work and waits of one request."""
     seconds: dict[str, float] = defaultdict(float)
     for event in events:
         seconds[event["name"]] += event["dur"] / 1e6

@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str, Any]]:
+    """Measure the idle daemon, send the storm, and return its outcomes and figures."""
     random = Random(options.seed)
     mix = Mix(
         options.words,
@@ -99,6 +100,8 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:
+    """First audio of the idle daemon, and its capacity: measured, if --capacity does not state it."""
+
     def text() -> str:
         return text_of(mix.words.draw(random), random)
 

@@ -21,6 +21,8 @@ TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvin
 
 
 class Package(NamedTuple):
+    """A package, as dpkg reports it."""
+
     name: str
     version: str
     want: str

@@ -47,6 +47,7 @@ def wrong(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _note_backend(box: Box, findings: list[Finding]) -> None:
+    """Record in this boot's record the backend that the synthesis check found."""
     figures = next((finding.figures for finding in findings if finding.check == "synthesis"), {})
     backend, passed_over = figures.get("backend"), figures.get("passed_over")
     if isinstance(backend, str) and backend:

@@ -36,6 +36,8 @@ JETPACKS = {
 
 @dataclass(frozen=True)
 class PlatformRefusal:
+    """Reason why a box is not supported."""
+
     problem: str
     supported: str = SUPPORTED
     by_flashing: bool = False

@@ -105,6 +105,7 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
 
 
 def _wanted(root: Root) -> Iterator[tuple[str, State]]:
+    """The files to write, with their content, as (path, state)."""
     for name in sleeps(root):
         yield f"{paths.UNITS_OF_ROOT}/{name}", {"link": "/dev/null"}
     if default_target(root) not in ("", TARGET):

@@ -27,6 +27,8 @@ def seconds_since_boot() -> float:
 
 @dataclass(frozen=True)
 class Box:
+    """Access to the machine: its files, programs and clocks. Tests replace each."""
+
     root: Root = field(default_factory=Root)
     tools: Tools = field(default_factory=Tools)
     wall: Callable[[], float] = time.time

@@ -121,6 +121,10 @@ class Tools:
     def _started(
         self, name: str, arguments: Sequence[str], *, stdin: bool = False, errors: int = subprocess.PIPE
     ) -> subprocess.Popen[str] | Completed:
+        """Start a program with a fixed environment.
+
+        Returns a Completed with NOT_FOUND if it cannot be started.
+        """
         path = self.find(name)
         if path is None:
             return Completed((name, *arguments), NOT_FOUND)

@@ -38,6 +38,8 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StoredBundle:
+    """A folder in the store of bundles."""
+
     folder: Path
     use: str
     """Use: "in use", "beside", "before", or "unused"."""
@@ -165,6 +167,7 @@ class BundleStore:
             shutil.rmtree(new, ignore_errors=True)
 
     def _report_voices(self, new: Bundle) -> None:
+        """Report whether the prepared references of voices stay valid with the new bundle."""
         now, then = new.manifest, _stored(_real(self.path), "").manifest
         if then is None:
             return
@@ -206,6 +209,7 @@ class BundleStore:
         raise BundleError(f"the daemon does not work with {new.name} ({problem}); {state}")
 
     def _undo(self, earlier: Path | None) -> None:
+        """Put the previous bundle back into use. `earlier` becomes the one before it."""
         if not os.path.lexists(self.before):
             return
         exchange(self.path, self.before)
@@ -216,6 +220,7 @@ class BundleStore:
         sync(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
+        """Remove stored bundles that nothing names and that the daemon does not run."""
         for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
             if leftover.is_symlink():
                 leftover.unlink()
@@ -250,6 +255,7 @@ class BundleStore:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
+        """Let one install run at a time. Raises StorageError if another is running."""
         self.folder.mkdir(mode=0o755, exist_ok=True)
         try:
             with locked(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -286,6 +292,7 @@ def _real(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a StorageError that names the file."""
     try:
         yield
     except (BundleError, StorageError):

@@ -57,6 +57,8 @@ def running_folder(config: Config) -> Path | None:
 
 @dataclass(frozen=True)
 class Restart:
+    """Restarts the daemon, and proves that it speaks from a bundle."""
+
     config: Config
     tools: Tools
     ready_within_s: float = READY_S
@@ -77,6 +79,7 @@ class Restart:
             return f"it does not speak: {error}"
 
     def _speak(self, folder: Path) -> str:
+        """Let the daemon speak from this folder. Returns the reason if it cannot, else ""."""
         with Client(daemon_address(self.config.server)) as client:
             if (health := client.health()) != "SERVING":
                 return f"it is {health}"

@@ -33,6 +33,7 @@ def copy_bundle(source: Path, new: Path) -> None:
 
 
 def _copy_folder(source: Path, new: Path) -> None:
+    """Copy the files of a bundle that its manifest names."""
     manifest = contract.read(source, verify=False).manifest
     names = (*manifest.files, MANIFEST)
     if missing := [name for name in names if not (source / name).is_file()]:
@@ -44,6 +45,7 @@ def _copy_folder(source: Path, new: Path) -> None:
 
 
 def _unpack(archive: Path, new: Path) -> None:
+    """Unpack the bundle in an archive."""
     with _archive_errors(archive), tarfile.open(archive, "r:*") as tar:
         files = _checked_files(archive, tar, new.parent)
         top = _bundle_folder(archive, files)

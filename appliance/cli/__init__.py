@@ -25,16 +25,16 @@ COMMANDS = {
     "say": ("saying", "speak a text through the daemon"),
     "marked": (
         "marking",
-        "does a file say that it is synthetic? exits with 0, 1 if not, 2 if it is unreadable",
+        "check whether a file is marked as synthetic; exits with 0, 1 if not, 2 if it is unreadable",
     ),
     "cancel": ("saying", "end a request by its id"),
-    "queue": ("saying", "what waits and sounds; skip, clear, pause, approve, …"),
+    "queue": ("saying", "list and moderate what waits and sounds"),
     "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
-    "tokens": ("operating", "make, list and revoke the tokens of clients, on the box"),
+    "tokens": ("operating", "make, list and revoke clients' tokens, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),
-    "bundle": ("operating", "install another bundle, and go back, on the box"),
-    "check": ("checking", "is everything well? exits with 0, or 1 or 2 if not"),
-    "replay": ("running", "one given case on the device's engine"),
+    "bundle": ("operating", "install another bundle or return to the previous one, on the box"),
+    "check": ("checking", "check the daemon and its files; exits with 0, 1 for warnings, 2 for failures"),
+    "replay": ("running", "compute one case on the device's engine"),
     "bench": ("measuring", "measure a running daemon"),
 }
 """Command → its module and help. The module's `add_COMMAND` adds arguments and sets `run`."""

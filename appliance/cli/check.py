@@ -87,6 +87,8 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
 
 
 class Inspection:
+    """Inputs of the checks: options, configuration, box and bundle."""
+
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
         self.config = Config()
@@ -95,6 +97,7 @@ class Inspection:
         self.box = open_box(sysroot, environment.get("F5_TOOLS", ""))
 
     def _load(self) -> Finding:
+        """Load the configuration, and warn about settings that a newer version removed."""
         path: Path | None = self.options.config
         removed: list[str] = []
         try:
@@ -180,6 +183,7 @@ def _bundle(inspection: Inspection) -> Finding:
 
 
 def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
+    """Check the bundle's files (`quick`: only their sizes), and espeak-ng if the bundle needs it."""
     from appliance.contract.tokens import BY_ESPEAK
     from appliance.text.tokens.emilia import espeak, phones
 
@@ -207,6 +211,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
 
 
 def _voices(inspection: Inspection) -> Finding:
+    """Check that each voice is readable, has a transcript that the bundle can read, and has its bundle."""
     from appliance.speech import resident
     from appliance.voices.store import open_store
 
@@ -247,6 +252,7 @@ def _daemon(inspection: Inspection) -> Finding:
 
 
 def _synthesis(inspection: Inspection) -> Finding:
+    """Let the daemon speak a sentence. SKIP if it is busy. FAIL if a Jetson speaks on its CPU."""
     if inspection.serving != "SERVING":
         return skipped("synthesis", "the daemon is not serving")
     with Client(inspection.address) as client:
@@ -282,6 +288,7 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 
 def _precision(inspection: Inspection) -> Finding:
+    """Measure the distance between the backend and EXACT_BACKEND on one segment."""
     from appliance.engine import loading
     from appliance.engine.engine import Synthesizer
     from appliance.engine.ort import check_integers
@@ -331,6 +338,7 @@ def _engines(inspection: Inspection) -> Finding:
 
 
 def _check_engines(cache: Path, read: Bundle) -> Finding:
+    """Report the record of the engines in `cache`: built, as exact as required, with fused attention."""
     from appliance.engine.tensorrt import prepare
 
     record = prepare.read_record(cache, read)

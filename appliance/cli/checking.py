@@ -12,12 +12,12 @@ NAMES = tuple(dict.fromkeys((*runner.CHECKS, *application.CHECKS, "precision")))
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="JSON output")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
     )
-    parser.add_argument("--no-speak", action="store_true", help="no real synthesis")
-    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not their hashes")
+    parser.add_argument("--no-speak", action="store_true", help="leave out the synthesis")
+    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not hashes")
     parser.set_defaults(run=_check)
 
 

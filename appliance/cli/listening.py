@@ -38,6 +38,7 @@ def examine(config: Config, box: Box) -> Finding:
 
 
 def _remarks(config: Config, box: Box) -> Iterator[Remark]:
+    """Connect to each service that listens, and check that a token allows speaking."""
     server, tokens = config.server, config.server.tokens
     listens = {DAEMON: server.listen, "f5-gateway": config.gateway.listen, WYOMING: config.wyoming.listen}
     for name, address in listens.items():

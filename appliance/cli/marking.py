@@ -24,9 +24,9 @@ STATEMENT = re.compile(
 def add_marked(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="WAV, FLAC, Ogg or MP3")
     parser.add_argument(
-        "--watermark", type=Path, metavar="FOLDER", help="looked for too; see audio.watermark"
+        "--watermark", type=Path, metavar="FOLDER", help="look for this watermark too; see audio.watermark"
     )
-    parser.add_argument("--config", type=Path, help="YAML with audio.watermark, in place of --watermark")
+    parser.add_argument("--config", type=Path, help="YAML with audio.watermark, instead of --watermark")
     parser.set_defaults(run=_marked)
 
 

@@ -16,21 +16,19 @@ from appliance.errors import ApplianceError
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
     measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
-    command = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
+    command = measures.add_parser("storm", help="send more requests than it can serve")
     storm.add_arguments(command)
     command.add_argument("--address", help="host:port or unix:PATH of the daemon; absent: this box's")
-    command = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
+    command = measures.add_parser("run", help="measure single replies, stage by stage")
     bench_run.add_arguments(command)
     add_address(command)
     command.set_defaults(run=_bench_run)
-    slices.add_arguments(
-        measures.add_parser("trace", help="calls of the engine and waits in a file of `serve --trace`")
-    )
-    command = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
+    slices.add_arguments(measures.add_parser("trace", help="calls and waits in a file of `serve --trace`"))
+    command = measures.add_parser("guard", help="compare speed with the baseline; exits with 0, 1 or 2")
     add_config(command)
     guard.add_arguments(command)
     command.set_defaults(run=_bench_guard)
-    command = measures.add_parser("history", help="the guard's measurements as one HTML page")
+    command = measures.add_parser("history", help="write the guard's measurements as one HTML page")
     command.add_argument("--html", type=Path, required=True, metavar="FILE")
     command.set_defaults(run=_bench_history)
 

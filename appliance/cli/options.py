@@ -39,8 +39,8 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
         "--authority", type=Path, metavar="PEM", help="speak TLS with a daemon of this certificate"
     )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"absent: the variable {TOKEN}")
-    parser.add_argument("--certificate", type=Path, metavar="PEM", help="of one's own, if it asks for one")
-    parser.add_argument("--key", type=Path, metavar="PEM", help="of that certificate")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="client certificate, if needed")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="key of that certificate")
 
 
 def client(options: argparse.Namespace) -> Client:
@@ -83,9 +83,13 @@ def read_file(path: Path | None) -> bytes:
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, help="YAML; without one, the defaults alone")
+    parser.add_argument("--config", type=Path, help="YAML file; absent: the defaults")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="over the file; repeatable"
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="overrides the file; repeatable",
     )
 
 
@@ -96,7 +100,7 @@ def print_line(line: object, file: TextIO | None = None) -> None:
 
 def add_pronounce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pronounce", action="append", default=[], metavar="WORD=SAID", help="say a name right; repeatable"
+        "--pronounce", action="append", default=[], metavar="WORD=SAID", help="spoken form; repeatable"
     )
 
 

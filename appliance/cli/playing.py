@@ -106,6 +106,7 @@ def _output(rate_hz: int) -> Callable[[bytes | None], None]:
 
 
 def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
+    """Start aplay. Returns a function that plays PCM16; None ends the sound. It raises Failure."""
     path = shutil.which("aplay")
     if path is None:
         raise Failure(NOTHING_PLAYS)

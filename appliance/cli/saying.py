@@ -47,7 +47,7 @@ def add_say(parser: argparse.ArgumentParser) -> None:
                 value = {"action": "store_const", "const": True}
             parser.add_argument(option.argument, dest=option.name, help=option.say, **value)
     parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
-    parser.add_argument("--table", action="store_true", help="print where the time went")
+    parser.add_argument("--table", action="store_true", help="print the timings")
     add_address(parser)
     parser.set_defaults(run=_say)
 
@@ -204,32 +204,32 @@ def _cancel(options: argparse.Namespace) -> int:
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, about in (("list", "what waits and sounds"), ("watch", "the same, and then each change")):
+    for name, about in (("list", "list what waits and sounds"), ("watch", "list it, then each change")):
         action = actions.add_parser(name, help=about)
         action.add_argument("channel", nargs="?", default="", help="absent: all channels")
         action.set_defaults(run=_queue_list if name == "list" else _queue_watch)
         add_address(action)
     cancel = actions.add_parser(
-        "cancel", help="end all requests of a user, of a channel, or of one on the other"
+        "cancel", help="end all requests of a user, of a channel, or of a user on a channel"
     )
     cancel.add_argument("--user", default="", metavar="KEY")
     cancel.add_argument("--channel", default="")
     cancel.set_defaults(run=_queue_cancel)
     add_address(cancel)
     for name, about in (
-        ("skip", "end what sounds"),
-        ("clear", "end what waits"),
-        ("pause", "hold a channel"),
-        ("resume", "let it go on"),
+        ("skip", "end what sounds on a channel"),
+        ("clear", "end what waits on a channel"),
+        ("pause", "stop a channel until it is resumed"),
+        ("resume", "continue a channel"),
         ("moderate", "hold each request of a channel until it is approved"),
-        ("unmoderate", "no more"),
-        ("approve", "let held requests of a channel be heard"),
-        ("reject", "end them"),
+        ("unmoderate", "end the moderation of a channel"),
+        ("approve", "approve held requests of a channel"),
+        ("reject", "end held requests of a channel"),
     ):
         action = actions.add_parser(name, help=about)
         action.add_argument("channel")
         if name in ("approve", "reject"):
-            action.add_argument("request_ids", nargs="*", metavar="REQUEST_ID", help="absent: all of it")
+            action.add_argument("request_ids", nargs="*", metavar="REQUEST_ID", help="absent: all")
         action.set_defaults(run=_queue_verb)
         add_address(action)
 

@@ -235,6 +235,7 @@ class Session:
             await self._call.done_writing()
 
     async def _write(self, message: pb.SessionRequest) -> None:
+        """Send a message. The first one configures the session. Raises CallFailed if the call has ended."""
         async with self._writing:
             try:
                 if not self._is_open:

@@ -83,6 +83,7 @@ class Client(BlockingCalls):
     def _follow(
         self, method: Any, request: Any, read: Callable[[Any], Any] = lambda event: event
     ) -> Iterator[Any]:
+        """Responses of a stream, until the iteration ends."""
         call = method(request)
         try:
             with grpc_failures(self.address):

@@ -24,6 +24,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Asked(Generic[T]):
+    """A call that is ready to be made, and how to read its response."""
+
     method: Callable[..., Any]
     request: Message
     timeout: float | None
@@ -53,6 +55,8 @@ def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
 
 
 class Calls(ClientBase):
+    """Calls that both clients have, except speaking."""
+
     @call
     def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> Asked[None]:
         """Cancel any client's request by its id. Behind a proxy, `channel` finds the box."""

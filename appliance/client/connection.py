@@ -40,6 +40,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
+    """Certificates and token for a connection."""
+
     authority: bytes = b""
     """Certificate of the server or its authority, in PEM; empty means no TLS."""
     token: str = ""
@@ -55,6 +57,8 @@ NO_CREDENTIALS = Credentials()
 
 
 class ClientBase:
+    """Connection to a daemon, for both clients."""
+
     _grpc: Any
     """The module grpc or grpc.aio."""
 
@@ -167,6 +171,8 @@ class _WithMetadata:
         return lambda *arguments, **options: self._with_metadata(make(*arguments, **options))
 
     def _with_metadata(self, method: Any) -> Any:
+        """A method whose calls carry token, caller and channel as metadata."""
+
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
             channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
             caller = ((CALLER_KEY, CALLER.get()),) if CALLER.get() else ()

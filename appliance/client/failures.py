@@ -17,6 +17,8 @@ CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED:?([\w -]*)|Hostname Verific
 
 
 class CallFailed(Exception):
+    """A call ended with a gRPC status other than OK."""
+
     def __init__(
         self,
         status: str,

@@ -28,6 +28,8 @@ from appliance.rpc.appliance_pb2 import (
 
 @dataclass(frozen=True)
 class Piece:
+    """A message of audio."""
+
     data: bytes
     sample_offset: int
     """Number of samples before `data`."""
@@ -53,6 +55,7 @@ class Reply:
     header: Header
     timings: Timings
     wall_s: float
+    """Time until the whole reply was here."""
     first_audio_s: float
     """Equal to `wall_s` if the reply came in one message."""
     words: Sequence[WordTiming] = ()

@@ -63,8 +63,10 @@ class Attempts:
     timeout: float | None
     """Seconds for all attempts together."""
     retries: int
+    """Number of attempts that are allowed after the first."""
     address: str
     lines: ChannelOrder = field(default_factory=ChannelOrder)
+    """Order of the requests on each serial channel."""
     hold_s: float | None = None
     """Seconds of waiting, without `retries`, for a daemon that does not answer.
 
@@ -74,6 +76,7 @@ class Attempts:
     on_admitted: Callable[[], object] = lambda: None
     """Called when the daemon has the request, or the request has ended; again after each lost attempt."""
     begun: float = field(default_factory=time.monotonic)
+    """Time of the first attempt, on time.monotonic."""
     count: int = 0
     """Attempts that were refused or lost. Attempts that found no daemon do not count."""
     is_last: bool = False

@@ -102,6 +102,8 @@ class Shapes(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
+    """Kind of the vocoder."""
+
     name: Literal["vocos", "bigvgan", "hifigan", "source-filter"]
     padding: Literal["center", "same"] = "center"
 
@@ -116,11 +118,15 @@ class Defaults(Ranged):
 
     guidance: Annotated[float, Between(0.0, MAX_GUIDANCE)] = 2.0
     sway: Annotated[float, Between(-1e9, 1e9)] = -1.0
+    """Parameter of the grid's sway; −1 puts more steps at the beginning."""
     grid: Literal["epss", "uniform", "shift"] = "epss"
+    """Kind of the times of the steps; see `time_grid`."""
     shift: Annotated[float, Between(1e-9, 1.0)] = 1.0
     """Parameter of the grid `shift`."""
     target_rms: Annotated[float, Between(1e-9, 1.0)] = 0.1
+    """Level that a quieter reference is raised to."""
     cross_fade_s: Annotated[float, Between(0.0, 5.0)] = 0.15
+    """Cross-fade between segments."""
     sampling: Sampling = "exact"
 
     def times(self, nfe: int) -> NDArray[np.float64]:
@@ -206,6 +212,8 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest(Ranged):
+    """Content of manifest.json: everything about a bundle except its graphs."""
+
     format: str
     family: str
     arch: Arch | None
@@ -222,6 +230,7 @@ class Manifest(Ranged):
     batch_invariant: bool
     """True if a lane's result does not depend on its batch."""
     max_frames: int
+    """Longest segment, reference and reply together."""
     vocab_size: Count
     licence: Licence
     files: dict[str, File]
@@ -232,6 +241,7 @@ class Manifest(Ranged):
     model: dict[str, Any] = field(default_factory=dict)
     """Architecture of another family, in its makers' names."""
     reference: Conditioning = "f5"
+    """Rules that prepare a reference."""
     encodes: Encoded = "frames"
     weights: Literal["", "average", "raw"] = ""
     """Weights of the checkpoint that were exported; "" if not recorded."""
@@ -240,6 +250,7 @@ class Manifest(Ranged):
     parity: dict[str, Any] = field(default_factory=dict)
     """Report of the parity measured at export."""
     created_by: str = ""
+    """Version of the exporter."""
 
     def __post_init__(self) -> None:
         if self.max_frames not in FRAMES_ALLOWED:
@@ -290,6 +301,7 @@ def dimensions(
     sampler: Sampler = UPSTREAM,
     encodes: Encoded = "frames",
 ) -> graphs.Dimensions:
+    """Dimensions of the graphs' tensors, from the architecture and the sampler."""
     of_all = graphs.Dimensions(
         dim=arch.dim,
         depth=0,
@@ -311,6 +323,8 @@ def dimensions(
 
 @dataclass(frozen=True)
 class Bundle:
+    """A folder with a manifest and its files."""
+
     folder: Path
     manifest: Manifest
 
@@ -425,6 +439,7 @@ def check_files(folder: Path, files: Mapping[str, File], what: str) -> None:
 
 
 def _check_format(path: Path, found: object) -> None:
+    """Raise BundleError if the format is older or newer than this version reads."""
     # The format comes before the keys, because another format may have other keys.
     try:
         got = _version(str(found))
@@ -445,6 +460,10 @@ def _version(text: str) -> tuple[int, int]:
 
 
 def _check_names(bundle: Bundle) -> None:
+    """Compare the manifest with the folder: required graphs, known names, no other files.
+
+    Raises BundleError.
+    """
     manifest = bundle.manifest
     if "default" not in manifest.variants:
         raise BundleError(f"{bundle.folder}: the manifest has no variant 'default'")

@@ -54,6 +54,8 @@ FRAME_MULTIPLE = 64
 
 @dataclass(frozen=True)
 class TensorSpec:
+    """Name, type and axes of a graph's input or output."""
+
     name: str
     dtype: DType
     axes: tuple[Axis, ...]
@@ -77,6 +79,8 @@ def _size(axis: Axis, sizes: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class GraphSpec:
+    """Inputs and outputs of a graph."""
+
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -113,6 +117,8 @@ class KeptSizes:
 
 @dataclass(frozen=True)
 class Dimensions:
+    """Sizes that decide the inputs and outputs of all graphs."""
+
     dim: int
     depth: int
     mels: int
@@ -251,6 +257,7 @@ def update(d: Dimensions) -> GraphSpec:
 
 
 def _row_inputs(d: Dimensions) -> tuple[TensorSpec, ...]:
+    """Inputs that all step graphs share."""
     return (
         TensorSpec("latents", "float32", ("R", "N", d.mels)),
         TensorSpec("condition", d.compute, ("R", "N", d.dim)),

@@ -32,6 +32,8 @@ MEL_VERSION = 1
 
 @dataclass(frozen=True)
 class MelSpec(Ranged):
+    """Parameters of the mel spectrogram."""
+
     kind: Kind
     sample_rate_hz: Count = 24_000
     mels: Count = 100

@@ -47,6 +47,8 @@ class Unguided:
 
 @dataclass(frozen=True)
 class Sampler:
+    """How the flow is sampled: update, guidance, and numbers of steps."""
+
     update: Update = "euler"
     guidance: Guidance = "two-row"
     steps: tuple[int, ...] = ()

@@ -48,6 +48,8 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 
 @dataclass(frozen=True)
 class Vocabulary:
+    """Tokens of a bundle, and the tokenizer that makes them."""
+
     tokens: tuple[str, ...]
     tokenizer: Tokenizer = "pinyin"
     voice: str = ""
@@ -170,6 +172,7 @@ def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
 
 
 def _syllables(word: str, pinyin: Pinyin) -> Iterator[str]:
+    """Pinyin of a word, with a space before each Chinese character, as upstream writes it."""
     spoken = pinyin(word)
     # A converter returns unknown characters as one piece, on which upstream fails.
     if len(spoken) != len(word):

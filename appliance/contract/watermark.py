@@ -21,6 +21,8 @@ EMBED, DETECT = "embed.onnx", "detect.onnx"
 
 @dataclass(frozen=True)
 class WatermarkManifest(Ranged):
+    """Content of a watermark's manifest."""
+
     sample_rate_hz: Annotated[int, AtLeast(1)]
     window: Annotated[int, AtLeast(2)]
     """Samples of a Hann window. A frame is the spectrum of one window."""

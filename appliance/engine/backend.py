@@ -22,7 +22,7 @@ RUNS_BEFORE_CAPTURE = 2
 
 
 class Arithmetic(enum.Enum):
-    """Arithmetic for a graph that is wrong as exported. The order is that in which they are tried."""
+    """Arithmetic for a graph that is wrong as exported, in the order of trial."""
 
     FLOAT32_SUMS = "float32 sums"  # products of float16 numbers, summed in float32
     TF32 = "TF32"  # products of 10-bit mantissas, all else in float32
@@ -44,6 +44,8 @@ class Tensor(Protocol):
 
 
 class Bound(Protocol):
+    """A graph with its inputs and outputs."""
+
     def run(self, *, release: bool = False, capture: bool = False) -> None:
         """Compute, without waiting for the device. `release` then returns working memory to the system.
 
@@ -54,12 +56,16 @@ class Bound(Protocol):
 
 
 class Graph(Protocol):
+    """A loaded graph."""
+
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         """Bind every input and output by name. Raises EngineFault for tensors that do not fit."""
         ...
 
 
 class Backend(Protocol):
+    """A runtime on a device: loads graphs, and owns the memory of tensors."""
+
     name: str
     label: str
     """The name, with any unusual computation: "ort-cuda (plain attention)"."""

@@ -44,6 +44,7 @@ class BackendCalls:
         return calls_alone(segment, step, self.frame_multiple, self.max_batch, self.sampler, self.dimensions)
 
     def together(self, steps: Steps) -> list[StepCall]:
+        """The runtime calls if these steps are taken together."""
         calls = [call for segment, step in steps for call in self.alone(segment, step)]
         return [
             replace(

@@ -12,6 +12,8 @@ from appliance.request import FloatArray, Segment
 
 
 class Conditioner:
+    """Computes the condition of a segment from its text and reference."""
+
     def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions, max_frames: int) -> None:
         self._graph, self._backend, self._dimensions = graph, backend, dimensions
         spec = signatures(dimensions)["condition"]

@@ -31,6 +31,8 @@ Work = tuple[float, float, float]
 
 
 class CostTable:
+    """Estimates the seconds of engine calls. It learns from each call's duration."""
+
     def __init__(self, calls_of: Callable[[Steps], list[StepCall]]) -> None:
         self._calls_of = calls_of
         self._works: dict[Hashable, tuple[Work, Hashable]] = {}
@@ -123,6 +125,7 @@ class CostTable:
 
 
 def _shape(segment: Segment, step: int) -> Hashable:
+    """Everything that a segment's calls depend on: the key of a cached estimate."""
     return (
         segment.frames,
         segment.reference_frames,

@@ -29,6 +29,8 @@ Also held while another engine is loaded, because a graph is replayed only on th
 
 @dataclass(frozen=True, eq=False)
 class DeviceTensor:
+    """A tensor in GPU memory."""
+
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -79,7 +81,7 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """Error of a CUDA status, with a remedy. The default status is the one in the runtime's message."""
+    """Error of a CUDA status, with a remedy. The default is the status in the runtime's message."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         quoted = (number for text, number in TEXTS.items() if re.search(text, message, re.I))
@@ -89,6 +91,8 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
 
 
 class DeviceMemory:
+    """Tensors in GPU memory, for the backends on CUDA."""
+
     builds = False
     can_interrupt = False
     frame_multiple = FRAME_MULTIPLE

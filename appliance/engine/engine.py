@@ -208,6 +208,7 @@ class Synthesizer:
         self._modulation.release(state.times)
 
     def reserve(self, nfe: int = 1) -> None:
+        """Open all lanes once, so that their memory is allocated."""
         segment = self._silence(64, 20, nfe, self.manifest.defaults.guidance)
         opened: list[Lane] = []
         try:
@@ -252,6 +253,7 @@ class Synthesizer:
         self.captures = took_s / nfe < LAUNCH_BOUND_S
 
     def _measure(self, nfe: int) -> None:
+        """Measure the costs of calls, by segments of silence in several lengths and numbers of lanes."""
         guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
         begun = time.monotonic()
         for frames, part in MEASURED:
@@ -335,6 +337,7 @@ class Synthesizer:
         require(is_known, f"sampling must be exact with this bundle, not {sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
+        """A segment without text, for measurements and the warm-up."""
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
         return Segment(
             index=0,

@@ -65,6 +65,7 @@ class LaneState:
     weights: FloatArray
     """(NFE, 2), from `Sampler.weights`."""
     step: Bound
+    """Binding that moves the latents of the parts by one step."""
     paths: list[Bound]
     """For each part with a reference: moves the reference along its path, because it has no latents."""
     noise: FloatArray
@@ -73,6 +74,7 @@ class LaneState:
     """(NFE,) index of the unguided row's condition in `Sampler.conditions`, by step; empty without the row.
     """
     done: int = 0
+    """Steps that are done."""
 
     @property
     def steps_left(self) -> int:
@@ -96,10 +98,14 @@ class Flow:
     backend: Backend
     dimensions: Dimensions
     load: Callable[[str], Graph]
+    """Loads a graph by its name."""
     table: Tensor
+    """The modulation table."""
     max_frames: int
+    """Longest segment, reference and reply together."""
     longest_reference: int  # in frames
     max_lanes: int
+    """Lanes that may be open at the same time."""
     sampler: Sampler
     calls: BackendCalls
     _batch: SharedRows | None = None
@@ -286,6 +292,7 @@ class Flow:
         self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[SharedRows], frames: int) -> Bound:
+        """Bind the update of latents from the velocities of the parts."""
         first, last = parts[0], parts[-1]
         shape = (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
@@ -301,6 +308,7 @@ class Flow:
         return self._bind_update(noise, mel, noise, reference)
 
     def _bind_update(self, latents: Tensor, guided: Tensor, unguided: Tensor, out: Tensor) -> Bound:
+        """Bind the graph `update`: out = latents moved by the weighted velocities."""
         inputs: Mapping[str, Tensor] = {
             "latents": latents,
             "guided": guided,

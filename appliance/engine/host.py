@@ -13,6 +13,8 @@ from appliance.engine.backend import HostArray, Tensor
 
 
 class HostMemory:
+    """Tensors in main memory, for the backend on the CPU."""
+
     builds = False
     can_interrupt = False
     frame_multiple = max_batch = 1

@@ -136,6 +136,7 @@ def _ensure(*given: Any, **how: Any) -> Mapping[str, Arithmetic]:
 
 
 def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) -> Synthesizer:
+    """Load an engine. For "auto", the first backend that passes a self-test."""
     open_ = partial(open_backend, config=config, report=report)
     if config.backend != "auto":
         return _synthesizer_on(config.backend, bundle, open_, config.lanes, ensure)
@@ -206,6 +207,7 @@ def prepare_for(
 
 
 def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, ensure: Ensure) -> Synthesizer:
+    """Open a backend and load the bundle on it, with the variant that is exact on this machine."""
     device = open_(name)
     try:
         safer: Mapping[str, Arithmetic] = {}

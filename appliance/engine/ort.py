@@ -40,6 +40,8 @@ The model has both zero points, which are optional: without them ONNX Runtime's 
 
 
 class OrtBound:
+    """A graph with its inputs and outputs, on the CPU."""
+
     def __init__(
         self,
         session: Any,
@@ -67,6 +69,8 @@ class OrtBound:
 
 
 class OrtGraph:
+    """A graph in a session of ONNX Runtime, on the CPU."""
+
     def __init__(self, session: Any, options: RunOptions) -> None:
         self._session, self._options = session, options
 
@@ -76,6 +80,8 @@ class OrtGraph:
 
 
 class OrtBackend(HostMemory):
+    """ONNX Runtime on the CPU."""
+
     name = label = "ort-cpu"
     can_interrupt = True
 
@@ -97,6 +103,7 @@ class OrtBackend(HostMemory):
 
 
 def import_runtime() -> Any:
+    """Import ONNX Runtime. Raises EngineFault if it is too old for the graphs."""
     import onnxruntime
 
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < OLDEST:
@@ -128,6 +135,7 @@ def bind(
 
 
 def session_options(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
+    """Options of all sessions: threads, and no rewriting that would saturate INT8 sums."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -43,6 +43,8 @@ class OrtCudaBound(OrtBound):
 
 
 class OrtCudaGraph:
+    """A graph in a session of ONNX Runtime, on a GPU."""
+
     def __init__(self, runtime: Any, session: Any, device: int, numbers: Iterator[int]) -> None:
         """`numbers`: numbers of the CUDA graphs that may still be captured."""
         self._runtime, self.session, self._device, self.numbers = runtime, session, device, numbers

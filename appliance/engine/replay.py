@@ -95,6 +95,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Arrays of an .npz file. Raises InvalidRequest."""
     try:
         with path.open("rb") as stream:  # numpy does not close a file that it cannot read
             stored = np.load(stream, allow_pickle=False)

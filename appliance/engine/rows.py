@@ -98,6 +98,7 @@ class SharedRows:
         self._backend.upload(np.array(values, np.int32), cells)
 
     def _binding(self, graph: str) -> Bound:
+        """The binding of a graph at the current sizes. The MOST_BOUND latest are cached."""
         key = (graph, len(self.lengths), self.padded, self.reference)
         if key not in self._bound:
             sizes = {"R": key[1], "N": key[2], "P": key[3], "C": min(key[3], CONTEXT)}

@@ -21,6 +21,8 @@ LONGEST_S = 30.0
 
 
 class Watermark:
+    """Adds a watermark to audio, and finds it."""
+
     def __init__(self, folder: Path, threads: int = 0) -> None:
         """Raises ConfigError if the folder is no watermark or is damaged, BundleError, EngineFault."""
         self.manifest = manifest = contract.read(folder)

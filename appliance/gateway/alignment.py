@@ -14,6 +14,8 @@ UNSPACED = "\u2e80"
 
 
 class Timed(NamedTuple):
+    """A character and the time when it is spoken."""
+
     character: str
     start_s: float
     end_s: float
@@ -91,6 +93,7 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
 
 
 def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
+    """Times for the characters of `text`, from those of the rewritten text `said`, word by word."""
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
     timed: Alignment = []

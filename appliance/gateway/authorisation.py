@@ -59,7 +59,7 @@ def method_of(scope: Scope) -> str:
 
 
 def roles(scope: Scope) -> tuple[Role, ...]:
-    """Roles, one of which the request needs. The role admin is enough for all."""
+    """The request needs one of these roles. The role admin is enough for all."""
     path = scope["path"]
     if changes_voices(path, method_of(scope)):
         return (Role.VOICES,)
@@ -153,6 +153,7 @@ def is_open(path: str) -> bool:
 
 
 def _token(scope: Scope) -> str:
+    """Token from the header of OpenAI or ElevenLabs, or from the address; "" without one."""
     headers = Headers(scope=scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():

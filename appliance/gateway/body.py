@@ -80,6 +80,7 @@ class Fields:
         return self._number(name, int, least, most, f"a whole number from {least} to {most}")
 
     def _number(self, name: str, kind: type[N], least: float, most: float, what: str) -> N | None:
+        """A number within limits; None if the field is absent or empty."""
         value = self._given.get(name)
         if value is None or value == "":
             return None

@@ -195,6 +195,7 @@ async def constant(content: Any, request: Request) -> Response:
 
 
 def _voice(name: str, voice: Voice) -> dict[str, Any]:
+    """A voice in ElevenLabs' format."""
     return {
         "voice_id": name,
         "name": voice.display_name or name,

@@ -32,6 +32,7 @@ WAYS = {
 
 
 def schema_of(option: Option) -> dict[str, Any]:
+    """JSON schema of an option."""
     schema: dict[str, Any] = {"type": TYPES.get(option.kind, "string")}
     if option.choices:
         schema["enum"] = list(option.choices)
@@ -65,6 +66,7 @@ def speech_of(path: str) -> tuple[str, dict[str, Any]]:
 
 
 def operation(route: Route, method: str) -> dict[str, Any]:
+    """OpenAPI's description of a route. The summary is the first line of the endpoint's docstring."""
     text, schemas = speech_of(route.path)
     in_path = dict.fromkeys(PARAMETER.findall(route.path), TEXT)
     in_query = schemas if method == "GET" else {}

@@ -277,6 +277,7 @@ def _recent(request: Request) -> deque[dict[str, Any]]:
 
 
 async def _remember(client: AsyncClient, recent: deque[dict[str, Any]]) -> None:
+    """Collect ended utterances for the status page, until the token is refused."""
     while True:
         try:
             async for _, event in _changes(client, ""):

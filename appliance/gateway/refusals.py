@@ -52,6 +52,8 @@ REQUEST_ID = "x-request-id"
 
 
 class Refusal(Exception):
+    """An HTTP error with a message for the client."""
+
     def __init__(
         self, status: int, message: str, *, code: str = "", param: str = "", retry_s: float | None = None
     ) -> None:

@@ -66,6 +66,7 @@ def configured(path: Path | None, overrides: Iterable[str]) -> Config:
 
 
 def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> int:
+    """Listen, and serve until a signal ends uvicorn."""
     config = configured(path, overrides)
     app = make_app(config)
     context = tls_context(config.server) if config.server.tls_certificate else None

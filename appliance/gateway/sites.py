@@ -38,6 +38,8 @@ MAX_LOGGED = 32
 
 
 class Origin(NamedTuple):
+    """Origin of a web page."""
+
     scheme: str
     host: str
     port: str
@@ -84,6 +86,10 @@ class SitesMiddleware:
         await (self._named_only if is_private else self._for_speech)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
+        """Refuses requests to other host names (DNS rebinding) and from pages of other sites.
+
+        None if allowed.
+        """
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if (absolute := ABSOLUTE.fullmatch(scope["path"])) is not None:

@@ -49,6 +49,8 @@ OPENAI_VOICES = (
 
 @dataclass(frozen=True)
 class AudioFormat:
+    """Encoding of a reply, and its media type."""
+
     encoding: Encoding
     media_type: str
     rate_hz: int | None = None
@@ -56,6 +58,8 @@ class AudioFormat:
 
 @dataclass(frozen=True)
 class SpeechRequest:
+    """A request for speech, from any of the HTTP APIs."""
+
     text: str
     voice: str
     format: AudioFormat
@@ -166,6 +170,7 @@ class Spoken(Response):
         await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the reply. An error before the first byte is a refusal; a later one cuts the reply off."""
         is_begun, whole = False, b""
         try:
             async with aclosing(self._body()) as body:
@@ -191,6 +196,7 @@ class Spoken(Response):
         await send({"type": "http.response.body", "body": whole, "more_body": False})
 
     async def _body(self) -> AsyncGenerator[bytes, None]:
+        """Bytes of the reply's file, in its framing. A reply without audio gets a short silence."""
         framing, end, is_silent = self._framing, End(), True
         async with aclosing(self._events()) as events:
             async for event in events:
@@ -214,6 +220,7 @@ class Spoken(Response):
         return type(self._framing) is Framing and self._speech.format.encoding in ("wav", "flac")
 
     async def _events(self) -> AsyncGenerator[Event, None]:
+        """Events of the reply: of a stream, or of a whole reply in one piece."""
         if is_blank(self._speech.text):
             return
         async with self._speech.in_turn() as arguments:

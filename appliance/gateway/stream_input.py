@@ -59,6 +59,7 @@ async def multi_stream_input(websocket: WebSocket) -> None:
 
 
 async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
+    """Accept the connection, with its key and options, and serve it."""
     fields = Fields(websocket.query_params)
     options = options_of(fields)
     audio_format = format_of(fields)
@@ -126,6 +127,8 @@ def _error(message: str, code: str) -> dict[str, Any]:
 
 
 class Connection:
+    """A WebSocket connection with its contexts."""
+
     def __init__(
         self,
         websocket: WebSocket,
@@ -252,6 +255,7 @@ class Connection:
         return context
 
     def _open(self, name: str, fields: Fields) -> Context:
+        """Open a context, and start its task. Refuses if too many are open or closing."""
         closing = sum(context.is_closing for context in self._tasks.values())
         if len(self._tasks) - closing >= MAX_CONTEXTS or closing >= MAX_CLOSING:
             message = f"{MAX_CONTEXTS} contexts may be open, and {MAX_CLOSING} closed that are still spoken"
@@ -382,6 +386,7 @@ class Context:
             await self._send({**FINAL, "heardCharacters": heard})
 
     async def _speak(self) -> None:
+        """Speak the context's text from its first message to its close."""
         await self._begun.wait()
         if self._is_cancelled or not self._has_said:
             return
@@ -405,6 +410,7 @@ class Context:
             await session.close()
 
     async def _take(self, event: Event) -> None:
+        """Send the audio of an event. A context that ends without audio gets a short silence."""
         if isinstance(event, Header):
             if event.text:
                 await asyncio.to_thread(self._align, event)

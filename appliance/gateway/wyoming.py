@@ -72,6 +72,8 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
 
 class WyomingServer:
+    """Accepts connections of the Wyoming protocol."""
+
     def __init__(self, config: Config, notifier: Notifier) -> None:
         self._config, self._notifier = config, notifier
         self._connections: dict[asyncio.Task[None], WyomingConnection] = {}
@@ -114,6 +116,7 @@ class WyomingServer:
             await asyncio.sleep(BEAT_S)
 
     async def _drain(self, limit_s: float) -> None:
+        """End silent connections, and wait up to `limit_s` for speaking ones."""
         for task, connection in self._connections.items():
             connection.is_ending = True
             if not connection.is_speaking:
@@ -300,6 +303,7 @@ class WyomingConnection:
         return voice, options
 
     async def _is_stored(self, name: str) -> bool:
+        """True if the daemon has a voice of this name."""
         try:
             await self._client.voice(name)
         except CallFailed as failure:

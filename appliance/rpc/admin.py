@@ -20,6 +20,8 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class OperatedDaemon(Protocol):
+    """The daemon's methods for its operator."""
+
     def describe(self) -> pb.Status: ...
 
     def stop(self) -> None:

@@ -47,6 +47,8 @@ class Counters(Protocol):
 
 
 class Health(Protocol):
+    """State of the machine that concerns calls."""
+
     @property
     def degraded(self) -> str:
         """Why the daemon serves requests slower than it should, in one word for programs; else ""."""
@@ -64,6 +66,7 @@ class SynthesisCall(OpenCall):
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
+    """Results of the job, in order."""
     message_s: float
     """Longest audio in one message of a stream, in seconds."""
 
@@ -74,6 +77,7 @@ class SynthesisCall(OpenCall):
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
     phrase: list[SegmentAudio] = field(default_factory=list)
+    """Segments of the reply, for the cache."""
     words: list[TimedWord] = field(default_factory=list)
     """Words of the segments so far, if the request asks for word timings."""
     first_audio: float = math.nan
@@ -235,6 +239,7 @@ class SynthesisCall(OpenCall):
             await self._time_words(segment)
 
     async def _time_words(self, finished: SegmentAudio) -> None:
+        """Add the times of the words in a finished segment, corrected by its silence."""
         if self.wish.word_timings:
             segments, samples = self.job.segments, finished.samples
             segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
@@ -275,6 +280,7 @@ class SynthesisCall(OpenCall):
         return timings
 
     def _record(self, timings: Timings) -> None:
+        """Log and count the request."""
         terms = self.job.terms
         if self.is_empty:
             logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)

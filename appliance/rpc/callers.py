@@ -97,9 +97,11 @@ class Caller:
     calls: set[PlacedCall] = field(default_factory=set)
     held_bytes: int = 0
     share: Share = field(default_factory=Share)
+    """Use of the planner and of the event loop."""
     doors: Mapping[PlaceKind, asyncio.Semaphore] = field(
         default_factory=lambda: {kind: asyncio.Semaphore(INSIDE) for kind in PlaceKind}
     )
+    """Semaphores that limit the messages of one kind that arrive or wait at one time."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -42,6 +42,8 @@ LINGER_S = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class Listener:
+    """A client of `Listen`, and the messages that wait for it."""
+
     call: PlacedCall
     channel: str
     """Empty for all channels."""
@@ -87,11 +89,16 @@ class Broadcast:
     sent: list[pb.ListenResponse] = field(default_factory=list)
     """Messages so far, for listeners who join during the broadcast."""
     listeners: set[Listener] = field(default_factory=set)
+    """Calls that get this audio."""
     begun: bool = False
+    """True once the first message was sent."""
     complete: bool = False
+    """True once the last segment was sent."""
     samples: int = 0
+    """Samples sent so far."""
     mouth: Mouth = field(init=False)
     words: list[TimedWord] = field(default_factory=list)
+    """Words of the segments so far, with their times."""
     caption: list[pb.WordTiming] = field(default_factory=list)
     """Planned words, with their positions in the text as it was written."""
 
@@ -223,6 +230,7 @@ class Broadcaster:
             self.changed.set()
 
     async def _run(self) -> None:
+        """Follow the queue and send its events to listeners. Ends LINGER_S after the last listener."""
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()
@@ -267,6 +275,7 @@ class Broadcaster:
         return broadcast is not None and not broadcast.complete
 
     async def _send(self, broadcast: Broadcast, finished: SegmentAudio, utterance: Utterance) -> None:
+        """Encode a segment, and send it to the listeners of its channel."""
         messages = await self._workers.run(len(finished.samples), broadcast.encode, finished)
         if not broadcast.begun:
             broadcast.begun = True

@@ -135,6 +135,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         return pb.PreviewResponse(audio=audio)
 
     async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
+        """End the chosen utterances and their calls, and store the queue's state."""
         ended = self._queue.end(chosen, why)
         for utterance in ended:
             # Finished audio may still be on its way to the reader.

@@ -57,6 +57,8 @@ OTHER_STREAMS = 64
 
 @dataclass(frozen=True)
 class RunningServer:
+    """A gRPC server that listens."""
+
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int
@@ -163,6 +165,7 @@ async def listen_to_operator(path: Path, admin: AdminService, observe: CallObser
 
 
 def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials | None) -> int:
+    """Listen on an address, and return its port. Raises AddressInUse."""
     host, port = split_address("listen", address)
     _try_to_bind(host.strip("[]"), port)
     try:
@@ -185,6 +188,7 @@ def _try_to_bind(host: str, port: int) -> None:
 
 
 def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
+    """Listen on a Unix socket. Raises StorageError, and AddressInUse if another daemon answers there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -39,13 +39,16 @@ class SessionUtterance:
     number: int
     begun: float
     clauses: int = 0
+    """Clauses that were cut from the text so far."""
     sequence: int = 0
     """Sequence number of the next audio message."""
     samples: int = 0
+    """Samples sent so far."""
     first_audio: float | None = None
     timings: Timings = field(default_factory=Timings)
     words: list[TimedWord] = field(default_factory=list)
     calls: set[SynthesisCall] = field(default_factory=set)
+    """Calls of clauses that are not finished."""
     error: ApplianceError | None = None
     """Reason why the utterance ends unspoken; None if it does not."""
     begin: Switch = AT_FIRST
@@ -134,6 +137,7 @@ class SessionCall:
     # Messages.
 
     async def _read(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
+        """Handle the client's messages. Waits before the next one while too many clauses are unspoken."""
         async for message in messages:
             self._last_active = self._clock()
             kind = message.WhichOneof("message")
@@ -153,6 +157,7 @@ class SessionCall:
         self._flush()
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
+        """Check the first message, and prepare the splitter."""
         _check_configuration(message)
         wish = self._speaking.wish(message, self._context, stream=True)
         terms = wish.terms
@@ -163,6 +168,7 @@ class SessionCall:
         await self._speaking.begin(self._context)
 
     async def _add(self, splitter: TextSplitter, text: str) -> None:
+        """Add text to the current utterance, and speak each clause that is complete."""
         if self._current is None:
             self._count += 1
             self._current = SessionUtterance(self._count, self._clock())
@@ -201,6 +207,7 @@ class SessionCall:
     # Clauses.
 
     def _speak(self, utterance: SessionUtterance, clause: str) -> None:
+        """Start the request of one clause, unless the clause is invisible."""
         # The service refuses invisible text. The front end decides whether any other clause is spoken.
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return
@@ -230,6 +237,7 @@ class SessionCall:
     async def _speak_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
+        """Speak one clause, after the clause `before` has ended. Clauses are planned in order."""
         async with AsyncExitStack() as stack:
             async with self._reading:
                 terms = replace(self._wish.terms, request_id=request_id)
@@ -251,6 +259,7 @@ class SessionCall:
                 utterance.calls.discard(call)
 
     async def _send(self, utterance: SessionUtterance, call: SynthesisCall, clause: str) -> None:
+        """Send a clause's audio. Numbers and times count from the beginning of the utterance."""
         number = utterance.number
         # Times of words are relative to the utterance, like numbers of samples and segments.
         before = utterance.timings.audio_s, utterance.timings.segments

@@ -133,6 +133,10 @@ class Speaking:
                 self._idle.set()
 
     def _new_call(self, wish: Wish, context: Context) -> SynthesisCall:
+        """Make a call for a request, with a job for the scheduler.
+
+        Raises DeadlineMissed if its time is over.
+        """
         speech, server, terms = self.speech, self._server, wish.terms
         arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:

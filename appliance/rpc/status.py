@@ -41,6 +41,8 @@ Clients drop trailers above 8 KiB, and the message is sent three times, once per
 
 @dataclass(frozen=True)
 class StatusRule:
+    """How an exception is reported to clients."""
+
     code: grpc.StatusCode
     retry_s: int = 0
     """Seconds after which a retry may help, unless the error has its own time; 0 if a retry never helps."""
@@ -146,6 +148,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     def _guarded(
         self, path: str, behaviour: Callable[..., Replies], parse: Parse, streaming: bool
     ) -> Callable[..., Awaitable[None]]:
+        """A handler that calls `behaviour`, and turns every exception into a gRPC status and a metric."""
         method = path.rpartition("/")[2]
         is_own = path.startswith(OWN_PACKAGES)
         observe = self._observe if is_own else lambda method, code, reason: None
@@ -160,6 +163,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 await self._abort(method, refused, context, observe)
 
         async def serve(call: PlacedCall) -> None:
+            """Call the method and send its replies, then the status of its failure."""
             context = call.context
             allowed_s = remaining_s(context)
             try:
@@ -215,6 +219,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         return await self._parsed(message, call, parse)
 
     async def _each(self, call: PlacedCall, parse: Parse) -> AsyncIterator[Any]:
+        """Messages of a client's stream, as they are read. Checks the token at each one."""
         while (message := await call.context.read()) is not grpc.aio.EOF:
             self._callers.access(call.method, call.context)  # the token may be revoked by now
             with call.holding(len(message)):
@@ -224,6 +229,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 yield await self._parsed(message, call, parse)
 
     async def _parsed(self, message: bytes, call: PlacedCall, parse: Parse) -> Any:
+        """Parse a message. A long one is parsed in a thread. Raises InvalidRequest."""
         most = self._callers.most_bytes(call.method)
         if len(message) > most:
             raise errors.InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")
@@ -240,6 +246,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     async def _abort(
         self, method: str, error: errors.ApplianceError, context: Context, observe: CallObserver
     ) -> NoReturn:
+        """End the call with the status of an error."""
         status = to_status(error)
         code = rule_for(error).code
         observe(method, code.name, reason_of(type(error)))

@@ -30,6 +30,8 @@ def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
 
 
 class _Files:
+    """Certificate files. gRPC asks for them at each connection, so that new files need no restart."""
+
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._certificate, self._key = Path(config.tls_certificate), Path(config.tls_key)

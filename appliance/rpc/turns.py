@@ -55,6 +55,8 @@ class Share:
 
 @dataclass(eq=False)
 class Turn:
+    """A piece of work that waits for its caller's turn."""
+
     share: Share
     orders: frozenset[object]
     """The caller and the line. In each of the two, turns follow in order of arrival."""

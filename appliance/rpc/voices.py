@@ -95,6 +95,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
             self._uploads -= 1
 
     async def _create(self, message: Recording, place: Place, **notes: Any) -> Voice:
+        """Store a recording in a thread. A cancelled upload stops at the next checkpoint."""
         cancelled = threading.Event()
 
         def checkpoint() -> None:

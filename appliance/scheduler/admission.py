@@ -51,6 +51,8 @@ def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, 
 
 
 class Admission:
+    """Accepts requests that can be on time, and refuses others. See `deadlines` and `fairness`."""
+
     def __init__(self, workload: Workload, delivery: Delivery) -> None:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
@@ -232,6 +234,11 @@ class Admission:
         job.due = soonest if job.promised else math.inf
 
     def _choose(self, job: Job, ways: Ways, free: float, now: float) -> None:
+        """Choose the way with the most steps that meets the deadlines of this and all admitted jobs.
+
+        A job without a promise takes the best way that can meet its own deadline. Raises DeadlineMissed,
+        Overloaded.
+        """
         workload, cost_of = self._workload, job.engine.costs.of
         known = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
         # The most steps first; then the cheapest, because each segment works through its reference again.

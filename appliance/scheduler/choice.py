@@ -38,10 +38,13 @@ class Attempt:
 
     job: Job
     soonest: float
+    """Earliest deadline that counts as on time."""
     workload: Workload
     now: float
     others: Sequence[Demand]
+    """Demands of the jobs that are admitted already."""
     blocking_s: Blocking
+    """Delay by work that cannot be preempted."""
     newcomers: Callable[[], Sequence[Demand]]
     """Returns the demands of requests for which the job leaves room if it takes a way."""
 

@@ -91,6 +91,10 @@ def earliest(
 
 
 def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
+    """How long work that cannot be preempted delays demands, as a function of their deadline.
+
+    Such work is the call under way, and on engines without a free lane the most urgent open segment.
+    """
     call, bias = workload.call, workload.bias
     under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
     if workload.can_preempt(call):

@@ -26,11 +26,15 @@ SELF_TEST_NFE = 2
 
 @dataclass(frozen=True)
 class Test:
+    """A self-test that waits for the engine."""
+
     engine: Engine | None
     done: Callable[[float | Exception], None]
 
 
 class Engines:
+    """The engines in use, their lanes, and engines that were replaced."""
+
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._retired: list[Engine] = []
@@ -125,6 +129,7 @@ class Engines:
         self._workload.unclosed.clear()
 
     def shut_down_idle(self) -> None:
+        """Shut down replaced engines that no unfinished job needs."""
         workload = self._workload
         for engine in list(self._retired):
             if all(job.made or job.engine is not engine for job in workload.jobs.values()):
@@ -216,6 +221,7 @@ class Engines:
         self.faults = 0
 
     def _fault_with(self, engine: Engine, segment: Segment | None) -> Exception | None:
+        """The exception that a self-test raises, by a silence or by `segment`; None if it passes."""
         try:
             engine.self_test(segment and replace(segment, times=segment.times[: SELF_TEST_NFE + 1]))
         except (DeviceLost, OutOfDeviceMemory):

@@ -60,15 +60,19 @@ class Job:
 
     terms: Terms
     deliver: Callable[[Result], None]
+    """Called with each result: segments, and the end or an error."""
     arrived: float
+    """Time at which the request arrived."""
     deadline: float = math.inf
     """Time at which the caller's call times out."""
     stream: bool = True
+    """True if the caller gets audio while it is synthesised."""
     buffer_s: float = math.inf
     """Seconds of audio that may wait for the reader."""
 
     request: Request = UNREAD
     merged: int = 1
+    """Requests that the job stands for."""
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""
 
@@ -76,7 +80,9 @@ class Job:
     engine: Engine = field(init=False, repr=False)
     channel: Channel = field(init=False, repr=False)
     way: Way = Way()
+    """Segments and their costs, at the chosen number of steps."""
     audio_s: float = 0.0
+    """Length of the whole reply, in seconds."""
     due: float = math.inf
     """Deadline of the first audio, or of the whole reply if it is not streamed."""
     late_s: float = 0.0
@@ -87,15 +93,19 @@ class Job:
     done: int = 0
     """Finished segments."""
     lane: int | None = None
+    """Lane of the engine that has the current segment; None without one."""
     steps: int = 0
     """Steps done of the current segment."""
     restarts: bool = False
     """True if the job gives up its lane after the call under way."""
     begun: bool = False
+    """True once the engine has worked for the job."""
     audible: float | None = None
     """Time of the first audio's delivery; None before."""
     held: list[SegmentAudio] = field(default_factory=list)
+    """Finished segments that wait for the release of their channel."""
     made_s: float = 0.0
+    """Seconds of audio that are finished."""
     sent_s: float = 0.0
     """Seconds of audio that the transport has taken."""
     ended: bool = False
@@ -333,6 +343,7 @@ class Channel:
             yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=written)
 
     def resume(self, now: float) -> None:
+        """End the pause: the reply that was playing goes on, and later ones move by its length."""
         paused, self.hold = self.hold.since, GOING
         later_s = now - paused
         for job, _, starts in list(self.playing(paused)):
@@ -345,9 +356,12 @@ class Channel:
 
 @dataclass(frozen=True)
 class Utterance:
+    """A job's state in the queue, for listings."""
+
     job: Job
     state: State
     starts: float
+    """Time at which its first audio is played, or is expected to be."""
     heard_s: float = 0.0
     """Seconds of audio that were played, if the player began with the first audio and never stopped."""
     why: ApplianceError | None = None

@@ -44,6 +44,8 @@ CallResult = Lane | FloatArray | None | EngineFault | Interrupted
 
 
 class Scheduler:
+    """Runs the engine, one call at a time, on its own thread."""
+
     def __init__(
         self,
         config: SchedulerConfig | None = None,
@@ -120,6 +122,7 @@ class Scheduler:
         self.engines.shut_down_idle()
 
     def _pick(self) -> EngineCall | None:
+        """Pick the next call, and mark it as the current one. None if there is no work."""
         workload = self._workload
         call = None if self.engines.is_resting else next_call(workload)
         if call is None:
@@ -158,6 +161,7 @@ class Scheduler:
             return fault
 
     def _settle(self, call: EngineCall, result: CallResult) -> None:
+        """Handle the result of a call: advance its jobs, or fail them. Restarted jobs lose their lane."""
         workload, now = self._workload, self._beat()
         workload.call = NO_CALL
         if isinstance(result, Interrupted):
@@ -180,6 +184,7 @@ class Scheduler:
                 self._delivery.end(job, fault)
 
     def _advance(self, call: EngineCall, result: Lane | FloatArray | None, seconds: float) -> None:
+        """Add a call's result and time to its jobs, and let the engine's costs learn from its duration."""
         steps, share_s = call.steps, seconds / len(call.jobs)
         for job in call.jobs:
             self._workload.spend(job, share_s, call.begun + seconds)
@@ -195,6 +200,7 @@ class Scheduler:
         call.engine.costs.learn(call.kind, steps, seconds)
 
     def _finish(self, job: Job, samples: FloatArray) -> None:
+        """Add a finished segment to its job, and release it if the channel allows."""
         segment = job.segment
         self.engines.finished(job.engine, segment)
         self._workload.give_up_lane(job)

@@ -25,6 +25,11 @@ LOST_S = 0.1
 
 
 def next_call(workload: Workload) -> EngineCall | None:
+    """The next call of the engine; None if no job can use it.
+
+    The head is the most urgent demand that has room, unless a modest caller's demand goes first. If it needs
+    a lane and all are in use, it preempts a job that may wait, else the most urgent open job goes on.
+    """
     now = workload.clock()
     table = workload.timetable(now)
     ready = sorted((demands[0] for job, demands in table.items() if job.has_room), key=workload.urgency)

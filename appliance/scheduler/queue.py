@@ -30,6 +30,8 @@ def next_change(present: Iterable[Utterance], now: float) -> float:
 
 
 class Queue:
+    """The requests of all channels: lists them, and ends, pauses, holds and approves them."""
+
     def __init__(self, workload: Workload, delivery: Delivery, admission: Admission) -> None:
         self._workload, self._delivery, self._admission = workload, delivery, admission
 
@@ -104,7 +106,7 @@ class Queue:
             return found
 
     def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
-        """Approve the chosen requests that are held, and return them in their new state."""
+        """Approve chosen requests in the state HELD, and return them in their new state."""
         with self._workload.changed:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
@@ -182,6 +184,7 @@ class Queue:
         workload.moderated = dict.fromkeys(kept.moderated, True)
 
     def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
+        """Give jobs new deadlines, later if needed, so that no admitted job misses its deadline."""
         workload = self._workload
         for job in jobs:
             if job.guaranteed:

@@ -76,6 +76,8 @@ class Activity:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
+    """A call of the engine, for one or more jobs."""
+
     kind: Literal["open", "step", "finish", "wake", "none"]
     """A wake, which loads an engine at rest, belongs to no job."""
     jobs: tuple[Job, ...] = ()
@@ -158,13 +160,18 @@ class Kept:
 
 @dataclass(eq=False)
 class Workload:
+    """All state of the scheduler: jobs, channels and callers."""
+
     clock: Clock
     config: SchedulerConfig
     bias: float
+    """Factor by which all cost estimates are multiplied."""
     margin_s: float
+    """Seconds that every deadline keeps in reserve."""
     observer: Observer
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
+    """Whether the daemon is starting, running or draining."""
     step: str = ""
     """Clause about the current step of the start."""
     engine_of: dict[str, Engine] = field(default_factory=dict)
@@ -193,8 +200,11 @@ class Workload:
     remembered: int = 0
     """Number of the last request in the history."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    """Ended requests with their numbers, for watchers that were away."""
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
+    """Notified when there is work, and when the scheduler should stop."""
     has_news: bool = False
+    """True if something changed since the loop last looked."""
 
     def see(self, terms: Terms, now: float) -> None:
         """Note that a caller has sent a request, and forget callers that were silent for ACTIVE_S."""

@@ -169,6 +169,10 @@ class Changes:
         return loaded
 
     def _load(self, folder: Path, report: Callable[[str], None]) -> tuple[Bundle, Vocabulary, Synthesizer]:
+        """Read a bundle, and load its engine while the current one speaks.
+
+        Raises BundleError if voices do not fit.
+        """
         config = self.config
         real = Path(os.path.realpath(folder))
         read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)

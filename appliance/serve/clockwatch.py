@@ -20,6 +20,8 @@ NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no cloc
 
 @dataclass(frozen=True)
 class ClockStatus:
+    """State of the clocks, and whether it degrades the daemon."""
+
     clocks: Clocks
     degraded: str = ""
     """Reason for programs, as "clocks-unpinned"; "" if the clocks are as they should be."""
@@ -34,6 +36,8 @@ class ClockStatus:
 
 
 class ClockWatch:
+    """Reads the state of the clocks at intervals."""
+
     def __init__(self, box: Box, path: str) -> None:
         """`path` is relative to the root of the box's file system."""
         self._box, self._path = box, path
@@ -63,6 +67,7 @@ class ClockWatch:
         return _speed(now.clocks) != _speed(before.clocks)
 
     def _read(self) -> ClockStatus:
+        """State of the clocks, and the reason why the daemon counts as degraded."""
         clocks = clocks_json.read(self._box, self._path)
         if clocks.state == "unknown" and not self._jetson:
             return ClockStatus(NOTHING_TO_PIN)

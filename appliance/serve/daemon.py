@@ -300,6 +300,7 @@ class Daemon:
         return ended
 
     def _run_engine(self) -> None:
+        """Thread of the engine: loads and warms up engines, then runs the scheduler."""
         config, read = self._config, self._changes.bundle
         self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
@@ -487,6 +488,7 @@ class Daemon:
         return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
 
     def _status(self) -> str:
+        """Line for systemd: state, counts and problems."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
@@ -513,6 +515,7 @@ class Daemon:
         }
 
     def describe(self) -> admin_pb2.Status:
+        """The daemon's status for operators."""
         now, load = self._changes.bundle, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),

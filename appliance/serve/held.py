@@ -38,6 +38,7 @@ class HeldFile:
         queue.restore(self._stored)
 
     def _read(self) -> Kept:
+        """Read the file. If it is damaged, every channel counts as moderated."""
         try:
             raw = json.loads(self._path.read_bytes())
             kept: Kept = from_mapping(Kept, raw, where=NAME, error=ValueError, ignore_unknown=True)

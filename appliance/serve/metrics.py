@@ -40,6 +40,8 @@ class Health:
 
 
 class Metrics:
+    """Metrics for Prometheus."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         counter = partial(Counter, registry=self.registry)

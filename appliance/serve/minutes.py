@@ -24,6 +24,8 @@ CLOCKS = ("cpu", "gpu", "emc")
 
 
 class Minutes:
+    """Collects a row of figures for each minute."""
+
     def __init__(self, metrics: Metrics, root: Root, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics, self._root, self._clock = metrics, root, clock
         self._before = clock(), metrics.spoken_so_far()

@@ -37,6 +37,7 @@ def await_addresses(
 
 
 def _is_ours(address: str) -> bool:
+    """True if an address belongs to this machine."""
     host = split_address("address", address)[0].strip("[]")
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]

@@ -19,6 +19,8 @@ MAX_STATUS_CHARACTERS = 500
 
 
 class Notifier:
+    """Sends the state of this process to systemd."""
+
     def __init__(self, address: str = "", *, watchdog_s: float = 0.0) -> None:
         """`address` is a path, or `@name` for an abstract socket; "" sends nothing."""
         self.watchdog_s = watchdog_s
@@ -52,6 +54,7 @@ class Notifier:
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def _send(self, message: str) -> None:
+        """Send a message to systemd. A failure is logged once."""
         if not self._address:
             return
         try:

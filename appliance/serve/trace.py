@@ -42,6 +42,8 @@ CALLS, LANE, REQUESTS = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Slice:
+    """A span of time in a trace."""
+
     process: int
     thread: int
     """Track in its group: 0, the lane's number, or the request's number."""
@@ -60,6 +62,8 @@ class _Since:
 
 
 class Recorder(Observer):
+    """Records engine calls and the waits between them, as a trace."""
+
     def __init__(self, clock: Clock = time.monotonic, *, limit: int = LIMIT) -> None:
         self._slices: deque[Slice] = deque(maxlen=limit)
         self._lock = threading.Lock()
@@ -102,6 +106,7 @@ class Recorder(Observer):
         self._refused[type(error).__name__] += 1
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
+        """Note why each waiting job does not run in this call."""
         self._call = call
         now = workload.clock() if call is None else call.begun
         first = {job: workload.urgency(demands[0]) for job, demands in workload.timetable(now).items()}
@@ -134,6 +139,7 @@ class Recorder(Observer):
             self._slices.append(added)
 
     def _add_call(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
+        """Add slices of a call: one for the engine, and one for each job's lane and request."""
         ended = {} if outcome is CallOutcome.DONE else {"ended": outcome.value}
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         self._add(Slice(CALLS, 0, call.kind, call.begun, now, known | {"lanes": len(call.jobs)} | ended))
@@ -178,6 +184,7 @@ def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float
 
 
 def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    """Events that name the tracks of a trace."""
     for process, name in ((CALLS, "engine calls"), (LANE, "lanes"), (REQUESTS, "requests")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
         yield {

@@ -57,6 +57,7 @@ class TextBudget:
 
     @property
     def budgets(self) -> Budgets:
+        """Sizes of pieces for this voice."""
         # `minimum`: a shorter piece would be slowed.
         return Budgets.at_pace(
             self.pace,
@@ -66,6 +67,7 @@ class TextBudget:
         )
 
     def split(self, text: str, how: Segmentation) -> list[str]:
+        """Pieces of a text, none longer than the model allows."""
         if how is Segmentation.UPSTREAM:
             pieces = chunk_text(text, self.window)
         else:

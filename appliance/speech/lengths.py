@@ -47,6 +47,8 @@ Tokens = tuple[Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Placed:
+    """Places of tokens and words in a segment's frames."""
+
     tokens: NDArray[np.int32] | None = None
     """Token of each frame; None if tokens are spread evenly."""
     words: Sequence[tuple[float, float]] = ()
@@ -54,12 +56,14 @@ class Placed:
 
 
 class Lengths(Protocol):
+    """Estimates how long a text lasts. Each class has another measure."""
+
     def ratio(self, transcript: str, text: str) -> float:
         """Bytes of the text that last as long as a byte of the transcript."""
         return 1.0
 
     def reply(self, budget: TextBudget, text: str) -> int:
-        """Frames of the text, without those of the reference."""
+        """Frames of the text, without the reference's."""
 
     def fits(self, budget: TextBudget, text: str) -> bool:
         """False if the text, whose bytes fit the budget, exceeds `max_frames` and must be cut again."""

@@ -29,6 +29,8 @@ References = Mapping[Speaker, Reference]
 
 @dataclass(frozen=True)
 class Planner:
+    """Plans requests for one bundle: tokens, frames and times of each segment."""
+
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str, str], Reference]
@@ -37,7 +39,9 @@ class Planner:
     Raises VoiceNotFound, StorageError, and InvalidRequest for the style.
     """
     to_tokens: Callable[[str], Sequence[str]]
+    """Tokenizer of the bundle."""
     max_audio_s: float = math.inf
+    """Longest reply, in seconds."""
     max_work_s: float = math.inf
     """Limit of seconds of speech × steps."""
     restores_level: bool = True
@@ -70,6 +74,10 @@ class Planner:
     def _segment(
         self, request: Request, times: NDArray[np.float64], index: int, piece: Piece, last: bool
     ) -> Segment:
+        """Plan a segment: tokens, number of frames, times and gain.
+
+        Raises InvalidRequest if it is too long.
+        """
         spec, defaults, most = self.manifest.mel, self.manifest.defaults, self.manifest.max_frames
         text, budget = piece.text, piece.budget
         features, reference_frames = budget.reference.features, budget.reference_frames
@@ -140,6 +148,7 @@ class Planner:
         return ways
 
     def _limited(self, request: Request, references: References) -> Request:
+        """Cut the text to `max_spoken_s`, and note the cut as a change."""
         if not request.max_spoken_s:
             return request
         budgets, left_s = self._text_budgets(request, references), request.max_spoken_s
@@ -183,6 +192,7 @@ class Planner:
             raise InvalidRequest("nfe_steps", str(error)) from error
 
     def _check_work(self, audio_s: float, nfe: int) -> None:
+        """Raise InvalidRequest if the reply is too long, or too long for this number of steps."""
         if audio_s > self.max_audio_s:
             raise InvalidRequest(
                 "text", f"makes {audio_s:.0f} s of speech; at most {self.max_audio_s:g} s are allowed"
@@ -207,6 +217,7 @@ class Piece:
 
 
 def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[Piece]:
+    """Cut a text at voices and pauses, then by the segmentation, into pieces that fit the model."""
     pieces: list[Piece] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
     for run in request.runs:

@@ -172,8 +172,8 @@ class Speech:
 
     def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
         """The wish with voice, style and language of its row in the table, and the Speech of the row."""
-        table = self.table if wish.is_by_language else None
-        if table is None or (wish.voice and self.voices.is_usable(AUTO)):
+        table = self.table
+        if table is None or not wish.is_by_language or (wish.voice and self.voices.is_usable(AUTO)):
             return wish, self
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code
@@ -181,6 +181,7 @@ class Speech:
         return wish, self.beside.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
+        """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""
         is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
         if wish.may_hold_tags or wish.begin != AT_FIRST or not is_in_memory:
             yield LOOKUP

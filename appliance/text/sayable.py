@@ -181,6 +181,7 @@ class FrontEnd:
         return all(self._substitute(character, language) is not None for character in letters)
 
     def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages, others: Others) -> None:
+        """Replace SSML by its text: pauses and voices become marks, `say-as` and `sub` become their words."""
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
         language = languages.of(plain)

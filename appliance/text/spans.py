@@ -1,4 +1,4 @@
-"""Spans of a text: each character belongs to a span, whose kind alone decides how it is read."""
+"""Spans of a text. Each character belongs to one span, and only its kind decides how it is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import groupby
 
 
 class Kind(enum.Enum):
-    """The value is the `kind` of a change."""
+    """Kind of a span. The value is also the `kind` of a change."""
 
     # Left as written.
     SPACE = "space"
@@ -68,17 +68,17 @@ class Span:
     start: int
     end: int
     spoken: str
-    """Words for the span; "" if it is left out."""
+    """The spoken words; "" leaves the span out."""
 
 
 Say = Callable[[re.Match[str]], "str | tuple[Kind, str] | None"]
-"""Words of a match, possibly with another kind than the table's; None if something else reads it."""
+"""Returns the words of a match, with a kind if it is not the row's; None if another row should read it."""
 Table = Sequence[tuple[Kind, str, Say]]
-"""Kind, pattern and words, in order of precedence."""
+"""Rows of kind, pattern and words, in order of precedence."""
 
 
 Capitals = Callable[[re.Match[str], bool], "tuple[Kind, str] | None"]
-"""Reads capitals, in a line that shouts or does not; None leaves them as written."""
+"""Reads a word in capitals, in a line that shouts (True) or does not. None leaves the word as written."""
 
 
 class Readings:
@@ -106,7 +106,7 @@ class Readings:
 
 CHUNK = 12
 _REFERENCE = re.compile(r"\\[1-9]|\(\?\(")
-"""Reference to a group, which has another number in a pattern of several rows."""
+"""Matches a reference to a group, whose number would be different in a pattern of several rows."""
 _compiled = cache(re.compile)
 
 
@@ -115,7 +115,7 @@ def _chunks(rows: Table, size: int) -> Iterator[Table]:
 
 
 def _any_of(rows: Table) -> re.Pattern[str]:
-    """Pattern of any row, in a group by its index: r0, r1 …"""
+    """Pattern that matches any row. Each row is a group, named by its index: r0, r1 …"""
     if len(rows) == 1:
         return _compiled(rows[0][1])
     plain = (re.sub(r"\(\?P<\w+>", "(?:", pattern) for _, pattern, _ in rows)
@@ -134,33 +134,33 @@ class Language:
     link: str
     mail: str
     listing: str
-    """Words for a block of code."""
+    """Words that replace a block of code."""
     comma: str
     point: str
-    """Word between a file's name and its ending, and in rc.1; "" if the point stays."""
+    """Word between a file's name and its extension, and in rc.1; "" if the point stays."""
     digit: Callable[[str], str]
     number: Callable[[str, bool], str]
-    """Words of digits; True for an ordinal."""
+    """Words of digits; of an ordinal if the second argument is True."""
     numbers: Readings
-    """Spans that begin with a digit, a sign before one, or a currency."""
+    """Readings that begin with a digit, a sign before a digit, or a currency."""
     words: Readings
-    """Spans that begin with a letter and are more than a word."""
+    """Readings that begin with a letter and are more than a single word."""
     signs: Readings
     capitals: Capitals
     scripts: tuple[str, ...] = ("LATIN",)
-    """First words of its letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
+    """First words of the letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
     abbreviations: frozenset[str] = frozenset()
     """Abbreviations in lower case, without the last full stop, which ends no sentence: "z. b", "dr"."""
     heart: str = ""
     """Word for <3."""
     sample: str = ""
-    """Letters of the words. A vocabulary that lacks one of them cannot say the words."""
+    """Letters of the language's words. A vocabulary that lacks a letter cannot speak the words."""
     alone: Mapping[str, str] = field(default_factory=dict)
-    """Sign → its words, if no reading takes the sign and the vocabulary lacks it: "%" → "percent"."""
+    """Sign → its words if no reading takes it and the vocabulary lacks it: "%" → "percent"."""
     stretched: int = 4
-    """Number of equal letters in a row from which on a word is shortened: noooo.
+    """Number of equal letters in a row that show a word drawn out: noooo.
 
-    German has three: Schifffahrt.
+    German words have three: Schifffahrt.
     """
 
     @property

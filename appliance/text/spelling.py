@@ -13,23 +13,9 @@ from appliance.text.tokens.tokenizers import says
 
 _NEAREST = dict(zip("ßæÆœŒøØłŁđĐıþð", str.split("ss ae AE oe OE o O l L d D i th th"), strict=True))
 _BY_SUBSTITUTE = {
-    ", ": "，、；|()",
-    ". ": "。",
-    "! ": "！",
-    "? ": "？",
-    ": ": "：",
-    " (": "（",
-    ") ": "）",
-    " - ": "—",
-    "-": "–",
-    "...": "…",
-    " ": '·~～/\\_[]{}`【】"-,.',
-    '"': "「」《》«»“”„",
-    ",": ";:،؛",
-    ".": "۔।॥!?",
-    "?": "؟",
-    "'": "’‘",
-    "": "'¿¡",
+    **{", ": "，、；|()", ". ": "。", "! ": "！", "? ": "？", ": ": "：", " (": "（", ") ": "）", " - ": "—"},
+    **{"-": "–", "...": "…", " ": '·~～/\\_[]{}`【】"-,.', '"': "「」《》«»“”„", ",": ";:،؛", ".": "۔।॥!?"},
+    **{"?": "؟", "'": "’‘", "": "'¿¡"},
 }
 _SIGNS = {sign: substitute for substitute, signs in _BY_SUBSTITUTE.items() for sign in signs}
 """Sign → its nearest substitute, and so on until the vocabulary has the result."""

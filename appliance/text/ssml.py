@@ -27,6 +27,8 @@ AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
 
 @dataclass(frozen=True)
 class BreakTag:
+    """A pause."""
+
     seconds: float
 
 
@@ -84,6 +86,7 @@ class _SsmlTarget:
         self._unspoken = 0
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Open an element. Raises InvalidRequest if it is not allowed here."""
         tag = name.rpartition("}")[2]
         if (tag == "speak") != (not self._open):
             raise _wrong("it must be one <speak> element, with the others inside")
@@ -107,6 +110,7 @@ class _SsmlTarget:
             self.pieces.append(text)
 
     def end(self, name: str) -> None:
+        """Close an element, and add its text."""
         tag = self._open.pop()
         self._unspoken -= tag in UNSPOKEN
         if tag in ("p", "s"):

@@ -105,6 +105,7 @@ def _pack(features: Features) -> bytes:
 
 
 def _read(path: Path) -> Features | None:
+    """Read prepared features. None if the file is missing or damaged, so that they are prepared again."""
     try:
         packed = path.read_bytes()
     except FileNotFoundError:

@@ -83,6 +83,7 @@ def _check_of(audio: bytes) -> Callable[[bytes], None] | None:
 
 
 def _check_wav(audio: bytes) -> None:
+    """Raise InvalidReference if a WAV file has fewer samples than its header promises."""
     position, chunk = 12, struct.Struct(">4sI" if audio.startswith(b"RIFX") else "<4sI")
     large = chunks = 0
     while position + chunk.size <= len(audio):

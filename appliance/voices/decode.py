@@ -54,6 +54,7 @@ def decode(audio: bytes) -> Recording:
 
 
 def _check_header(file: Any) -> None:
+    """Check sample rate, channels and duration before decoding. Raises InvalidReference."""
     rate_hz, channels = file.samplerate, file.channels
     if not file.seekable():
         # GSM 6.10, G.721 and NMS ADPCM, which libsndfile only reads sequentially.

@@ -48,6 +48,8 @@ RECENT_S = 1.0
 
 @dataclass(frozen=True)
 class Page:
+    """A page of the list of voices."""
+
     voices: tuple[Voice, ...]
     next_token: str
     """Token of the next page; "" on the last one."""
@@ -171,7 +173,7 @@ class VoiceIndex:
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles; `new` styles replace stored ones of the same name."""
+        """The voice with its styles. `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):

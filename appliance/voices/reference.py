@@ -115,8 +115,9 @@ def warnings(
             f"only {recording.duration_ms / 1000:.1f} s of speech: {least_s} to {most_s} s give a more "
             "faithful voice"
         )
-    elif rule.too_long and recording.duration_ms > 1000 * most_s:
-        found.append(f"{recording.duration_ms / 1000:.1f} s of speech: over {most_s} s {rule.too_long}")
+    elif recording.duration_ms > 1000 * most_s:
+        effect = f"over {most_s} s replies take longer and may sound worse"
+        found.append(f"{recording.duration_ms / 1000:.1f} s of speech: {effect}")
     if rms < QUIET_RMS:
         found.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
     limit = recording.full_scale - 1

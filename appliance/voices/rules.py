@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.contract.bundle import Conditioning
-from appliance.request import MAX_REFERENCE_S
 from appliance.text.pieces.ended import ended
 
 
 @dataclass(frozen=True)
 class ConditioningRule:
+    """How a project's own program prepares a reference."""
+
     name: Conditioning
     edge_dbfs: float
     """Level below which edges are silent."""
@@ -25,8 +26,6 @@ class ConditioningRule:
     """Silence that is appended, so that no reply repeats the reference's end."""
     advised_s: tuple[int, int]
     """Speech outside these seconds gives a warning."""
-    too_long: str
-    """Effect of more seconds."""
     complete: Callable[[str], str]
     """Completes a transcript with its ending."""
 
@@ -38,8 +37,6 @@ def complete_transcript(transcript: str) -> str:
     return transcript + (" " if transcript.endswith(".") else ". ")
 
 
-F5 = ConditioningRule("f5", -42.0, 0, 50, (3, MAX_REFERENCE_S), "", complete_transcript)
-ZIPVOICE = ConditioningRule(
-    "zipvoice", -50.0, 100, 200, (1, 10), "replies take longer and may sound worse", ended
-)
+F5 = ConditioningRule("f5", -42.0, 0, 50, (3, 8), complete_transcript)
+ZIPVOICE = ConditioningRule("zipvoice", -50.0, 100, 200, (1, 10), ended)
 RULES: dict[Conditioning, ConditioningRule] = {rule.name: rule for rule in (F5, ZIPVOICE)}

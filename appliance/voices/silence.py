@@ -19,6 +19,8 @@ Milliseconds = NDArray[np.int64]
 
 
 class Loudness:
+    """Loudness of any part of a recording, in constant time."""
+
     def __init__(self, recording: Recording) -> None:
         samples = recording.samples
         # Sums of squared 32-bit samples overflow int64. Those of shorter samples are exact.

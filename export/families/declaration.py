@@ -155,6 +155,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Declaration:
+    """Everything that the exporter must know about a family of models."""
+
     name: str
     arch: type[Any]
     """Dataclass of the configuration."""

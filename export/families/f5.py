@@ -141,6 +141,7 @@ def check_arch(arch: Arch) -> None:
 
 
 def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
+    """Architecture of upstream's section `arch`. Raises FamilyError."""
     off = _off(Arch, raw)
     if "post_norm" in off:
         off.add("norm_type")  # of the norms that it adds

@@ -205,6 +205,7 @@ def _model(weights: Mapping[str, Tensor], arch: ZipVoiceArch) -> ZipVoice:
 
 
 def shapes(arch: ZipVoiceArch) -> Shapes:
+    """Shapes of the step graphs, and sizes of the keys and values that they keep."""
     stacks = list(
         zip(
             arch.fm_decoder_downsampling_factor,

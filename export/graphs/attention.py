@@ -134,6 +134,7 @@ class FusedAttention(AttentionGraph):
         kept: tuple[Tensor, Tensor] | None,
         begin: int,
     ) -> Tensor:
+        """Attention of the queries from `begin` on, to kept keys and values, and to the input's."""
         if kept is not None:
             k = torch.cat([kept[0], k], dim=1)
             v = torch.cat([kept[1], v], dim=1)

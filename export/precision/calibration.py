@@ -41,6 +41,8 @@ CALIBRATED = ("step_keys", "step_reply")
 
 @dataclass
 class Observed:
+    """Magnitudes of a product's input during calibration."""
+
     largest: FloatArray
     """Largest magnitude of each channel (channels,)."""
     frames: list[NDArray[np.float16]] = field(default_factory=list)

@@ -46,6 +46,8 @@ Floats = Mapping[str, FloatArray]
 
 @dataclass(frozen=True)
 class Choice:
+    """Smoothing and scale of a product's input, and their error."""
+
     factors: FloatArray
     """Smoothing factors (in,) of the input channels, representable in float16."""
     largest: float
@@ -56,6 +58,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Quantised:
+    """A product's weight in INT8, and its scales."""
+
     weight: NDArray[np.int8]
     """(in, out)"""
     weight_scale: np.float16
@@ -225,6 +229,7 @@ class _Writer:
         self._constant("int8_zero", np.array(0, np.int8))
 
     def quantise(self, product: Product, made: Quantised) -> None:
+        """Replace a product in the graph by its INT8 form, with its constants and scales."""
         node, name = product.node, product.weight.removesuffix(".weight")
         wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
         kind = np.float32 if wide else np.float16

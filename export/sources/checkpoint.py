@@ -110,7 +110,7 @@ def load_dit(
     sampler: Sampler = UPSTREAM,
     adapter: Path | None = None,
 ) -> Weights:
-    """Load a DiT from safetensors or from a full or pruned `.pt`. The names are those of `export.model.dit`.
+    """Load a DiT from safetensors or from a full or pruned `.pt`. Names are as in `export.model.dit`.
 
     Ignores wrappers before a name, and a vocoder in the same file. `ema` prefers the moving average; `raw`
     requires weights that are not averaged. Replaces a rounded rotary table by the exact one. `vocab_size`
@@ -152,7 +152,7 @@ def is_beside(name: str) -> bool:
 
 
 def _renumbered(name: str, names: Collection[str]) -> str:
-    """A tensor's name with its block's number counted anew, because pruning leaves gaps in the numbers."""
+    """A tensor's name with a new number for its block, because pruning leaves gaps in the numbers."""
     if not (block := BLOCK.match(name)):
         return name
     left = sorted({int(found[1]) for other in names if (found := BLOCK.match(other))})
@@ -307,7 +307,7 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
 
 
 def _vocos(raw: object) -> VocosConfig:
-    """Parse the configuration. Raises ValueError if its mels are not those of charactr/vocos-mel-24khz."""
+    """Parse the configuration. Raises ValueError if its mels differ from charactr/vocos-mel-24khz."""
     config = VocosConfig.parse(raw)
     top = raw if isinstance(raw, Mapping) else {}
     sections = top["model"]["init_args"] if isinstance(top.get("model"), Mapping) else top

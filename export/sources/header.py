@@ -97,7 +97,7 @@ _LEGACY = 0x1950A86A20F9469CFC6C
 
 
 class CheckpointError(ValueError):
-    """A file is not a checkpoint, or is one of an unsupported architecture."""
+    """A file is not a checkpoint, or has an unsupported architecture."""
 
 
 MLX = (
@@ -471,7 +471,7 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
 
 
 def config_beside(file: Path, name: str) -> Path:
-    """The configuration in a file's folder. For Lightning's folder `checkpoints`, the one in its parent."""
+    """The configuration in a file's folder. For Lightning's folder `checkpoints`, in its parent."""
     folders = (file.parent, file.parent.parent) if file.parent.name == "checkpoints" else (file.parent,)
     beside = [folder / name for folder in folders]
     return next((path for path in beside if path.is_file()), beside[0])

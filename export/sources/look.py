@@ -88,7 +88,7 @@ IN_LOG, LOG_BYTES = re.compile(r'"(tokenizer|lang)": "([\w-]+)"'), 1 << 16
 
 @dataclass
 class FolderContent:
-    """What a folder contains, and what `bundle` still needs."""
+    """Content of a folder, and options that `bundle` still needs."""
 
     folder: Path
     header: Header
@@ -134,6 +134,7 @@ class FolderContent:
             self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
+        """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
         if kind != "vocos":
             self.options["--vocoder"] = kind
         if "--vocoder-path" in self.given:
@@ -171,7 +172,7 @@ class FolderContent:
 
 
 def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
-    """Find out what a training's folder contains, or what is stored with a checkpoint.
+    """Find the content of a training's folder, or the files next to a checkpoint.
 
     `given` are options of `bundle` that the user gave. Raises CheckpointError.
     """
@@ -212,6 +213,7 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
 
 
 def _look_at_f5(found: FolderContent) -> None:
+    """Add the facts about a training of F5-TTS."""
     settings = _read(found.folder / "setting.json")
     found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
     model = _say_f5_family(found, settings)
@@ -325,6 +327,7 @@ def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
 
 
 def _look_at_zipvoice(found: FolderContent) -> None:
+    """Add the facts about a training of ZipVoice."""
     header, config = found.header, found.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
@@ -411,6 +414,7 @@ def _tokens(found: FolderContent) -> Sequence[str]:
 
 
 def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
+    """The content of a vocoder's folder."""
     header, rate = read_header(vocoder_file(folder, kind)), _rate(folder, kind)
     name, mark = VOCODER_MARKS[kind]
     kinds = " and ".join(CALLED[one] for one in header.kinds(mark))
@@ -570,7 +574,7 @@ def is_training(place: Path) -> bool:
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
-    """Facts about a folder, what is missing, and the `bundle` command. Raises CheckpointError."""
+    """Facts about a folder, missing options, and the `bundle` command. Raises CheckpointError."""
     found = look(place, given)
     more = [word for option in (given or {}).items() for word in option]
     return "\n".join([*found.lines()] if found.is_vocoder else [*found.lines(), "", found.command(more)])

@@ -44,7 +44,7 @@ _ALPHABETS = {
     "CYRILLIC": {"ru": ("абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "ъыэ")},
     "ARABIC": {"ar": ("ءآأؤإئابةتثجحخدذرزسشصضطظعغـفقكلمنهوىي", "ةضظ")},
 }
-"""Script → language → letters beyond ASCII: all that may be in a vocabulary, and those that must be."""
+"""Script → language → letters beyond ASCII that a vocabulary may have, and letters that it must have."""
 
 
 _ISO_OF = {"cmn": "zh", "yue": "zh", "hak": "zh"}
@@ -79,7 +79,7 @@ def parse_voice(text: str, where: str) -> str:
 def read_options(
     tokenizer: str | None, languages: str | None
 ) -> tuple[Tokenizer | None, str, tuple[str, ...] | None]:
-    """Tokenizer, voice and languages from `--tokenizer` and `--language`; None for an option that is None.
+    """Tokenizer, voice and languages from `--tokenizer` and `--language`; None if the option is missing.
 
     With `espeak`, the first language may be one of espeak's, such as pt_BR, and sets the voice. Raises
     ValueError.

@@ -187,21 +187,10 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
             assert weights[node.input[1]].data_type == TensorProto.INT8
 
 
-@pytest.mark.parametrize(("vocoder", "products"), [("vocos", 2 * small.VOCOS.layers), ("bigvgan", 0)])
-def test_a_vocoders_blocks_are_int8_and_nothing_else(
-    vocoder: str, products: int, workshop: Workshop, tmp_path: Path
-) -> None:
-    source, out = workshop.make("v1", vocoder).bundle.graph("vocoder"), tmp_path / "vocoder.onnx"
-    assert rewrites.quantise_vocoder(source, out) == out.exists() == bool(products)
-    if not products:
-        return
-    kinds, usual = (Counter(n.op_type for n in onnx.load(path).graph.node) for path in (out, source))
-    assert kinds["MatMulInteger"] == usual["MatMul"] - kinds["MatMul"] == products
-    assert {kind for kind in kinds if kind.endswith("Integer")} == {"MatMulInteger"}
-    given = {"log_mel": np.random.default_rng(0).normal(-4, 2, (50, small.MELS)).astype(np.float32)}
-    session, cpu = ort.import_runtime().InferenceSession, ["CPUExecutionProvider"]
-    made, wanted = (session(str(path), providers=cpu).run(None, given)[0] for path in (out, source))
-    assert 1e-5 < comparison.relative_error(made, wanted) < 1e-2
+def test_a_vocoders_blocks_are_int8_and_nothing_else(int8: BuiltBundle, workshop: Workshop) -> None:
+    kinds = Counter(node.op_type for node in onnx.load(int8.bundle.graph("vocoder")).graph.node)
+    assert kinds["MatMulInteger"] == 2 * small.VOCOS.layers and not kinds["ConvInteger"]
+    assert not rewrites.quantise_vocoder(workshop.make("v1", "bigvgan").bundle.graph("vocoder"), Path())
 
 
 def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
@@ -235,9 +224,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
 ) -> None:
     made = workshop.bundle("v1-vocos-beside", lambda folder: beside(fp16.files, folder / "bundle"))
     assert made.manifest.precision == "fp16" and made.manifest.batch_invariant
-    vocoder = onnx.load(made.graph("vocoder", INT8), load_external_data=False).graph
-    kept = {entry.value for t in vocoder.initializer for entry in t.external_data if entry.key == "location"}
-    assert kept == {"vocoder.onnx.data"} and "MatMulInteger" in {node.op_type for node in vocoder.node}
+    assert {p.name for p in made.folder.glob("vocoder_*")} == {"vocoder_float32.onnx", "vocoder_int8.onnx"}
     config = EngineConfig(backend="ort-cpu", threads=1)
     usual, given, mels = load_for(made, config), lanes.segment(60), {}
     assert usual.backend == ("ort-cpu" if ort.adds_in_16_bits() else "ort-cpu (int8)")

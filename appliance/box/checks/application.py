@@ -29,6 +29,8 @@ FROM_FOLDER = (
 
 @dataclass(frozen=True)
 class Application:
+    """Runs the installed application, for checks of its configuration and bundle."""
+
     python: str
     folder: str
     """Folder to import the application from: the package's, or a checkout."""

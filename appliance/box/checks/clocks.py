@@ -256,6 +256,7 @@ def check_caps(reading: ClockVerdict) -> Finding:
 
 @check("cores", Harm.SLOW, 5, lambda now: (now.reading, now.published))
 def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
+    """Compare the online cores and GPU clusters with the power mode."""
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"

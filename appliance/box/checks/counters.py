@@ -42,6 +42,8 @@ class _CounterRecord(Ranged):
 
 @dataclass(frozen=True)
 class Rise:
+    """Increase of a counter within a span of time."""
+
     count: int
     span_s: float
     recorded: bool

@@ -37,6 +37,8 @@ class Level(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
+    """Result of a check."""
+
     check: str
     level: Level
     value: str

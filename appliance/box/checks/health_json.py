@@ -21,6 +21,8 @@ class _Stamp(Ranged):
 
 @dataclass(frozen=True)
 class HealthRun:
+    """Findings of the last run of `f5-health`."""
+
     findings: tuple[Finding, ...]
     age_s: float
 

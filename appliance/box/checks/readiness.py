@@ -207,6 +207,7 @@ def _restart_command(unit: Unit | None) -> str:
 
 @check("restarts", Harm.SILENCE, 4, lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
+    """Count the daemon's restarts in the last hour. FAIL if systemd has stopped trying."""
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"

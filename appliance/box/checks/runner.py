@@ -41,6 +41,7 @@ def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) ->
 
 
 def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
+    """Run the checks in order. An exception in one becomes its finding."""
     for name in (name for name in CHECKS if not only or name in only):
         try:
             if not REGISTERED[name].anywhere and not snapshot.platform.is_jetson:

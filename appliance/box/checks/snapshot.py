@@ -41,6 +41,8 @@ class Harm(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Check:
+    """A registered check, and its place in the report."""
+
     place: tuple[Harm, int, str]
     run: Callable[[Snapshot], Finding]
     anywhere: bool

@@ -32,6 +32,7 @@ class _Line(Ranged):
 
 @check("speed", Harm.SLOW, 11, lambda now: (now.box,), anywhere=True)
 def last(box: Box) -> Finding:
+    """The last measurement of this boot, if it is recent enough. SKIP without one."""
     never = skipped("speed", f"not measured in the last day; {MEASURE} does")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:

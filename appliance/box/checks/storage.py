@@ -87,6 +87,7 @@ def check_disk(volumes: Sequence[disk.Volume]) -> Finding:
 
 
 def _check_volume(volume: disk.Volume) -> Finding:
+    """Check the space and inodes of a volume, and that it is writable and survives a boot."""
     limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
     share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
     value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"

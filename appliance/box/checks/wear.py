@@ -30,6 +30,7 @@ def check_wear(root: Root) -> Finding:
 
 
 def _check_disk(root: Root, disk: str) -> Finding | None:
+    """Check the share of a disk's life that is used; None if the disk does not report it."""
     folder = f"{paths.DISKS}/{disk}/device"
     spent = max(_numbers(root.text(f"{folder}/life_time")), default=0)
     end = max(_numbers(root.text(f"{folder}/pre_eol_info")), default=0)

@@ -116,6 +116,7 @@ def _verify(box: Box) -> ClockVerdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
+    """Lines that say what `apply` would do, without doing anything."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
     if now.is_barred(now.reading.mode) and mode is None:
         yield f"would pin nothing: {now.clocks.why}"

@@ -104,6 +104,8 @@ class Boot(Ranged):
 
 @dataclass(frozen=True)
 class Boots(Ranged):
+    """Content of the file."""
+
     boots: tuple[Boot, ...]
     """Recorded boots, oldest first."""
     schema: Annotated[int, Between(SCHEMA, SCHEMA)] = SCHEMA
@@ -149,6 +151,7 @@ def recorded(box: Box, report: Report) -> Boot:
 
 
 def _begun(box: Box, past: Sequence[Boot]) -> Boot:
+    """A record for this boot. Notes if the last boot asked for it, and if it followed a hang."""
     last = past[-1] if past else Boot()
     # Any reboot applies a mode that is set but not yet on the GPU. A mode that is not set needs nvpmodel's
     # own reboot.

@@ -21,6 +21,8 @@ ROUNDED_S = 0.001
 
 @dataclass(frozen=True)
 class Assessment:
+    """The verdict on the clocks, together with this boot's record: what to do, and what to report."""
+
     reading: ClockVerdict
     record: Boot
     problems: tuple[str, ...] = ()
@@ -66,6 +68,7 @@ class Assessment:
 
     @property
     def clocks(self) -> Clocks:
+        """The clocks' state for `status`, by the verdict and this boot's record, with reasons."""
         seen, record = self.reading.clocks, self.record
         state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
         if state == "unpinned" and record.unlocked_at is not None:

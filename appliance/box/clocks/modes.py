@@ -41,6 +41,8 @@ Setting = tuple[str, str]
 
 @dataclass(frozen=True)
 class Mode:
+    """A power mode, as nvpmodel's file describes it."""
+
     id: int
     name: str
     settings: Mapping[Setting, str] = field(default_factory=dict)
@@ -98,6 +100,8 @@ class Conf:
 
 @dataclass(frozen=True)
 class TargetMode:
+    """The power mode that the box should have."""
+
     mode: Mode | None = None
     by_site: bool = False
     """True if the site named the mode. Its caps are then intended."""
@@ -108,6 +112,8 @@ class TargetMode:
 
 @dataclass(frozen=True)
 class CurrentMode:
+    """The power mode that the box has."""
+
     name: str = ""
     id: int | None = None
     problem: str = ""
@@ -118,6 +124,8 @@ class CurrentMode:
 
 @dataclass(frozen=True)
 class PowerModes:
+    """Power modes of this box: all, the current one and the target."""
+
     conf: Conf | None = None
     """Content of the file, if it can be used."""
     current: CurrentMode = field(default_factory=CurrentMode)

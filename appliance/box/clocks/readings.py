@@ -53,6 +53,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Cpu:
+    """A CPU core and its clock."""
+
     number: int
     online: bool
     range: Range
@@ -67,6 +69,8 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Emc:
+    """The clock of the memory controller."""
+
     range: Range
     locked: bool
     """True if drivers' requests are ignored.
@@ -115,6 +119,7 @@ class ClockReadings:
 
 
 def read(box: Box) -> ClockReadings:
+    """Read platform, power modes and clocks. On other machines than a Jetson, the platform only."""
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
         return ClockReadings(machine, box.is_root)

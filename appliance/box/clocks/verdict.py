@@ -57,6 +57,8 @@ class Domain:
 
 @dataclass(frozen=True)
 class ClockVerdict:
+    """Readings of the clocks, and for each domain whether it is pinned."""
+
     seen: ClockReadings
     refusal: str = ""
     """Reason why this box is not supported; "" if it is."""
@@ -202,6 +204,7 @@ def span(names: list[str]) -> str:
 
 
 def _mode_fault(modes: PowerModes) -> str:
+    """The difference between the current power mode and the target; "" if there is none."""
     target, current = modes.target, modes.current
     if target.mode is None:
         return "" if target.needs_root else target.problem
@@ -213,6 +216,7 @@ def _mode_fault(modes: PowerModes) -> str:
 
 
 def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+    """Judge each clock domain: (name, Domain) for cores, GPU, memory and their switches."""
     mode, limits = modes.target.mode, Limits(modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
     if modes.target.needs_root:
@@ -313,6 +317,7 @@ def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domai
 
 
 def _emc(emc: Emc, limits: Limits) -> Domain:
+    """Judge the memory clock: capped, not locked, or allowed above the maximum of the mode."""
     clock = emc.range
     cap, ceiling = limits.cap("EMC"), limits.ceiling("EMC", clock)
     held = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
@@ -345,6 +350,7 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
 
 
 def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
+    """Compare the online cores with the mode. Without a mode, all must be online."""
     expected = (mode.cores if mode else ()) or tuple(core.number for core in cores)
     online = {core.number for core in cores if core.online}
     values = {"value": len(online.intersection(expected)), "expected": len(expected)}
@@ -377,6 +383,7 @@ def _counted(value: int, expected: int, fault: str) -> Domain:
 
 
 def _tpc(seen: ClockReadings, expected: int) -> Domain:
+    """Compare the mask of GPU clusters with the mode's."""
     mask = seen.tpc_mask
     values = {"value": mask, "expected": expected}
     if mask is None and not seen.is_root:

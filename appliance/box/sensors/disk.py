@@ -12,6 +12,8 @@ from appliance.box.system import Box
 
 @dataclass(frozen=True)
 class Volume:
+    """A mounted file system."""
+
     mount: str
     total_bytes: int
     free_bytes: int

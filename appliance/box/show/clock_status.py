@@ -23,6 +23,8 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
+    """Everything that `f5-clocks status` prints."""
+
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()

@@ -97,6 +97,7 @@ def collect(box: Box, app: Application) -> list[Part]:
 
 
 def _part(name: str, text: Callable[[], str], scrub: Callable[[str], str]) -> Part:
+    """A part of the archive; an exception becomes its problem."""
     try:
         return Part(name, scrub(text()))
     except PartUnavailable as error:

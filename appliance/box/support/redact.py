@@ -161,6 +161,7 @@ def replacing(secrets: Iterable[str]) -> Callable[[str], str]:
 
 
 def _identities(box: Box) -> Iterator[str]:
+    """Names that identify the box and its users: hosts, serial numbers, accounts, addresses, voices."""
     root = box.root
     files = (paths.ETC_HOST_NAME, paths.MACHINE_ID, paths.SERIAL_NUMBER, paths.HOST_NAME)
     yield from ((root.text(path) or "").strip("\0") for path in files)

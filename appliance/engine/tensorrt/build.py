@@ -79,14 +79,19 @@ def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
 
 @dataclass(frozen=True)
 class EngineSource:
+    """A graph, and how to build its engine."""
+
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
     tf32: bool = False
+    """True if float32 products may use TF32."""
 
 
 @dataclass(frozen=True)
 class EnginePlatform:
+    """Versions and device that a stored engine is valid for."""
+
     tensorrt: str
     driver: int
     """CUDA's version number: 12060 for 12.6."""
@@ -119,6 +124,8 @@ def make_log(runtime: Any) -> Any:
     """An ILogger that collects errors for `reason`. TensorRT holds no reference to it."""
 
     class Log(runtime.ILogger):  # type: ignore[misc]
+        """Collects TensorRT's errors, so that exceptions can name them."""
+
         def __init__(self) -> None:
             super().__init__()
             self._errors: list[str] = []
@@ -143,6 +150,8 @@ def make_progress(runtime: Any) -> Any:
     """An IProgressMonitor. TensorRT's threads call it, and hold no reference to it."""
 
     class BuildMonitor(runtime.IProgressMonitor):  # type: ignore[misc]
+        """Reports the progress of a build, and can cancel it."""
+
         def __init__(self) -> None:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}
@@ -248,6 +257,10 @@ def _build(
     *,
     strongly_typed: bool,
 ) -> tuple[bytes, bytes]:
+    """Build an engine for all profiles.
+
+    Returns it, and the timing cache, which `keep` gets even if this fails.
+    """
     path, version = source.path, runtime.__version__
     builder = start(runtime.Builder, log, version)
     # TensorRT 11 knows strongly typed networks alone, and since 10 every batch is explicit.
@@ -394,6 +407,7 @@ class EngineCache:
             raise StorageError(f"the cache of engines {self.folder}: {error}") from error
 
     def _build(self, source: EngineSource, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
+        """Build an engine and store it, with `ingredients` in its header."""
         for left in self.folder.glob("*.new"):  # from a build that was killed
             left.unlink()
         self.tally.number += 1
@@ -417,6 +431,7 @@ class EngineCache:
         return engine
 
     def _ingredients(self, source: EngineSource) -> dict[str, Any]:
+        """Everything that an engine depends on. A stored engine with other ingredients is not used."""
         try:
             graph = hashlib.sha256(source.path.read_bytes())
             for weights in files_of(source.path):

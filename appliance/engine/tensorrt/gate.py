@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
+    """Distance of one graph's results from the CPU's."""
+
     graph: str
     frames: int
     reference: int
@@ -53,6 +55,7 @@ class Comparison:
     error: float
     """Infinite if a number is not finite."""
     bound: float
+    """Largest error that is allowed."""
 
     @property
     def holds(self) -> bool:
@@ -67,6 +70,7 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
+    """Graphs that a sampling uses."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),

@@ -68,6 +68,8 @@ class EngineRecord:
 
 @dataclass(frozen=True)
 class PlannedEngine:
+    """An engine that is stored, or that must be built."""
+
     graph: str
     profiles: int
     kept: bool
@@ -77,15 +79,20 @@ class PlannedEngine:
 
 @dataclass(frozen=True)
 class BuildPlan:
+    """Steps that `prepare` would take, for --dry-run."""
+
     device: str
     folder: Path
     engines: tuple[PlannedEngine, ...]
     compared: bool
+    """True if the engines were compared with the CPU's results before."""
     speaking_bytes: int
+    """Estimate of GPU memory while speaking."""
     lanes: int
     build_s: float | None
     """Estimate from earlier builds; None if there are none."""
     attentions: Mapping[str, int]
+    """Graph → fused attentions in its stored engine."""
 
     @property
     def disk_bytes(self) -> int:

@@ -30,6 +30,8 @@ class Slot:
 
 
 class TrtBound:
+    """A graph with its inputs and outputs. It uses a context of the graph when it runs."""
+
     def __init__(
         self, graph: TrtGraph, slot: Slot, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
     ) -> None:
@@ -45,6 +47,8 @@ class TrtBound:
 
 
 class TrtGraph:
+    """An engine of TensorRT and its execution contexts."""
+
     def __init__(
         self,
         backend: TrtBackend,
@@ -107,6 +111,7 @@ class TrtGraph:
         bound.runs += 1
 
     def _set(self, bound: TrtBound) -> None:
+        """Give the context the shapes and addresses of a binding."""
         context = bound.slot.context
         for name, shape in bound.shapes.items():
             if not context.set_input_shape(name, shape):
@@ -197,6 +202,7 @@ class TrtBackend(DeviceMemory):
         return graph
 
     def _deserialise(self, source: EngineSource) -> Any:
+        """Load the stored engine. A damaged one is removed. Raises EngineFault."""
         engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
         if engine is None:
             reason = self._log.reason()

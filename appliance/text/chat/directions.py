@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from appliance.text.chat.lists import LISTS
 from appliance.text.ssml import MAX_BREAK_S
 
-_WORDS = {
-    kind: words.split()
-    for paragraph in Path(__file__).with_suffix(".txt").read_text("utf-8").split("\n\n")
-    for kind, words in [paragraph.split(":", 1)]
-}
-"""Paragraphs of directions.txt, by their names."""
-_ACTIONS = _WORDS["actions"]
-_SOUNDS, _MOODS, _NO_ACTIONS = (frozenset(_WORDS[kind]) for kind in ("sounds", "moods", "no actions"))
+_ACTIONS, _DOES, _SOUNDS = LISTS["actions"], frozenset(LISTS["does"]), frozenset(LISTS["sounds"])
+_MOODS, _NO_ACTIONS = frozenset(LISTS["moods"]), frozenset(LISTS["no actions"])
 _CHINESE = re.compile(
     r"(?:大|苦|微|冷|偷|坏|傻|轻|小声|低声|轻声|长长|深深|清|深|哭|一声)*(?:笑|叹气|叹息|咳嗽|咳|哭|哭泣|沉默|鼓掌|嗓子|耳语|呼吸|吸气|打哈欠|开心|生气|难过|激动|温柔)(?:了?一?声|着)?"
 )
@@ -25,22 +19,6 @@ _PAUSE = re.compile(
 )
 PAUSE_S = 0.5
 """Seconds of a pause that states no length."""
-
-
-def _third_person(stem: str) -> str:
-    if stem.endswith("y") and stem[-2] not in "aeiou":
-        return f"{stem[:-1]}ies"
-    return f"{stem}es" if stem.endswith(("s", "sh", "ch", "x")) else f"{stem}s"
-
-
-def _participle(stem: str) -> str:
-    if stem.endswith("e") and stem != "breathe":
-        return f"{stem[:-1]}ing"
-    doubled = stem[-1] if stem in ("grin", "hum", "nod", "shrug", "hug", "pat", "sob", "clap") else ""
-    return f"{stem}{doubled}ing"
-
-
-_DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _participle(stem)))
 
 
 def pause_s(inside: str) -> float | None:

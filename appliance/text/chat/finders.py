@@ -1,4 +1,4 @@
-"""Spans that may hold anything: links, tags, markup, directions, emotes, faces, names."""
+"""Finds spans that may contain anything: links, tags, markup, directions, emotes, faces, names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
 from appliance.text.chat.line import LINK, MAIL, ChatLine
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.en.capitals import is_initials
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 Reading = Callable[[ChatLine, re.Match[str]], "str | tuple[Kind, str] | None"]
-"""Words of a match, with another kind than the table's if need be; None if it is no such span."""
+"""Words of a match, with a kind if it is not the row's; None if the match is not such a span."""
 
 
 def _link(line: ChatLine, match: re.Match[str]) -> str:
@@ -61,7 +62,7 @@ def _phone(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
-    """Cheer500"""
+    """Read Cheer500."""
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
@@ -70,7 +71,7 @@ def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _file(line: ChatLine, match: re.Match[str]) -> str | None:
-    """report-2026.pdf"""
+    """Read report-2026.pdf."""
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
@@ -94,6 +95,7 @@ def _pause_element(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
+    """Read text in brackets or asterisks: a pause, a stage direction, or an emote."""
     bracket, inside = match[0][0], match[0][1:-1].strip(" /")
     if (seconds := pause_s(inside)) is not None and (bracket != "*" or inside != "beat"):
         return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
@@ -126,6 +128,7 @@ def _escape(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _item(line: ChatLine, match: re.Match[str]) -> str | None:
+    """Read the number of a list's item. None if it is an ordinal of the text."""
     language = line.language_at(match.start())
     own = language.numbers.at(line.text, match.start())
     if own and own.end > match.end(1):
@@ -153,23 +156,15 @@ _SECRET = (
     r"(?<![\w+/-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
     r"|(?=[A-Za-z+/_-]*\d)(?=[a-z0-9+/_-]*[A-Z])(?=[A-Z0-9+/_-]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
 )
-"""Identifiers of machines, hashes, keys."""
-_CHEERS = (
-    "Cheer|BibleThump|CheerWhal|Corgo|Uni|ShowLove|Party|SeemsGood|Pride|Kappa|FrankerZ|HeyGuys|DansGame|EleGiggle"
-    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock|PogChamp"
-    "|DoodleCheer|BitBoss|Streamlabs|Muxy|HolidayCheer|Goal|Anon|Charity"
-)
-"""Twitch's names of cheers, which stand before their bits."""
-_ENDINGS = (
-    "pdf|png|jpe?g|gif|webp|svg|bmp|mp[34]|m4a|wav|ogg|opus|flac|mkv|avi|mov|webm|txt|md|csv|jsonl?|ya?ml|toml|ini"
-    "|cfg|conf|log|xml|html?|css|js|tsx?|jsx|py|rs|cpp|hpp|java|kt|swift|rb|php|sh|bat|ps1|lua|sql|exe|dll|msi|dmg"
-    "|iso|zip|rar|7z|gz|tar|docx?|xlsx?|pptx?|psd|fbx|ttf|otf|bak|tmp|apk|jar|onnx|safetensors|gguf|ckpt|srt|sav"
-)
-"""Endings of file names."""
+"""Matches identifiers of machines, hashes and keys."""
+_CHEERS = "|".join(LISTS["cheers"])
+"""Names of Twitch's cheers, which precede the number of bits."""
+_ENDINGS = "|".join(LISTS["endings"])
+"""Extensions of file names."""
 _IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
 _ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
 THOUGHTS = "think|thinking|reasoning|analysis|tool_call|function_call"
-"""Tags between which a language model says what nobody is to hear."""
+"""Tags of a language model around text that nobody should hear."""
 _FORUM_CODE = (
     r"(?i)\[/?(?:b|i|u|s|url|img|color|size|font|quote|code|spoiler|center|list|inst)(?:=[^\[\]\n]*)?\]"
 )
@@ -231,7 +226,10 @@ _ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
     ("`", Kind.MARKUP, "`+", ""),
     ("$", Kind.MARKUP, r"\$\$", " "),
 )
-"""Signs of which one must be there, kind, pattern, words or their reading, in order of precedence."""
+"""Characters (the text has one of them), kind, pattern, and words or their reading.
+
+In order of precedence.
+"""
 _PATTERNS = [(frozenset(signs), kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
@@ -239,12 +237,12 @@ _PAIRED = (
     re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
     re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
 )
-"""Marks of emphasis and formulas: the marks are spans, the text between them is read as usual."""
+"""Emphasis and formulas. Only their marks are spans; the text between is read as usual."""
 
 
 @dataclass
 class _Spans:
-    """Spans that do not overlap."""
+    """Spans that do not overlap. A later span that would overlap is dropped."""
 
     taken: bytearray
     spans: dict[int, Span] = field(default_factory=dict)
@@ -256,6 +254,7 @@ class _Spans:
 
 
 def find(line: ChatLine) -> dict[int, Span]:
+    """Spans by their beginning. An earlier row of the table has precedence."""
     text = line.text
     spans, characters = _Spans(bytearray(len(text))), set(text)
     for signs, kind, pattern, read in _PATTERNS:

@@ -1,4 +1,4 @@
-"""Drawn letters → plain ones: digits, wide, squared, small capitals, look-alikes, struck out."""
+"""Decorative letters → plain ones: digits, wide, squared, small capitals, look-alikes, struck out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
 def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
     """Make letters plain.
 
-    Emoji stay, and ℃, speakable accents, and look-alikes in a line with Greek or Cyrillic words.
+    Keeps emoji, ℃, accents that the vocabulary has, and look-alikes in a line with Greek or Cyrillic words.
     """
 
     def struck(match: re.Match[str]) -> str:
@@ -84,7 +84,7 @@ def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
         Kind.WIDTH.value, _FANCY, lambda m: _POWER.sub("", _STRIKES.sub(struck, "".join(map(_plain, m[0]))))
     )
     if any(square in text.text for square in _SQUARES):
-        for _ in range(3):  # a letter shows that its neighbour is one
+        for _ in range(3):  # each replaced letter shows that the next one is a letter too
             text.sub(Kind.WIDTH.value, _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
     if not _FOREIGN.search(text.text):
         text.sub(Kind.WIDTH.value, _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
@@ -102,7 +102,7 @@ ORDINALS = "ªº"
 
 @lru_cache(maxsize=4096)
 def _plain(character: str) -> str:
-    """Plain form of a character; others stay.
+    """The plain form of a character; other characters stay.
 
     Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2", ㎡ → m2.
     """

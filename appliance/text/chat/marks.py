@@ -15,6 +15,8 @@ _SILENT = re.compile(f"({SILENT_MARK})")
 
 @dataclass(frozen=True)
 class Silent:
+    """A mark without a text: a pause, direction, style or voice."""
+
     pause_s: float = 0.0
     direction: str = ""
     style: str = ""

@@ -1,4 +1,4 @@
-"""A text that is being rewritten, with its changes."""
+"""A text that is being rewritten, and its changes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import dataclass, field
 from appliance.request import Change
 
 MOST_CHANGES = 4_096
-"""Number of changes that the longest text can have."""
+"""Number of changes that a text of the greatest length can have."""
 MOST_CHARACTERS = 60
 
 
 @dataclass
 class Rewriting:
-    """The text, the first MOST_CHANGES changes, and the first change of each kind after them."""
+    """A text, its first MOST_CHANGES changes, and later ones if they are the first of their kind."""
 
     text: str
     changes: list[Change] = field(default_factory=list)
     _kinds: set[str] = field(default_factory=set)
 
     def sub(self, kind: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
+        """Replace matches, and note each change."""
 
         def replaced(match: re.Match[str]) -> str:
             new = to(match)

@@ -134,6 +134,7 @@ def _chinese(text: str, match: re.Match[str]) -> Span:
 
 
 def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
+    """The span of a word. Capitals are read by the language; drawn-out words are shortened."""
     word = match[0].replace("’", "'")
     if (
         (len(word) > 1 or line.shouted)

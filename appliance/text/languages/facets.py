@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
     point: str = ""
     """Word between the whole number and its decimals."""
     decimal: str = ","
-    """Decimal mark. The other one of comma and point groups thousands."""
+    """Decimal mark: comma or point. The other mark groups thousands."""
     mixed: bool = False
     """True if both marks can be either. Then a comma is a decimal mark only before a unit."""
     pairs: bool = False
@@ -46,6 +46,12 @@ class Numbers(NamedTuple):
     """Pattern of a feminine noun after a number."""
     no_noun: str = "(?!)"
     """Pattern of a word that follows a number and is not the noun that it counts."""
+    phone: str = (
+        r"(?:\+\d{1,3}(?:[ ./-]{1,2}(?:\(\d{1,4}\)[ ./-]?)?\d{1,8})+|0\d{1,3}(?:\.\d{2,4}){2,}"
+        r"|\d{3}[ .-]\d{3}[ .-]\d{4}|0\d{1,4}(?:[ /-]\d{2,8})+)|\d{1,4}(?:[ -]\d{2,4}){3,}"
+        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|1[389]00(?: \d{3,4}){1,2}(?! ?\d)|(?:\+\d{7,}|0\d{6,})"
+    )
+    """Pattern of a telephone number of seven digits or more: +49 30 1234567, 06.12.34.56.78, 321 434-5049"""
     ordinal_endings: str = "(?!)"
     """Pattern of the ending that makes a number an ordinal; a or ª at its end makes it feminine."""
     labels: str = "(?!)"
@@ -102,8 +108,6 @@ class Dates(NamedTuple):
     months: Mapping[str, str] = _NONE
     unshortened: str = ""
     """Short names of months that may be other words after a number: 3 set."""
-    first: str = ""
-    """Word for the first day of a month, if it is not the cardinal."""
     date: str = "{day} {month}"
     dated: str = "{day} {month} {year}"
     before: str = "(?!)"
@@ -202,3 +206,9 @@ class Writing(NamedTuple):
 
     German words have three: Schifffahrt.
     """
+
+
+FACETS: Mapping[str, type[Any]] = {
+    facet.__name__.lower(): facet for facet in (Numbers, Money, Units, Dates, Times, Signs, Chat, Writing)
+}
+"""Tables in which each row is a setting."""

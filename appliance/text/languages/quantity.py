@@ -20,11 +20,6 @@ DASH = r"(?:\s[-–—~～]\s|[-–—~～]|[–—~～]\s?)"
 """Matches the dash of a range. The dash of "5 -3" is a sign."""
 END = r"(?![A-Za-z\d_%°]|[.,:]\d|(?<=\d)/\d)"
 """Ensures that the number or word ends here."""
-PHONE = (
-    r"(?:\+\d{1,3}(?:[ ./-]{1,2}(?:\(\d{1,4}\)[ ./-]?)?\d{1,8})+|0\d{1,3}(?:\.\d{2,4}){2,}"
-    r"|\d{3}[ .-]\d{3}[ .-]\d{4})"
-)
-"""Matches +49 30 1234567, 06.12.34.56.78 and 321 434-5049."""
 NUMERAL = r"X{0,3}(?:IX|IV|V?I{0,3})"
 ROMAN = rf"(?=[IVX]{{2}}){NUMERAL}"
 _NO_SPACE = r"(?<!\s)"

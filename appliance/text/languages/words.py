@@ -12,18 +12,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
-from appliance.text.languages.facets import (
-    Chat,
-    Dates,
-    Money,
-    Noun,
-    Numbers,
-    Scale,
-    Signs,
-    Times,
-    Units,
-    Writing,
-)
+from appliance.text.languages import facets
+from appliance.text.languages.facets import FACETS, Noun, Scale
 from appliance.text.languages.numerals import NAMES, Numeral
 from appliance.text.spans import Kind
 
@@ -57,14 +47,14 @@ class Row(NamedTuple):
 
 
 class Words(NamedTuple):
-    numbers: Numbers
-    money: Money
-    units: Units
-    dates: Dates
-    times: Times
-    signs: Signs
-    chat: Chat
-    writing: Writing
+    numbers: facets.Numbers
+    money: facets.Money
+    units: facets.Units
+    dates: facets.Dates
+    times: facets.Times
+    signs: facets.Signs
+    chat: facets.Chat
+    writing: facets.Writing
     numerals: Mapping[str, Mapping[int, Numeral]]
     """Table → its rows of number words."""
     lists: Mapping[str, list[str]]
@@ -107,11 +97,6 @@ def _as_noun(row: Row) -> Noun:
     return _noun(row.spoken)
 
 
-_FACETS: Mapping[str, type[Any]] = {
-    **{"numbers": Numbers, "money": Money, "units": Units, "dates": Dates, "times": Times, "signs": Signs},
-    **{"chat": Chat, "writing": Writing},
-}
-"""Tables in which each row is a setting."""
 _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "unit": ("units", "nouns", _as_noun),
     "cased": ("units", "cased", _as_noun),
@@ -140,11 +125,11 @@ _FORMATS: Mapping[str, Sequence[str]] = {
     "weekday_range": ("",),
 }
 """Settings that are formats, and the names allowed in their braces."""
-_NUMERALS = ("cardinal", "ordinal", "part", "year", "half", "regnal", "clock")
+_NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
 """Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*_FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
-_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
+_KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
+_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *FACETS}
 
 
 @cache
@@ -158,13 +143,13 @@ def read(*paths: Path) -> Words:
     rows: dict[tuple[str, str], Row] = {}
     for path in paths:
         rows |= _rows(path)
-    settings: dict[str, dict[str, Any]] = {name: {} for name in _FACETS}
+    settings: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
     numerals: dict[str, dict[int, Numeral]] = {}
     lists: dict[str, list[str]] = {}
     patterns: dict[str, re.Pattern[str]] = {}
     rules: dict[str, list[Rule]] = {name: [] for name in _RULES}
     for row in rows.values():
-        if row.table in _FACETS:
+        if row.table in FACETS:
             settings[row.table][row.written] = _setting(row)
         elif row.table in _TABLES:
             facet, name, value = _TABLES[row.table]
@@ -178,7 +163,7 @@ def read(*paths: Path) -> Words:
         else:
             rules[row.table].append(_rule(row))
     return Words(
-        **{name: facet(**settings[name]) for name, facet in _FACETS.items()},
+        **{name: facet(**settings[name]) for name, facet in FACETS.items()},
         numerals=numerals,
         lists=lists,
         patterns=patterns,
@@ -187,6 +172,7 @@ def read(*paths: Path) -> Words:
 
 
 def _rows(path: Path) -> dict[tuple[str, str], Row]:
+    """Read and check the rows of a file. Raises WordsError."""
     found: dict[tuple[str, str], Row] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
@@ -218,7 +204,8 @@ def _check(row: Row) -> None:
 
 
 def _setting(row: Row) -> str | bool | int:
-    defaults = _FACETS[row.table]._field_defaults
+    """Value of a setting, by the type of its default. Raises WordsError."""
+    defaults = FACETS[row.table]._field_defaults
     plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
     if row.written not in plain:
         raise row.error("written", f"{row.written!r} is not known; {', '.join(plain)} are")

@@ -66,6 +66,8 @@ class PhoneWord(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
+    """Phones of a text, with its words."""
+
     tokens: tuple[str, ...]
     """Tokens of the alphabet; a single space between words."""
     words: tuple[PhoneWord, ...]

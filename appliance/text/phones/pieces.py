@@ -34,6 +34,8 @@ _HUMPS = re.compile(rf"(?<=[{_SMALL}])(?=[{_CAPITAL}])|(?<=[{_CAPITAL}])(?=[{_CA
 
 
 class PhonePiece(NamedTuple):
+    """Part of a text that is looked up as one word or sign."""
+
     text: str
     begin: int
     """Index in the whole text."""

@@ -130,6 +130,8 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Break:
+    """A place to cut a text at."""
+
     end: int
     """End of the left piece."""
     next: int

@@ -16,7 +16,7 @@ from appliance.text.tokens.emilia import marks, phones
 from appliance.text.tokens.emilia.tokens import CachedMaker, Emilia, can_say
 
 WARM = "Hello, frobnicator"
-"""One word that the dictionary of `phones` has, and one that it lacks."""
+"""A word that is in the dictionary of `phones`, and a word that is not."""
 _emilia = Emilia(phones.SHARED.phones)
 _READ = frozenset("%&@+=£$€'-" + JOINERS) | marks.KNOWN
 """Signs that espeak reads, or reads across, although no token stands for them."""
@@ -65,7 +65,7 @@ def says(vocabulary: Vocabulary, character: str) -> bool:
 
 
 def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
-    """True for Latin letters and those of the voice's script. Of other letters espeak speaks the names."""
+    """True for Latin letters and letters of the voice's script. espeak speaks the names of others."""
     if unicodedata.category(character)[0] in "LM":
         scripts = dict.fromkeys(("LATIN", *known(vocabulary.voice).scripts))
         own = "".join(LETTERS[script] for script in scripts)

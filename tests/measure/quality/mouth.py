@@ -94,8 +94,7 @@ class Mouth:
             segmentation=segmentation,
         )
         segments = self._planner.plan(request)
-        fade_s = self.bundle.manifest.defaults.cross_fade_s
-        joiner = Joiner(overlap_samples(fade_s, self.rate_hz))
+        joiner = Joiner(overlap_samples(self.bundle.manifest.defaults.cross_fade_s, self.rate_hz))
         made = [self._synthesize(replace(one, sampling=sampling or one.sampling)) for one in segments]
         joined = [joiner.push(one, last=one is made[-1]) for one in made]
         return segments, made, np.concatenate(joined)

@@ -1,4 +1,4 @@
-"""German: its numbers, ordinals by article and case, and dates."""
+"""German: its numbers, its ordinals by article and case, and dates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COUNTED = (
     "|Boss|Mensch|Advent|Geburtstag|Woche|Stunde|Minute|Halbzeit|Bundesliga|Welt"
     r"|Rang|Preis|Akt|Weltkrieg|Schritt|OG|UG|Kl\b|Sept\b"
 )
-"""Nouns that tell "1." from the end of a sentence, besides the months."""
+"""Nouns, besides months, that make "1." an ordinal instead of the end of a sentence."""
 
 
 class Grammar(Speech):
@@ -48,38 +48,42 @@ class Grammar(Speech):
         )
 
     def _strong(self, noun: str) -> str:
-        """Ending of an ordinal before a noun without an article."""
+        """Ending of an ordinal before a noun that has no article."""
         if re.fullmatch(_NEUTER, noun):
             return "es"
         return {"f": "e", "n": "es"}.get(self.gender_of(noun), "er")
 
     def _ordinal(self, match: re.Match[str]) -> str | None:
-        """1. Platz, but not the end of a sentence."""
+        """Read 1. Platz. None at the end of a sentence."""
         noun = match[2]
         if not (self._counted.match(noun) or self.is_after("before ordinal", match)):
             return None
         return self.ordinal(int(match[1]), self._ending(match, self._strong(noun)))
 
     def _first_of_two(self, match: re.Match[str]) -> str:
-        """1. und 2. Level, 3.-5. Platz, 15.-20.12."""
+        """Read 1. und 2. Level, 3.-5. Platz, 15.-20.12."""
         word = {"-": "bis ", "–": "bis ", "/": ""}.get(match[2], f"{match[2]} ")
         return f"{self.ordinal(int(match[1]), self._ending(match, self._strong(match[3] or '')))} {word}"
 
     def _month(self, match: re.Match[str]) -> str | None:
-        """24.12."""
+        """Read 24.12. None for Ubuntu 24.04."""
         day, month = int(match[1]), int(match[2])
         is_date = 1 <= day <= 31 and 1 <= month <= 12
-        return f"{self.day(day, match)} {self.months[month - 1]}" if is_date else None
+        is_version = re.search(rf"(?i)\b(?:{self.chat.versions})\s$", before(match))
+        return f"{self.day(day, match)} {self.months[month - 1]}" if is_date and not is_version else None
 
     def _alone(self, match: re.Match[str]) -> str | None:
-        """am 14., in der 90., der 5. wird"""
+        """Read am 14., in der 90., der 5. wird."""
         goes_on = re.match(r"\s*[\w,!?)\"“]", match.string[match.end() :])
         if not self.is_after("before ordinal", match):
             return None
         return f"{self.ordinal(int(match[1]), self._ending(match, 'en'))}{'' if goes_on else '.'}"
 
     def _ending(self, match: re.Match[str], strong: str) -> str:
-        """Ending of an ordinal after earlier words; in a pair, 1. und 2., both have the same."""
+        """Ending of an ordinal after the words before it.
+
+        Both ordinals of a pair, 1. und 2., have the same.
+        """
         earlier, patterns = (
             re.sub(r"\d+\.(?:\d+\.)?\s?(?:und|oder|bis|[-–/])\s?$", "", before(match)),
             self.words.patterns,

@@ -1,4 +1,4 @@
-"""English: its numbers and dates, and what letters after a number mean."""
+"""English: its numbers and dates, and the meaning of letters after a number."""
 
 from __future__ import annotations
 
@@ -6,37 +6,27 @@ import re
 
 from appliance.text.languages.en.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
-from appliance.text.languages.quantity import END, PHONE, is_rating
+from appliance.text.languages.quantity import END, is_rating
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.spans import Kind, Table, before
 
 
 class Grammar(Speech):
-    phone = (
-        rf"(?:{PHONE}|\d{{1,5}}(?:-\d{{1,7}}){{3,}}|\d{{1,4}}(?:-\d{{2,4}}){{2,}}"
-        r"|0\d{1,4}(?:[ -]\d{2,8})+|\d{3} \d{3} (?!000)\d{3})(?!-\d)|\+\d{7,}|0\d{6,}"
-    )
-
-    def ordinal(self, number: int, ending: str = "") -> str:
-        return english_ordinal(number)
-
-    def year(self, number: int) -> str:
-        return english_year(number)
-
-    def day(self, number: int, match: re.Match[str]) -> str:
-        return english_ordinal(number)
-
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return capitals(match, shouted)
 
     def group(self, text: str, form: str) -> str:
-        """{1:pairs} reads pairs of digits."""
+        """Words of a group as in `Speech.group`; {1:pairs} reads digits in pairs."""
         if form == "pairs":
             return english(int(text)) if text.endswith("000") else _pairs(text)
         return super().group(text, form)
 
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """m is minutes, meters or millions; W and L are won and lost; 2D is no time; 5kg-10 no range."""
+        """Tell which unit a letter is.
+
+        m is minutes, metres or millions; W and L can be won and lost; 2D is not a time; 5kg-10 is not a
+        range.
+        """
         scale, sign, groups = amount.scale, amount.sign, match.groupdict()
         if scale in ("k", "K") and re.match(r"(?i)\s(?:run|race)\b", match.string[match.end() :]):
             return None
@@ -55,7 +45,10 @@ class Grammar(Speech):
         return Amount(amount.number, scale, "min" if sign == "m" and not self._is_length(match) else sign)
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
-        """A code's digits each, a year in its halves, .45 without a zero but in a list: 10,.45."""
+        """Words of a number without a unit.
+
+        A code is read digit by digit, a year in two halves, and .45 without a zero, except in a list: 10,.45.
+        """
         digits = "" if match["sign"] else match["number"]
         if re.fullmatch(r"\.\d{2,3}", digits) and before(match, 1) != ",":
             return f"point {self.digits(digits)}"
@@ -70,7 +63,7 @@ class Grammar(Speech):
         return super().bare(match)
 
     def in_code(self, digits: str, code: str) -> str:
-        """Up to two digits are one number, and any before its unit: 500W."""
+        """Words of digits in a code. Up to two digits, or any before a unit (500W), are a number."""
         is_alone = len(digits) <= 2 and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
         is_number = digits[0] != "0" and (is_alone or re.fullmatch(r"\d+[A-Z]{1,2}", code))
         return self.spoken(digits) if is_number else self.digits(digits)
@@ -116,7 +109,7 @@ class Grammar(Speech):
         return self._date(year, month, day) or self._date(year, day, month)
 
     def _timestamp(self, match: re.Match[str]) -> str | None:
-        """2026-11-29T20:00Z"""
+        """Read 2026-11-29T20:00Z."""
         date, hour, minute = self._date(*match.groups()[:3]), int(match[4]), int(match[5])
         if date is None or hour > 24 or minute > 59:
             return None
@@ -144,6 +137,7 @@ class Grammar(Speech):
         return f"{self.digits(first)}, {self.digits(second)}" if is_phone else None
 
     def _slash(self, match: re.Match[str]) -> str | None:
+        """Read 3/4, 8/10, 50/50, 11/29 and others: a fraction, rating, share, date, or "slash"."""
         a, b = match[1], match[2]
         if f"{a}/{b}" in self.signs.fractions and not self.is_after("weekday before", match):
             return self.signs.fractions[f"{a}/{b}"]
@@ -167,7 +161,7 @@ class Grammar(Speech):
 
 
 def _is_open(match: re.Match[str]) -> bool:
-    """True for two amounts, 5kg-10 or 5% - 10, of which only the first has a unit."""
+    """True if only the first of two amounts has a unit: 5kg-10 or 5% - 10."""
     groups = match.groupdict()
     has_others = any(map(groups.get, ("before_a", "before_b", "unit_b"))) or groups.get("scale_b") == "m"
     return "unit_a" in groups and not has_others and bool(re.search(r"[\w\s][-–—~～]", match[0]))

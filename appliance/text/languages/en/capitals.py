@@ -35,7 +35,7 @@ def is_spelt(word: str) -> bool:
 
 
 def is_initials(word: str) -> bool:
-    """True if capitals are spelt letter by letter: PDF, but not JSON, which is spoken as a word."""
+    """True if capitals are spelt letter by letter: PDF. Speakers say JSON as a word."""
     return word not in _SPOKEN and (word in SPELT or is_spelt(word))
 
 

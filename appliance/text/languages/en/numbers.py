@@ -9,15 +9,8 @@ from appliance.text.languages.quantity import LONGEST
 from appliance.text.languages.words import own
 
 _NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals)
-_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+_IRREGULAR = str.split("one first two second three third five fifth eight eighth nine ninth twelve twelfth")
+_ORDINALS = dict(zip(_IRREGULAR[::2], _IRREGULAR[1::2], strict=True))
 
 
 def english(number: int) -> str:
@@ -39,12 +32,7 @@ def ordinal(words: str) -> str:
 
 def english_year(year: int) -> str:
     """A year in words: 2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
-    century, rest = divmod(year, 100)
-    if year % 1_000 < 10 or not 1_000 <= year < 10_000:
-        return english(year)
-    if not rest:
-        return f"{english(century)} hundred"
-    return f"{english(century)} {'oh ' if rest < 10 else ''}{english(rest)}"
+    return _NUMERALS.say("year", year)
 
 
 def english_digits(digits: str) -> str:

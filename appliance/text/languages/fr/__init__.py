@@ -19,6 +19,6 @@ class Grammar(Speech):
         return int(float(number) >= 2)
 
     def grouped(self, text: str) -> str:
-        """Pairs of digits are numbers: zéro six, douze."""
+        """Words of a telephone number. Each pair of digits is a number: zéro six, douze."""
         groups = re.findall(r"\d{2}(?=(?:\d\d)*(?!\d))|\d+", text)
         return self.comma.join(self.spoken(each) if len(each) == 2 else self.digits(each) for each in groups)

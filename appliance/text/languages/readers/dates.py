@@ -75,7 +75,7 @@ class DateReader(Reader):
         return self.speech.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
 
     def _short_month(self, match: re.Match[str]) -> str | None:
-        """14 juil."""
+        """Read 14 juil."""
         earlier = before(match)
         if not re.search(rf"(?i)(?<!\d)[0-3]?\d(?:[^\W\d_]{{1,2}}|º)?{self._dates.of_month}$", earlier):
             return None
@@ -83,7 +83,7 @@ class DateReader(Reader):
         return f"{joint}{self._short[match[1].lower()]}".removeprefix(earlier[-len(joint) :])
 
     def _season(self, match: re.Match[str]) -> str | None:
-        """2025/26"""
+        """Read 2025/26."""
         s, first, last = self.speech, int(match[1]), int(match[2])
         if last != (first + 1) % 100 or not last:
             return None
@@ -97,7 +97,7 @@ class DateReader(Reader):
 
 
 def short_months(names: Sequence[str], unshortened: Sequence[str]) -> dict[str, str]:
-    """ "juil" and "oct" → name."""
+    """Short names of months → name: "juil", "oct"."""
     shorts = [(name[:size].lower(), name) for size in (4, 3) for name in names if size < len(name)]
     return {
         short: name

@@ -9,7 +9,7 @@ from appliance.text.languages.facets import Noun
 from appliance.text.languages.quantity import NUMBER
 from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Rule
-from appliance.text.spans import Kind, Say, Table
+from appliance.text.spans import Kind, Say
 
 
 class Reader:
@@ -30,15 +30,6 @@ class Reader:
             rf"|{first}(?:{point}\d{{3}})+[{group}]\d+|{first}(?:{point}\d{{3}}){{2,}}(?!\d)|\d+[.,٫]\d+|\d+|(?<!\w)[.,]\d+)"
         )
         self.marks = "." if numbers.mixed else ".,"
-
-    def digit_rules(self) -> Table:
-        return ()
-
-    def letter_rules(self) -> Table:
-        return ()
-
-    def sign_rules(self) -> Table:
-        return ()
 
     def pair(self, word: str) -> Say:
         """Read two numbers with a word between them."""

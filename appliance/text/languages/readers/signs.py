@@ -75,7 +75,7 @@ class SignReader(Reader):
         return lambda match: said
 
     def _ordinal(self, match: re.Match[str]) -> str:
-        """3º, 3er, 3ª"""
+        """Read 3º, 3er, 3ª."""
         s, ending = self.speech, match[2].lower()
         if s.is_weather(match):
             return s.in_unit(match[1], "°")
@@ -83,27 +83,27 @@ class SignReader(Reader):
         return s.ordinal(int(match[1]), "f" if ending[-1] in "aª" else "m" if is_short else "")
 
     def _times(self, match: re.Match[str]) -> str:
-        """120x60cm, of which the second number is read with its unit."""
+        """Read the first number of 120x60cm, and the x. The second is read with its unit."""
         s = self.speech
         return f"{s.spoken(s.plain(match[1]))}{s.joint}{s.signs.words['×']}{s.joint}"
 
     def _by(self, match: re.Match[str]) -> str | None:
-        """1,20 m x 60 cm"""
+        """Read 1,20 m x 60 cm."""
         is_measured = re.search(r"\d\s?(?:[cmk]?m|in|ft|kg)\s$", before(match))
         return self.speech.signs.words["×"] if is_measured else None
 
     def _versus(self, match: re.Match[str]) -> str:
-        """1v1"""
+        """Read 1v1."""
         s = self.speech
         return s.between(s.spoken(s.plain(match[1])), s.signs.versus or match[2], s.spoken(s.plain(match[3])))
 
     def _score(self, match: re.Match[str]) -> str:
-        """7-2-11, 4-2-3-1"""
+        """Read 7-2-11, 4-2-3-1."""
         s = self.speech
         return (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in re.findall(r"\d+", match[0]))
 
     def _half(self, match: re.Match[str]) -> str | None:
-        """2 1/2, 2½ h"""
+        """Read 2 1/2, 2½ h."""
         s, unit = self.speech, re.sub(r"[\s^]", "", (match[2] or "").lower())
         return s.counted(f"{match[1]}.5", s.units.nouns[unit]) if unit else s.half(int(match[1]))
 

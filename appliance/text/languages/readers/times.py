@@ -1,4 +1,4 @@
-"""Times of day and lengths of time."""
+"""Times of day and durations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TimeReader(Reader):
         return self.speech.clock(hour, minute, ":" not in match[0] or bool(match["mark"]))
 
     def _is_lasting(self, match: re.Match[str]) -> bool:
-        """True for a length of time, not a time of day: quedan 00:45."""
+        """True for a duration, not a time of day: quedan 00:45."""
         words = self.speech.times.lasting
         return self.speech.after(match, words) or bool(
             re.match(rf"(?i)\s?(?:{words})(?!\w)", match.string[match.end() :])
@@ -91,7 +91,7 @@ class TimeReader(Reader):
         return self.named(parts) if len(parts) > 1 else None
 
     def _lap(self, match: re.Match[str]) -> str | None:
-        """1:02.35"""
+        """Read 1:02.35."""
         s, minutes, seconds = self.speech, str(int(match[1])), f"{int(match[2])}.{match[3]}"
         if not {"min", "s"} <= s.units.nouns.keys():
             return None
@@ -99,7 +99,7 @@ class TimeReader(Reader):
         return s.joint.join(s.in_unit(number, unit) for unit, number in named)
 
     def _minutes(self, match: re.Match[str]) -> str | None:
-        """90', but no end of a quotation."""
+        """Read 90'. None at the end of a quotation."""
         is_quoted = re.search(r"['’](?!\w)|(?<!\w)['’](?!\d\d(?!\d))", before(match, 200))
         return (
             None

@@ -1,4 +1,4 @@
-"""Amounts with their units, their ranges, and rates."""
+"""Amounts with units, ranges of amounts, and rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Table, before
 
 _IN_QUOTES = re.compile(r"(?<![\w.])[\"“](?![^\"”]*[\"”])")
-"""A quotation's opening mark without its closing one."""
+"""Matches a quotation's opening mark that has no closing mark."""
 
 
 class UnitReader(MoneyReader):
@@ -25,6 +25,7 @@ class UnitReader(MoneyReader):
         self._rates = units_pattern(speech.units.per)
 
     def _quantity(self, suffix: str = "") -> str:
+        """Pattern of an amount: currency, number, scale and unit, as groups whose names end with `suffix`."""
         units, money, letter = self._units, self._money, self.letter
         codes = units_pattern(sign for sign in money.currencies if not re.fullmatch(CURRENCY, sign))
         names = units_pattern(self._names, units.cased, units.unspaced)
@@ -80,12 +81,12 @@ class UnitReader(MoneyReader):
         )
 
     def _inches(self, match: re.Match[str]) -> str | None:
-        """27" monitor, but not the end of a quotation."""
+        """Read 27" monitor. None at the end of a quotation."""
         noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 100))
         return None if is_quoted or not noun else self.speech.counted(self.speech.plain(match[1]), noun)
 
     def _rate(self, match: re.Match[str]) -> str | None:
-        """The part of a rate after its number: /s, and any word after money."""
+        """Read what follows the number of a rate: a unit such as /s, or after money any word."""
         s, earlier, word = self.speech, before(match), match[1]
         if re.search(RATED, earlier) and (words := self._per(word)):
             return s.joint + words
@@ -96,12 +97,12 @@ class UnitReader(MoneyReader):
         return self._units.per.get(re.sub(r"[\s^]", "", sign.lower()), "")
 
     def _bare_rate(self, match: re.Match[str]) -> str:
-        """km/h without a number."""
+        """Read a rate without a number: km/h."""
         noun = self._names[self._bits(match[1], match.end(1), match.string).lower()]
         return f"{noun.forms[-1]}{self.speech.joint}{self._per(match[2])}"
 
     def _bits(self, unit: str, end: int, text: str) -> str:
-        """Mb/s is of bits, MB/s of bytes."""
+        """The unit, as bits in Mb/s and as bytes in MB/s."""
         is_rate = re.match(r"\s?/\s?(?:s|sec|min|h|hr)(?![A-Za-z])", text[end:])
         is_bits = unit in ("Kb", "Mb", "Gb", "Tb") and is_rate and f"{unit.lower()}it" in self._names
         return f"{unit}it" if is_bits else unit
@@ -118,7 +119,7 @@ class UnitReader(MoneyReader):
         return Kind.UNIT if self._noun(read.sign) and not self.noun_of(read.sign) else Kind.MONEY, said
 
     def _range(self, match: re.Match[str]) -> str | None:
-        """Descending bare numbers are a score."""
+        """Read a range. Two bare numbers that fall are a score."""
         s, a, b = self.speech, self._read(match, "_a"), self._read(match, "_b")
         if a is None or b is None or (a.sign and b.sign not in ("", a.sign)):
             return None
@@ -144,7 +145,7 @@ class UnitReader(MoneyReader):
         groups, cased = match.groupdict(), self._units.cased
         unit = groups[f"unit{suffix}"] or ""
         written, scale = groups[f"number{suffix}"], groups[f"scale{suffix}"] or ""
-        # A sign before the number is written so in English, which groups by commas: $1,500.
+        # English writes the sign before the number, and groups by commas: $1,500.
         is_grouped = groups[f"before{suffix}"] and re.fullmatch(r"[1-9]\d{0,2},\d{3}", written)
         number = written.replace(",", "") if is_grouped else self.speech.plain(written)
         sign = (unit if unit.upper() in self.codes else groups[f"before{suffix}"] or unit).strip()

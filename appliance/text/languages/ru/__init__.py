@@ -6,28 +6,13 @@ import re
 
 from appliance.text.languages.quantity import is_rating, one_of
 from appliance.text.languages.readers import digit_table
-from appliance.text.languages.ru.numbers import (
-    HARD,
-    cardinal,
-    decimals,
-    form,
-    genitive,
-    moment,
-    oblique,
-    ordinal,
-)
+from appliance.text.languages.ru.numbers import HARD, decimals, form, genitive, moment, oblique, ordinal
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
 _ENDINGS = {
     "й": "ый", "я": "ая", "е": "ое", "го": "ого", "му": "ому", "м": "ым", "ю": "ую", "х": "ых", "ми": "ыми"
 } | {ending: ending for ending in HARD}  # fmt: skip
-_NUMBERED = {
-    **dict.fromkeys(str.split("сезон раунд этап тур класс этаж выпуск эпизод том курс уровень день"), "ый"),
-    **dict.fromkeys(str.split("серия часть глава лига фаза волна страница минута ступень"), "ая"),
-    "место": "ое",
-}
-"""Nominative nouns that make the number before them an ordinal → its ending."""
 _MONTHS = "января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
 _SHORT = "руб|р|коп|тыс|млн|млрд|шт|чел|мин|сек|ч|кг|км|см|мм|м|л|г"
 """Units and scales that may be written with a full stop."""
@@ -40,9 +25,6 @@ _COMPOUNDS = (
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        return cardinal(number, gender)
-
     def ordinal(self, number: int, ending: str = "") -> str:
         return ordinal(number, ending)
 
@@ -125,6 +107,9 @@ class Grammar(Speech):
         not_money = r"(?!\s?(?:[%$€₽]|млн|тыс|руб))"
         suffixed = rf"(?i)(\d{{1,6}})-?({one_of(_ENDINGS)}|ти)(?!\w)"
         year = rf"(?i){_YEAR}(?:\s?(год(?:а|у|ом|ы|ов|ах)?|г\.?))?(?!\w|[.,:/]\d)"
+        self._numbered = {
+            noun: ending for ending in ("ый", "ая", "ое") for noun in self.lists[f"numbered {ending}"]
+        }
         return (
             (Kind.TIME, r"(\d{1,2}):([0-5]\d)\s?[-–—]\s?(\d{1,2}):([0-5]\d)(?![\d:])", self._hours),
             (Kind.TIME, r"(\d{1,2}):([0-5]\d)(?![\d:])", self._clock_in_case),
@@ -150,7 +135,7 @@ class Grammar(Speech):
     def _place(self, match: re.Match[str]) -> str | None:
         """Read 5 место, 3 сезон, на 3 карте as ordinals, because the noun is singular."""
         number, noun = int(match[1]), match[2].lower()
-        if form(match[1]) and (ending := _NUMBERED.get(noun)):
+        if form(match[1]) and (ending := self._numbered.get(noun)):
             return ordinal(number, ending)
         if not self.is_after("locative", match) or not re.search("(?<![иы])е$|ии$|части$|ночи$", noun):
             return None
@@ -160,7 +145,7 @@ class Grammar(Speech):
 
     def _places(self, match: re.Match[str]) -> str | None:
         """Read 2-3 место."""
-        ending = _NUMBERED.get(match[3].lower())
+        ending = self._numbered.get(match[3].lower())
         return f"{ordinal(int(match[1]), ending)}-{ordinal(int(match[2]), ending)}" if ending else None
 
     def _short_day(self, match: re.Match[str]) -> str | None:
@@ -246,7 +231,7 @@ class Grammar(Speech):
             is_place = self.is_after("locative", match) and re.match(r"\s(?!\w+(?:ше|же)\b)[а-яё]+е\b", after)
             return ordinal(number, "ом") if is_place else None
         if suffix == "ти" or (suffix == "х" and 2 <= number <= 4):
-            return genitive(cardinal(number))
+            return genitive(self.cardinal(number))
         ending = _ENDINGS[suffix]
         if (
             suffix == "е"
@@ -263,12 +248,16 @@ class Grammar(Speech):
 
     def _compound(self, match: re.Match[str]) -> str:
         """Read 10-летний, 100-процентный."""
-        words = genitive(cardinal(int(match[1]))).replace("одного", "одно").replace(" ", "")
+        words = genitive(self.cardinal(int(match[1]))).replace("одного", "одно").replace(" ", "")
         return re.sub("^ста(?!м)", "сто", words).replace("девяноста", "девяносто") + match[2]
 
     def _out_of(self, match: re.Match[str]) -> str | None:
         whole, most = self.plain(match[1]), match[2]
-        return f"{self.spoken(whole)} из {genitive(cardinal(int(most)))}" if is_rating(whole, most) else None
+        return (
+            f"{self.spoken(whole)} из {genitive(self.cardinal(int(most)))}"
+            if is_rating(whole, most)
+            else None
+        )
 
     def _full_stop(self, match: re.Match[str]) -> str | None:
         """Drop the full stop of руб. and other abbreviations within a sentence."""
@@ -284,7 +273,7 @@ class _Genitive(Grammar):
     """Numbers in the genitive. `oblique` turns the genitive into the dative or instrumental."""
 
     def cardinal(self, number: int, gender: str = "") -> str:
-        return genitive(cardinal(number, gender))
+        return genitive(super().cardinal(number, gender))
 
     def form(self, number: str) -> int:
         """Index of the noun's form: рубля 1, рублей 2."""

@@ -1,4 +1,4 @@
-"""Chinese: its numbers, and the numbers that are words of its chat: 666, 88, 233."""
+"""Chinese: its numbers, and the numbers that are words in chat: 666, 88, 233."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import DASH, NUMBER, PHONE, roman
+from appliance.text.languages.quantity import DASH, NUMBER, roman
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.languages.zh.numbers import chinese, chinese_digits
 from appliance.text.spans import Kind, Table, before
@@ -15,23 +15,14 @@ _MEASURES = (
     "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层间人斤米元"
     "万千百亿岁小种名款支队轮倍帧升吨度枚颗粒遍趟双套包盒碗"
 )
-"""Measure words after which two is 两: 两个."""
+"""Measure words that make the two before them 两: 两个."""
 _UNCOUNTED = "日号月楼级期届"
-"""Measure words before which two stays 二."""
+"""Measure words that leave the two before them 二."""
 _NOT_COUNTED = rf"(?!\.?\d|[%°℃℉A-Za-z{_MEASURES}日号月])"
 _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 
 
 class Grammar(Speech):
-    phone = rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}"
-    phone_digits = 9
-
-    def ordinal(self, number: int, ending: str = "") -> str:
-        return f"第{chinese(number)}"
-
-    def day(self, number: int, match: re.Match[str]) -> str:
-        return f"{chinese(number)}日"
-
     def year(self, number: int) -> str:
         return f"{chinese_digits(str(number))}年"
 
@@ -44,7 +35,7 @@ class Grammar(Speech):
         return words + (f"{chinese(second)}秒" if second else "")
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-        """Words of Roman numerals; other capitals in Chinese text stay."""
+        """Words of Roman numerals. Other capitals stay as written."""
         after_han, word = before(match, 1) >= "\u4e00", match[0]
         if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", word) and (
             after_han or word in ("III", "VIII")
@@ -55,7 +46,10 @@ class Grammar(Speech):
         return (Kind.ACRONYM, " ".join(word)) if is_spelt else None
 
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """3A is a class of games, 65W of a charger is not 650,000, 3天-5折 is not a range."""
+        """Tell which unit a letter is.
+
+        3A is a class of games, the 65W of a charger is not 650,000, and 3天-5折 is not a range.
+        """
         text, groups = match.string, match.groupdict()
         if groups.get("unit_a") and not (groups["unit_b"] or groups["before_b"]):
             return None
@@ -69,7 +63,7 @@ class Grammar(Speech):
         return amount
 
     def twos(self, number: str) -> str:
-        """两 for a two that counts, else the usual words."""
+        """Words of a number that counts something: 两 for two."""
         return "两" if number == "2" else self.spoken(number)
 
     def group(self, text: str, form: str) -> str:
@@ -91,7 +85,7 @@ class Grammar(Speech):
         return ("" if before(match, 2) == "零下" else "零下") if is_cold else self.signs.minus
 
     def in_code(self, digits: str, code: str) -> str:
-        """Words of a code's digits: one or two of them are a number."""
+        """Words of digits in a code. One or two digits are read as a number."""
         is_number = len(digits) <= 2 and digits[0] != "0" and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
         return self.spoken(digits) if is_number else self.digits(digits)
 
@@ -132,7 +126,7 @@ class Grammar(Speech):
         return "哈哈哈" if not self.is_after("counted", match) and (len(match[0]) > 3 or is_word) else None
 
     def _repeated(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        """666 as praise: three digits; 8888: each, unless something is counted with it."""
+        """Read 666 as praise, with three digits, and 8888 digit by digit, unless it counts something."""
         earlier = before(match)
         if match[0][:4] == "6666" and not (earlier.strip() and earlier[-1].isalnum()):
             return Kind.REPEAT, chinese_digits("666")
@@ -150,7 +144,7 @@ class Grammar(Speech):
         return None if self.is_after("counted", match) else chinese_digits(match[0])
 
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
-        """86年: of 1986, or 86 years."""
+        """Read 86年 as the year 1986. None for 86 years."""
         digits, text = match[1], match.string
         after = text[match.end() : match.end() + 4]
         if re.match(r"\d{1,2}月|(?:出?生|的冬|的夏|的春|的秋)", after) or digits[0] == "0":
@@ -169,7 +163,7 @@ class Grammar(Speech):
         return f"{chinese_digits(a)}到{chinese_digits(b)}" if int(a) < int(b) else None
 
     def _lasting(self, hours: int, minutes: int, seconds: int) -> str:
-        """倒计时00:45; 速通2:30:15"""
+        """Words of a duration: 倒计时00:45, 速通2:30:15."""
         parts = ((hours, "小时"), (minutes, "分" if seconds else "分钟"), (seconds, "秒"))
         return "".join(f"{self.twos(str(n))}{name}" for n, name in parts if n) or "零秒"
 
@@ -184,13 +178,13 @@ class Grammar(Speech):
         return ("" if self.is_after("halves", match) else half) + self.clock(hour, minute, False, second)
 
     def _lap(self, match: re.Match[str]) -> str:
-        """1:02.35"""
+        """Read 1:02.35."""
         minutes = f"{self.twos(match[1])}分" if int(match[1]) else ""
         zero = "零" if minutes and match[2][0] == "0" and match[2] != "00" else ""
         return f"{minutes}{zero}{chinese(int(match[2]))}秒{chinese_digits(match[3])}"
 
     def _percents(self, match: re.Match[str]) -> str:
-        """5%-10%, 5-10%"""
+        """Read 5%-10%, 5-10%."""
         a, b = self.plain(match["number"]), self.plain(match["last"])
         is_each = match["each"] or match["minus"]
         last = f"{'负' if match['minus'] else ''}{self.in_unit(b, '%') if is_each else self.spoken(b)}"
@@ -205,5 +199,5 @@ class Grammar(Speech):
         return f"{chinese(a)}比{chinese(b)}"
 
     def _is_counted(self, match: re.Match[str]) -> bool:
-        """True if the word before counts with the number, as 涨粉 does and 房间号 does not."""
+        """True if the word before shows that the number counts something: 涨粉, but not 房间号."""
         return self.is_after("counted", match) and not self.is_after("named", match)

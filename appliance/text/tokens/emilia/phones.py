@@ -106,6 +106,10 @@ class Espeak:
         raise InvalidRequest("text", "cannot be turned into phones: espeak fails on it; rephrase it")
 
     def _started(self) -> socket.socket:
+        """Start espeak's process if it is not running.
+
+        Raises PhonesMissing; tries again only after RETRY_S.
+        """
         if self._channel is not None:
             return self._channel
         if time.monotonic() < self._missing_until:
