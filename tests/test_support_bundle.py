@@ -56,7 +56,7 @@ def log(jetson: Jetson, lines: list[tuple[str, str, str]]) -> None:
 
 
 def plant(jetson: Jetson) -> None:
-    """Plant secrets, texts and voices in every place where a real box could have them."""
+    """Plant secrets, texts and voices in all places of a real box."""
     jetson.write("/etc/f5-appliance/appliance.yaml", CONFIGURATION)
     jetson.write("/etc/machine-id", "xyzzy0123456789abcdef0123456789a\n")
     voices = "/var/lib/f5-appliance/voices"

@@ -198,7 +198,7 @@ NAMING_APT = re.compile(r"sudo apt (?:install|--fix-broken)(?: (?!&&|and\b)(?:\$
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 @pytest.mark.slow
 def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
-    """The source may have any version, and packages may be held or not configured yet."""
+    """The source may have any version, and packages may be on hold or not configured yet."""
     known = dpkg.packages(quick(well(tmp_path / "box")).root)
     sentences = [sentence for remedy in remedies(tmp_path) for sentence in remedy.split(". ")]
     commands = sorted({command for sentence in sentences for command in NAMING_APT.findall(sentence)})

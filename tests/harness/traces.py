@@ -191,7 +191,7 @@ def filled(packed: bytes, module: nn.Module) -> tuple[bytes, bytes]:
             stored[offset : offset + len(content)] = content
         elif weight:
             tensor.raw_data = content
-    model.producer_version = torch.__version__  # names the build: one for CPUs or for CUDA
+    model.producer_version = torch.__version__  # names the build, for CPUs or for CUDA
     return model.SerializeToString(deterministic=True), bytes(stored)
 
 

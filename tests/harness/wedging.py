@@ -1,5 +1,4 @@
-"""`python -m tests.harness.wedging FOLDER CONFIG`: the daemon; a file of one of these names in FOLDER hangs
-it.
+"""`python -m tests.harness.wedging FOLDER CONFIG`: the daemon. A file in FOLDER hangs it by its name:
 
     warm_up    the engine's thread, before its paths are warm
     step       the engine's thread, in the middle of speech

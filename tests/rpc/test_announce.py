@@ -1,4 +1,4 @@
-"""Names that are spoken before lines, and users whose lines are not read, for each way to send a line."""
+"""Names read out before lines, and users whose lines are not read, for each way to send a line."""
 
 import asyncio
 from typing import Any

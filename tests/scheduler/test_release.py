@@ -67,7 +67,7 @@ def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(s
 
 
 def held_first_piece() -> tuple[Bench, Job]:
-    """A stream whose finished first piece is held: it plays for 0.1 s, and the second takes longer."""
+    """A stream with a finished first piece on hold: it plays for 0.1 s, and the second takes longer."""
     bench = Bench(normal_s=1.0)
     job = bench.job("a")
     first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
