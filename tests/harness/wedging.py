@@ -1,4 +1,6 @@
-"""`python -m tests.harness.wedging FOLDER CONFIG`: the daemon. A file in FOLDER hangs it by its name:
+"""`python -m tests.harness.wedging FOLDER CONFIG`: the daemon, which a file in FOLDER hangs.
+
+Names of files and places of the hang:
 
     warm_up    the engine's thread, before its paths are warm
     step       the engine's thread, in the middle of speech
