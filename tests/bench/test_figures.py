@@ -197,7 +197,7 @@ def test_a_storm_of_which_nothing_was_admitted() -> None:
     assert "1 UNAVAILABLE" in table({**found, "client_cpu": 0.0})
 
 
-def test_a_trace_line_holds_what_a_simulation_needs() -> None:
+def test_a_trace_line_holds_the_figures_for_a_simulation() -> None:
     line = outcome(1.0, late_s=0.25, message={"priority": "high", "channel": "c", "user": "u"}).record()
     assert line["underrun_s"] == 0.25 and line["first_audio_s"] == 0.5 and line["audio_s"] == 2.0
     assert (line["at_s"], line["text"], line["status"], line["admitted"]) == (1.0, "x" * 20, "OK", True)

@@ -78,7 +78,7 @@ def test_a_judgement(changes: dict[str, Any], level: Level, words: str) -> None:
     assert (words == NO_CAUSE) == (NO_CAUSE in found.value)
 
 
-def test_without_a_baseline_and_with_one_of_an_earlier_release(tmp_path: Path) -> None:
+def test_no_baseline_and_a_baseline_of_an_earlier_release(tmp_path: Path) -> None:
     box = Box(Root(tmp_path))
     assert guard.judge(entry(), history.baselines(box)).level is SKIP
     old = {"schema": 1, "baselines": {ENTRY["key"]: {"rtf": 0.2, "first_audio_s": 0.4, "voice": "ab"}}}
@@ -150,7 +150,7 @@ def test_a_page_of_nothing() -> None:
     assert "nothing measured yet" in page.html([])
 
 
-def test_neighbours_are_those_that_took_time() -> None:
+def test_neighbours_are_programs_that_used_cpu_time() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         idle = cpu_seconds()
         greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has used

@@ -109,7 +109,7 @@ def test_a_clock_in_1970_never_demands_a_second_reboot(jetson: Jetson) -> None:
 
 
 @pytest.mark.parametrize(("arrange", "level", "reason", "value"), L4T)
-def test_what_apt_left(
+def test_states_that_apt_leaves_are_judged(
     arrange: Callable[[Jetson], object], level: Level, reason: Reason, value: str, jetson: Jetson
 ) -> None:
     arrange(jetson)
@@ -227,7 +227,7 @@ def remedies(folder: Path) -> list[str]:
     return [dpkg.pin(remedy, known) for remedy in printed]
 
 
-def test_versions_that_nothing_tells_are_asked_of_dpkg(jetson: Jetson) -> None:
+def test_unknown_versions_come_from_dpkg_query(jetson: Jetson) -> None:
     """Remedies whose versions are unknown ask dpkg-query: apt would install the newest version of a bare
     name."""
     known = dpkg.packages(quick(jetson).root)
