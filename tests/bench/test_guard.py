@@ -76,7 +76,7 @@ def test_a_judgement(changes: dict[str, Any], level: Level, words: str) -> None:
     assert (words == NO_CAUSE) == (NO_CAUSE in found.value)
 
 
-def test_without_a_baseline_and_with_one_of_an_earlier_release(tmp_path: Path) -> None:
+def test_no_baseline_and_a_baseline_of_an_earlier_release(tmp_path: Path) -> None:
     box = Box(Root(tmp_path))
     assert guard.judge(entry(), history.baselines(box)).level is SKIP
     old = {"schema": 1, "baselines": {ENTRY["key"]: {"rtf": 0.2, "first_audio_s": 0.4, "voice": "ab"}}}

@@ -161,7 +161,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("edit", "message"), REFUSED)
-def test_a_wrong_manifest_says_where_and_what_is_allowed(edit: Edit, message: str, folder: Path) -> None:
+def test_a_wrong_manifest_names_place_and_allowed_values(edit: Edit, message: str, folder: Path) -> None:
     with pytest.raises(BundleError, match=message):
         contract.read(edited(folder, edit), verify=False)
 
@@ -224,7 +224,7 @@ def test_a_vocabulary_of_another_size_is_refused(size: int, folder: Path) -> Non
             contract.read(folder, verify=verify)
 
 
-def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
+def test_a_truncated_or_missing_file_is_reported(folder: Path) -> None:
     path = folder / "step.onnx"
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(BundleError, match=r"step\.onnx: 493 bytes, the manifest says 500; copy it again"):
@@ -242,7 +242,7 @@ def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
     (b"\xff\xfe\x00", "unreadable"),
     (b"!!python/object/apply:os.getcwd []", "unreadable"),
 ])  # fmt: skip
-def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, folder: Path) -> None:
+def test_invalid_manifests_are_refused(content: bytes | None, message: str, folder: Path) -> None:
     path = folder / "manifest.yaml"
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(BundleError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""Adapters: PEFT's own merge is the truth, of adapters that PEFT 0.21.2 wrote."""
+"""Adapters that PEFT 0.21.2 wrote, against PEFT's own merge."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.harness.rows import rows
 pytestmark = pytest.mark.torch
 
 MERGED = {row[0]: row[1:] for row in rows(__file__, "merged_by_peft.jsonl")}
-"""Name → configuration, base, adapter, and what PEFT's merge changed of the base."""
+"""Name → configuration, base, adapter, and the changes of the base by PEFT's merge."""
 PLAIN = MERGED["plain"][0]
 
 
@@ -96,7 +96,7 @@ def test_a_folder_with_an_adapter_and_its_base_is_merged(tmp_path: Path) -> None
         loaded = small.opened_by(arguments)
         torch.testing.assert_close(loaded.weights()[name], whole + change)
         assert loaded.sources.checkpoint == base
-    # A trainer that stores its whole model has the base under PEFT's names.
+    # A trainer that stores its whole model names the base's tensors as PEFT does.
     state = checkpoint.read(base, "ema")
     both = wrapped({n.removeprefix("ema_model."): v for n, v in state.items() if "transformer" in n}, factors)
     torch.save({"model_state_dict": both}, place / "model_500.pt")

@@ -43,7 +43,7 @@ BIGVGAN = dataclasses.replace(small.BIGVGAN, num_mels=MELS, upsample_initial_cha
 
 
 Write = Callable[[Path, dict[str, Tensor]], object]
-"""Writes a file that has to do with a state dict."""
+"""Writes a file with, or derived from, a state dict."""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def named(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def compiled(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Blocks compiled one by one."""
+    """State dict of a model whose blocks were compiled one by one."""
     return {re.sub(r"(blocks\.\d+)", r"\1._orig_mod", name): value for name, value in state.items()}
 
 
@@ -88,7 +88,7 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Any]]] = {
     "averaged": lambda state: {"ema_model_state_dict": named(AVERAGE, state)},
     "averaged, with an old mel module": lambda state: named(AVERAGE, state) | OLD_MELS,
     "unaveraged": lambda state: {"model_state_dict": named("transformer.", state)},
-    # Upstream's page writes them under the average's key, without the average's prefix.
+    # Upstream's page writes the tensors under the average's key, without the average's prefix.
     "unaveraged, pruned": lambda state: {"ema_model_state_dict": named("transformer.", state)},
     **{
         f"unaveraged, {key}": lambda state, key=key: {key: named("transformer.", state), "step": 3}  # type: ignore[misc]
@@ -105,7 +105,7 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_layouts_are_read(layout: str, state: dict[str, Tensor], tmp_path: Path) -> None:
-    """Each format that can hold the layout is read, torch's oldest too."""
+    """Every format that can hold the layout is read, including torch's oldest."""
     stored, paths = LAYOUTS[layout](state), [tmp_path / f"model.{n}" for n in ("pt", "old.pt", "safetensors")]
     for path, zips in zip(paths, (True, False), strict=False):
         torch.save(stored, path, _use_new_zipfile_serialization=zips)
@@ -211,7 +211,7 @@ def test_a_built_model_shares_the_files_memory(state: dict[str, Tensor], tmp_pat
 
 
 class Sneaky:
-    """Pickles as a call of `print`."""
+    """An object that calls `print` when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return print, ("ran",)
@@ -232,7 +232,7 @@ def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path, capsys: pytest
 
 
 def test_settings_of_a_training_are_read_as_they_are(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """ZipVoice's hold paths, others a namespace; a path of another system or Python is one, too."""
+    """ZipVoice's settings hold paths, others a namespace; the path may come from another system or Python."""
     path = tmp_path / "model.pt"
     settings = argparse.Namespace(out=Path("exp/de"), steps=3)
     torch.save({"model": state, "args": settings, "exp_dir": Path("exp/de")}, path)

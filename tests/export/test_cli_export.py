@@ -95,7 +95,7 @@ def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
         alone = contract.read(out)
         assert "not installed here" in alone.manifest.parity["upstream"]
         assert {row["against"] for row in alone.manifest.parity["rows"]} == {"float64", "torch", "exact"}
-        assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
+        assert alone.manifest.files == made.bundle.manifest.files  # another process writes the same bytes
 
 
 def test_parity_measures_a_bundle_again(made: BuiltBundle, told: Told, brief_gate: None) -> None:

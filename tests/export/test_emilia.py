@@ -127,7 +127,7 @@ def bundle(workshop: Workshop) -> Bundle:
 
 @pytest.fixture
 def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No library can be loaded by the name of espeak's."""
+    """An environment in which espeak's library cannot be loaded."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / espeak.LIBRARY).write_bytes(b"")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "lib"))

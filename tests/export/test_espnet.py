@@ -42,7 +42,7 @@ def recipe(folder: Path) -> Path:
     ("raw", "state_dict", "model.cfm.transformer."),
 ])  # fmt: skip
 def test_a_recipes_folder_speaks_as_its_model(kind: str, key: str, prefix: str, tmp_path: Path) -> None:
-    """A bundle has the list's tokens in another order."""
+    """The bundle may have the tokens of the list in another order."""
     place = recipe(tmp_path)
     said = look.describe(place)
     assert "missing" not in said and "averaged and raw; averaged are taken" in said and "step 9" in said

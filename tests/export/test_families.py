@@ -181,7 +181,7 @@ def test_the_section_sampler_is_that_of_the_manifest(
     path.write_text(yaml.safe_dump({"family": name, "sampler": section}))
     wanted = replace(family(name), sampler=sampler, defaults=defaults)
     assert family(str(path)) == family(json.dumps({"family": name, "sampler": section})) == wanted
-    # Named mels follow the vocoder as without a section.
+    # The mels of a named family follow the vocoder, with and without the section.
     if name == "F5TTS_Base":
         assert with_mels_for(family(str(path)), "bigvgan").mel.kind == "bigvgan"
 

@@ -146,7 +146,7 @@ def test_every_vocoder_is_computed_in_float64_too(kind: str, tmp_path: Path) -> 
     assert 0 < expected.own < 1e-4
 
 
-# A wrong graph is seen, whichever variant has it
+# Every variant's wrong graph is found
 
 
 def tampered(made: BuiltBundle, folder: Path, file: str, change: Callable[[onnx.GraphProto], None]) -> Bundle:
@@ -214,7 +214,7 @@ def test_a_graph_that_is_not_finite_fails_every_row_that_it_makes(
 
 
 class Off:
-    """An oracle whose answers are off by a share of themselves."""
+    """An oracle whose answers have a relative error."""
 
     name = "off"
 
@@ -373,7 +373,7 @@ def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.
     assert len(report.failed) == 3 and report.sampling == "exact"
 
 
-# Cases that are read
+# Cases from files
 
 
 @pytest.mark.parametrize(("voice", "frames"), oracles.READINGS)
