@@ -60,9 +60,7 @@ def test_the_cache_holds_the_entries_of_a_plain_list(operations: list[tuple[str,
 @pytest.mark.parametrize(("limit_bytes", "drawn", "takes"), [
     (0, True, (False, False)), (1, False, (True, False)), (1, True, (True, True)),
 ])  # fmt: skip
-def test_limit_and_option_decide_which_requests_are_cached(
-    limit_bytes: int, drawn: bool, takes: tuple[bool, bool]
-) -> None:
+def test_limit_and_option_decide_on_caching(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) -> None:
     phrases = Phrases(limit_bytes, drawn_seeds=drawn)
     assert tuple(phrases.keys([[]], "", seeded=seeded) != [None] for seeded in (True, False)) == takes
     assert phrases.find(phrases.keys([[]], "", seeded=False)) is None and phrases.misses == takes[1]

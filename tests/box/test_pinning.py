@@ -286,9 +286,7 @@ def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_a_baseline_that_others_could_write_is_not_restored(
-    maxn: Jetson, box: Box, tmp_path: Path, what: str
-) -> None:
+def test_a_baseline_of_others_is_not_restored(maxn: Jetson, box: Box, tmp_path: Path, what: str) -> None:
     """Root would write whatever the baseline says to whatever place it names."""
     before = limits(maxn)
     lock(box)

@@ -198,9 +198,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     assert last["value"].startswith(no_baseline["value"])
 
 
-def test_a_running_daemon_without_metrics_is_healthy(
-    shared_box: Shared, jetson: Jetson, tmp_path: Path
-) -> None:
+def test_a_daemon_without_metrics_is_healthy(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
     """A daemon without metrics has no /readyz. An answer of /readyz that contradicts gRPC's wins."""
     nobody = f"127.0.0.1:{free_port()}"
     server = {**shared_box.config["server"], "metrics": ""}

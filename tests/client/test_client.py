@@ -673,9 +673,7 @@ async def test_a_stream_is_tried_again_until_it_sounds(kind: type) -> None:
     ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # the id is in use
     ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # the retry would miss the deadline
 ])  # fmt: skip
-async def test_streams_that_are_not_retried(
-    kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]
-) -> None:
+async def test_no_retry_of_streams(kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]) -> None:
     with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
         events = await events_of(address, kind, tries, timeout=30.0)
     assert [Piece if isinstance(event, Piece) else event for event in events] == kinds

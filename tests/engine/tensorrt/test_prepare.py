@@ -435,9 +435,7 @@ def test_a_dry_run_lists_missing_engines_and_builds_none(made: Bundle, prepared:
     assert any(line.startswith("time      about 1 min, by earlier builds here") for line in planned(engines))
 
 
-def test_a_full_disk_is_reported_in_advance(
-    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_foreseen(made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "free_bytes", lambda folder: 1000)
     trt = TensorRT(Device())
     with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
