@@ -1,4 +1,4 @@
-"""The daemon's own addresses, which its clients take where none is named."""
+"""Addresses of the daemon that its clients use by default."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The daemon's configuration: YAML → frozen dataclasses, which hold the only defaults.
+"""The daemon's configuration: YAML → frozen dataclasses, which are the only place of the defaults.
 
-`configs/appliance.yaml` explains every key; strings under fields say what is not there. `--set
-section.key=value` goes over the file.
+`configs/appliance.yaml` explains every key; strings under fields add what it does not say. `--set
+section.key=value` overrides the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOPBACK_HTTP = "127.0.0.1:8880"
 LOOPBACK_WYOMING = "127.0.0.1:10200"
 MIB = 1 << 20
 LEAST_PIECE_S = 15.0
-"""Seconds: the longest reference and some speech after it."""
+"""Seconds for the longest reference and some speech after it."""
 Target = Annotated[float, Between(0.0, 60.0)]
 Hour = Annotated[float, Between(0.0, 3_600.0)]
 """Seconds."""
@@ -50,14 +50,16 @@ class BundleConfig:
 @dataclass(frozen=True)
 class EngineConfig(Ranged):
     backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu"] = "auto"
-    """auto: the first of tensorrt, ort-cuda and ort-cpu that this machine has and the bundle passes on."""
+    """auto: the first of tensorrt, ort-cuda and ort-cpu that this machine has and the bundle passes its test
+    on.
+    """
     cache: Path = Path("/var/cache/f5-appliance/engines")
     threads: Annotated[int, AtLeast(0)] = 0
     lanes: Annotated[int, Between(1, 64)] = 8
     spinning: bool = False
     longest_s: Annotated[float | None, Between(LEAST_PIECE_S, 3_600.0)] = None
     idle_unload_s: Annotated[float | None, AtLeast(1)] = None
-    """Seconds without a request after which the engine gives its memory back; None: never."""
+    """Seconds without a request after which the engine frees its memory; None: never."""
 
 
 USUAL_NFE = 7
@@ -68,46 +70,47 @@ class SynthesisConfig(Ranged):
     """Defaults of a synthesis request, and the range that it may ask for."""
 
     nfe: Annotated[int | None, Between(1, MAX_NFE)] = None
-    """None: USUAL_NFE, or the nearest number of steps that the bundle takes."""
+    """Default: USUAL_NFE, or the nearest number of steps that the bundle allows."""
     guidance: Annotated[float | None, Between(0.0, MAX_GUIDANCE)] = None
     seed: Annotated[int | None, Between(0, 2**64 - 1)] = None
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
+    """A CPU reads upstream, here and below, as low_latency for a text whose longest piece is over 8 s."""
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream if the first audio is in time and the request has no seed, else low_latency."""
     max_text_characters: Annotated[int, Between(1, 100_000)] = 4_096
     max_nfe: int = 32
     max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 360.0
     max_work_s: Annotated[float, Between(1.0, 3_600.0 * MAX_NFE)] = 3_600.0
-    """Seconds of speech × steps."""
+    """Limit of seconds of speech × steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         Between(self.nfe or 1, MAX_NFE).check("max_nfe", self.max_nfe)
 
     def steps_with(self, sampler: Sampler) -> int:
-        """Steps of requests that name none; the caller checks that the sampler takes them."""
+        """Steps of requests that name none. The caller checks that the sampler allows them."""
         return sampler.nearest(USUAL_NFE) if self.nfe is None else self.nfe
 
 
 @dataclass(frozen=True)
 class LanguageRow:
-    """Voice of a language."""
+    """Voice for texts in one language."""
 
     voice: str
     style: str = ""
-    """ "" for the voice's own recording."""
+    """"" for the voice's own recording."""
     bundle: Path | None = None
-    """Bundle that speaks the language, loaded too; None: `bundle.path`."""
+    """Bundle that speaks the language, loaded as a secondary one; None: `bundle.path`."""
 
 
 @dataclass(frozen=True)
 class ChannelRow(Ranged):
-    """Who is read on a channel."""
+    """Rules for the users of one channel."""
 
     announce_pause_s: Hour = 60.0
-    """Time in which `announce` of a request says the name of a user once."""
+    """Time within which `announce` names the same user once."""
     silent: tuple[str, ...] = ()
-    """Users whose requests are not read."""
+    """Users whose requests are not spoken."""
 
 
 @dataclass(frozen=True)
@@ -115,24 +118,26 @@ class TextConfig:
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
+    code: Literal["name", "drop"] = "name"
+    """`name` says one word for a block and reads inline code; `drop` leaves both out."""
     language: str = ""
-    """Code of the language before the bundle's own: "de"."""
+    """Code of a language that precedes the bundle's own, as "de"."""
     languages: dict[str, LanguageRow] = field(default_factory=dict)
-    """Rows by code, for requests that leave the voice to their text."""
+    """Language code → row, for requests that leave the voice to their text."""
     channels: dict[str, ChannelRow] = field(default_factory=dict)
-    """Rows by channel; "" for requests without a channel."""
+    """Channel → row; "" for requests without a channel."""
 
 
 @dataclass(frozen=True)
 class AudioConfig(Ranged):
     loudness_lufs: Annotated[float | None, Between(-40.0, -10.0)] = -18.0
-    """None: the level that the model gives to the voice."""
+    """null: the level of the model's output."""
     channel_gain_db: dict[str, Annotated[float, Between(-MAX_GAIN_DB, MAX_GAIN_DB)]] = field(
         default_factory=dict
     )
     marked: bool = True
     watermark: Path | None = None
-    """Folder of `python -m export watermark`; None: samples have no mark."""
+    """Folder from `python -m export watermark`; None: no watermark in the samples."""
 
 
 @dataclass(frozen=True)
@@ -152,23 +157,23 @@ class CacheConfig(Ranged):
 @dataclass(frozen=True)
 class SchedulerConfig(Ranged):
     realtime_s: Target = 0.3
-    """Target for the first audio; or 1.4 times the request's time on an idle box, if longer."""
+    """Target for the first audio, or 1.4 times the request's time on an idle box if that is longer."""
     high_s: Target = 0.45
     normal_s: Target = 0.6
     patience_s: Hour = 60.0
-    """Delay beyond its target of a request that names neither a serial channel nor `queue_timeout`."""
+    """Longest delay beyond its target of a request without a serial channel and without `queue_timeout`."""
     queue_length: Count = 128
     backlog_s: Hour = 120.0
     user_rate: Annotated[float, Between(0.0, 60_000.0)] = 0.0
     weights: dict[str, Annotated[float, Between(0.01, 100.0)]] = field(default_factory=dict)
     approval_channels: tuple[str, ...] = ()
-    """Channels whose requests wait until a moderator approves."""
+    """Channels whose requests wait for a moderator's approval."""
 
 
 @dataclass(frozen=True)
 class ServerConfig(Ranged):
     listen: str = LOOPBACK_GRPC
-    """Port 0 takes a free one. Beyond loopback it needs TLS or `open_to_network`."""
+    """Port 0 stands for a free one. Beyond loopback the address needs TLS or `open_to_network`."""
     open_to_network: bool = False
     tls_certificate: str = ""
     tls_key: str = ""
@@ -177,13 +182,13 @@ class ServerConfig(Ranged):
     tokens: str = ""
     socket: str = "/run/f5-appliance/grpc.sock"
     admin_socket: str | None = None
-    """Only the daemon's user may open it."""
+    """Socket that only the daemon's user may open."""
     metrics: str = LOOPBACK_METRICS
     agent: str = ""
     reflection: bool = True
     max_receive_bytes: Count = 16 * MIB
     message_s: Annotated[float, Between(0.1, 0.2)] = 0.2
-    """At most; at least half of it."""
+    """Longest audio of one message. Messages contain at least half of it."""
     stream_buffer_s: Hour = 20.0
     write_timeout_s: Annotated[float, Between(0.1, 3_600.0)] = 30.0
     max_calls: Count = 256
@@ -202,13 +207,13 @@ class ServerConfig(Ranged):
         for key in ("tls_certificate", "tls_key", "tls_clients", "tokens", "socket", "admin_socket"):
             check_path(key, getattr(self, key) or "")
         if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ValueError("tls_certificate and tls_key: one is of no use without the other")
+            raise ValueError("tls_certificate and tls_key: set both or neither")
         if self.tls_clients and not self.tls_certificate:
             raise ValueError("tls_clients: needs tls_certificate and tls_key")
         if not (self.tls_certificate or self.open_to_network or is_loopback(host)):
             raise ValueError(
                 f"listen: {self.listen} can be reached from the network: set tls_certificate and tls_key, or "
-                "write the line `open_to_network: true` to speak in plain text with whoever comes"
+                "write the line `open_to_network: true` to accept everybody, unencrypted"
             )
         if self.metrics:
             split_address("metrics", self.metrics)
@@ -219,18 +224,20 @@ class ServerConfig(Ranged):
 
 @dataclass(frozen=True)
 class GatewayConfig(Ranged):
-    """HTTP for clients that speak no gRPC. Certificate and tokens are the server's."""
+    """HTTP for clients without gRPC. Certificate and tokens are the server's."""
 
     listen: str = LOOPBACK_HTTP
     open_to_network: bool = False
     daemon: str = ""
     authority: str = ""
-    """PEM of the certificate that a `daemon` at host:port has, or of its authority; empty: no TLS."""
+    """PEM of the certificate, or of its authority, for a `daemon` at host:port; "" for no TLS."""
     names: tuple[str, ...] = ()
-    """More names that the gateway answers to. It knows localhost and its addresses; beyond loopback it knows
-    every address and the machine's own name."""
+    """Additional host names of the gateway.
+
+    It knows localhost and its addresses; beyond loopback it knows every address and the machine's own name.
+    """
     origins: tuple[str, ...] = ()
-    """scheme://host[:port] of pages that may do all; "*": any page may speak."""
+    """Origins (scheme://host[:port]) of pages that may do everything; "*": any page may speak."""
     voice: str = ""
     voices: dict[str, str] = field(default_factory=dict)
     max_body_bytes: Count = 1 * MIB
@@ -276,7 +283,7 @@ class DeviceConfig:
     sysroot: Path = Path("/")
     clocks: Path = Path("/run/f5-appliance/clocks.json")
     power_mode: str | None = None
-    """Root's commands, which have no YAML, read it in /etc/f5-appliance/appliance.yaml."""
+    """Root's commands, which have no YAML parser, read this key in /etc/f5-appliance/appliance.yaml."""
 
     def __post_init__(self) -> None:
         if self.power_mode is not None and not re.fullmatch(MODE_NAME, self.power_mode, re.ASCII):
@@ -316,8 +323,9 @@ def load(
 ) -> Config:
     """Read a configuration file (None: the defaults alone), with overrides `section.key=value`.
 
-    `warn` takes a line for each setting that a version since removed: it is replaced, so that a box speaks
-    after an upgrade. Raises ConfigError naming the file, section and key, and what is allowed there.
+    `warn` gets a line for each setting that a newer version has removed. Such a setting is replaced, so that
+    a box speaks after an upgrade. Raises ConfigError, which names the file, section and key, and what is
+    allowed.
     """
     raw = {} if path is None else _read(path)
     for override in overrides:
@@ -330,7 +338,7 @@ def load(
 
 
 def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
-    """Replace settings of earlier versions; yields a line for each that changes the behaviour of the box."""
+    """Replace settings of earlier versions. Yields a line for each that changes the behaviour of the box."""
     match raw.get("engine", {}):
         case {"backend": "openvino"} as engine:
             engine["backend"] = "ort-cpu"
@@ -353,7 +361,7 @@ def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:
-    """Return (host, port) of "host:port", with any brackets around an IPv6 host. Raises ValueError."""
+    """(host, port) of "host:port"; an IPv6 host may be in brackets. Raises ValueError."""
     host, _, port = address.rpartition(":")
     if not (ADDRESS.fullmatch(address) and (host[0] != "[" or _is_ipv6(host[1:-1])) and int(port) <= 65_535):
         allowed = "host:port or [IPv6 address]:port, with a port up to 65535"
@@ -369,7 +377,7 @@ def _is_ipv6(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine reaches that host; False for a name other than localhost."""
+    """True if only this machine reaches the host; False for names other than localhost."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a name
@@ -377,6 +385,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Sections of a YAML file. Raises ConfigError."""
     try:
         raw = parse_yaml(path.read_bytes(), path, ConfigError)
     except FileNotFoundError as missing:
@@ -392,11 +401,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
+    """Set one key from `section.key=value`. Raises ConfigError."""
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):
         raise ConfigError(f"--set {override}: must be section.key=value")
-    # In YAML "[::1]:8880" would begin a list.
+    # "[::1]:8880" would begin a list in YAML.
     is_plain = not text.strip() or ADDRESS.fullmatch(text)
     value = text.strip() if is_plain else parse_yaml(text, f"--set {override}", ConfigError)
     keys = raw.setdefault(section, {})

@@ -22,14 +22,14 @@ AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 """Constants of <fcntl.h> and <linux/fs.h>."""
 NEW = re.compile(r"\..+\.[0-9a-f]{8}\.new")
-"""Name of a file that is to replace another."""
+"""Name of a file that will replace another."""
 BLOCK_BYTES = 1 << 20
 SPARE_BYTES = 64 << 20
-"""Bytes of a disk that stay free for others."""
+"""Bytes of a disk that stay free for other programs."""
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file's data; its name needs `sync` of the folder. Raises OSError."""
+    """Write a file's data to the disk. Its name needs a `sync` of the folder. Raises OSError."""
     with path.open("wb") as stream:
         stream.write(data)
         stream.flush()
@@ -37,10 +37,10 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file of which readers, also after a power cut, find the old content or the new, never a part.
+    """Write a file so that readers find the old content or the new, never a part, even after a power cut.
 
-    `mode` holds whatever the umask; None: 0666 less the umask. The new file `.NAME.RANDOM.new` is never
-    opened through a link, so others may write in the folder too; if a kill leaves it, the next writer in the
+    `mode` applies whatever the umask is; None: 0666 less the umask. The new file `.NAME.RANDOM.new` is never
+    opened through a link, so others may write in the folder too. If a kill leaves it, the next writer in the
     folder removes it. Raises OSError.
     """
     _remove_left(path.parent)
@@ -64,7 +64,7 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove new files whose writers were killed: a living writer holds its file's lock."""
+    """Remove new files whose writers were killed. A living writer holds its file's lock."""
     with contextlib.suppress(OSError):
         for left in folder.iterdir():
             if NEW.fullmatch(left.name) and left.is_file():
@@ -73,9 +73,9 @@ def _remove_left(folder: Path) -> None:
 
 
 def publish(made: Path, place: Path) -> None:
-    """Sync a file or tree, then rename it to `place`, over a file there.
+    """Sync a file or tree, then rename it to `place`, replacing a file there.
 
-    Raises OSError, also for a full folder.
+    Raises OSError, also if the folder is full.
     """
     for path in (made, *made.rglob("*")):
         sync(path)
@@ -93,7 +93,7 @@ def sync(path: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two names trade places in one rename. Raises OSError."""
+    """Exchange two names in one rename. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
         number = ctypes.get_errno()
@@ -101,13 +101,13 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Free bytes of the disk that holds the folder, or will."""
+    """Free bytes of the disk of the folder, which need not exist yet."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 
 def check_room(folder: Path, needed_bytes: int, what: object) -> None:
-    """Raise StorageError about `what` unless so much, and SPARE_BYTES more, is free on the folder's disk."""
+    """Raise StorageError about `what` unless the disk has these bytes and SPARE_BYTES free."""
     if needed_bytes + SPARE_BYTES > (free := free_bytes(folder)):
         raise StorageError(
             f"{what}: {needed_bytes / 1e6:,.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB stay "
@@ -116,7 +116,7 @@ def check_room(folder: Path, needed_bytes: int, what: object) -> None:
 
 
 def version_of(path: Path) -> tuple[int, int, int] | None:
-    """Another value whenever the file was written or replaced; None without the file."""
+    """Version of a file, different after each write or replacement; None if it does not exist."""
     try:
         stat = path.stat()
     except OSError:
@@ -126,7 +126,7 @@ def version_of(path: Path) -> tuple[int, int, int] | None:
 
 @contextlib.contextmanager
 def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold a folder's lock against threads and processes; it ends with its holder. Raises OSError."""
+    """Hold a folder's lock against threads and processes. It ends with its holder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, operation)
@@ -136,7 +136,7 @@ def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest. Raises OSError."""
+    """SHA-256 of a file, in hex. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(BLOCK_BYTES):
@@ -145,10 +145,7 @@ def sha256(path: Path) -> str:
 
 
 def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
-    """Remove entries with such names, and new files at any depth, unless another process writes there.
-
-    Raises StorageError.
-    """
+    """Remove entries with such names, and new files at any depth, unless another process writes there."""
     with storage_errors(str(folder)):
         try:
             with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -162,7 +159,7 @@ def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Raises OSError."""
+    """Remove a file or tree. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -171,7 +168,7 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Turn OSError into StorageError about `what`, which clients see; the path is for the log."""
+    """Turn OSError into StorageError about `what`. Clients see the message; the path is only logged."""
     try:
         yield
     except ApplianceError:

@@ -1,4 +1,4 @@
-"""Encodings of audio. Another one is a row here, a number in appliance.proto, a format in compress.py."""
+"""Encodings of audio. To add one, add a row here, a number in appliance.proto and a format in compress.py."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Encoding(enum.Enum):
     WAV = "wav"
     """RIFF header, then PCM16."""
     PCM16 = "pcm16"
-    """16-bit little-endian mono, no header."""
+    """16-bit little-endian mono, without a header."""
     FLAC = "flac"
     MP3 = "mp3"
     OGG_OPUS = "ogg_opus"
     MULAW = "mulaw"
-    """8-bit G.711 μ-law, no header."""
+    """8-bit G.711 μ-law, without a header."""
     ALAW = "alaw"
-    """8-bit G.711 A-law, no header."""
+    """8-bit G.711 A-law, without a header."""
 
 
 EncodingName = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw", "alaw"]
@@ -32,4 +32,4 @@ SUFFIXES: Mapping[str, EncodingName] = {
     ".alaw": "alaw",
     ".pcm": "pcm16",
 }
-"""Encoding by a file's suffix."""
+"""Suffix of a file → encoding."""

@@ -1,6 +1,6 @@
-"""Errors of the domain, and the exit statuses of what ends by one.
+"""Errors of the domain, and the exit statuses of programs that end with one.
 
-`rpc/status.py` holds the one table to gRPC codes, STATUSES that to exit statuses.
+`rpc/status.py` has the one table from errors to gRPC codes, STATUSES the one to exit statuses.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ NO_MEMORY = (
     *("bad_alloc", "MemoryError", "allocate memory", "Unable to allocate", "start new thread"),
     *("pthread_create failed", "failed to map segment"),
 )
-"""Texts in messages of Python, numpy and ONNX Runtime for which there was too little memory."""
+"""Texts in messages of Python, numpy and ONNX Runtime that mean too little memory."""
 NOT_RETRIED = (Exit.BUNDLE, Exit.STORAGE, Exit.CONFIG)
-"""Statuses after which systemd does not start again: RestartPreventExitStatus of the units."""
+"""Statuses after which systemd does not start a unit again (RestartPreventExitStatus)."""
 
 
 class ApplianceError(Exception):
-    """Base of errors that a caller may see; the message says what was wrong and what is allowed."""
+    """Base of errors that a caller may see. The message names what was wrong and what is allowed."""
 
     retry_s: float | None = None
-    """Seconds after which the same call may succeed; None: by the table."""
+    """Seconds after which the same call may succeed; None: see the table of statuses."""
 
 
 class InvalidRequest(ApplianceError, ValueError):
@@ -52,7 +52,7 @@ class InvalidReference(InvalidRequest):
 
 
 class Unauthenticated(ApplianceError):
-    """No token, or one that is unknown or revoked."""
+    """The call has no token, or an unknown or revoked one."""
 
 
 class AccessDenied(ApplianceError):
@@ -60,11 +60,11 @@ class AccessDenied(ApplianceError):
 
 
 class VoiceNotFound(ApplianceError, LookupError):
-    """No such voice is stored."""
+    """No voice with this name is stored."""
 
 
 class VoiceExists(ApplianceError):
-    """A voice of that name has other content."""
+    """A voice with this name has other content."""
 
 
 class UnsupportedEncoding(ApplianceError):
@@ -76,19 +76,19 @@ class UnknownMethod(ApplianceError):
 
 
 class StorageError(ApplianceError, OSError):
-    """A folder of the daemon's cannot be read or written."""
+    """A folder of the daemon cannot be read or written."""
 
 
 class VoiceDamaged(StorageError):
-    """A stored voice cannot be read; deleting or creating it anew mends that."""
+    """A stored voice cannot be read. Delete it, or create it again."""
 
 
 class RequestNotFound(ApplianceError, LookupError):
-    """No request of that id is under way."""
+    """No request with this id is under way."""
 
 
 class ResourceExhausted(ApplianceError):
-    """Base of refusals for want of room. `retry_s`: seconds until there is some, if known."""
+    """Base of refusals because of a limit. `retry_s`: seconds until a retry may succeed, if known."""
 
     def __init__(self, message: str, retry_s: float | None = None) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class QueueFull(ResourceExhausted):
 
 
 class Overloaded(ResourceExhausted):
-    """The request does not fit beside what was admitted."""
+    """The request's deadlines cannot be met together with those of admitted requests."""
 
 
 class RateLimited(ResourceExhausted):
@@ -108,7 +108,7 @@ class RateLimited(ResourceExhausted):
 
 
 class TooManyCalls(ResourceExhausted):
-    """The daemon or connection has all calls that are allowed."""
+    """The daemon or the connection has as many calls as are allowed."""
 
 
 class UploadsFull(ResourceExhausted):
@@ -120,7 +120,7 @@ class Superseded(ApplianceError):
 
 
 class Merged(ApplianceError):
-    """A later request with the same merge key speaks for this one."""
+    """A later request with the same merge key speaks for this one, too."""
 
 
 class Skipped(ApplianceError):
@@ -128,7 +128,7 @@ class Skipped(ApplianceError):
 
 
 class Cleared(ApplianceError):
-    """A moderator ended this request before it was heard."""
+    """A moderator ended this request before it sounded."""
 
 
 class Rejected(ApplianceError):
@@ -144,7 +144,7 @@ class DeadlineMissed(ApplianceError, TimeoutError):
 
     @classmethod
     def passed(cls, when: str) -> DeadlineMissed:
-        """`when` is a clause such as "before the request arrived"."""
+        """The deadline passed at some time; `when` is a clause such as "before the request arrived"."""
         return cls(f"the deadline passed {when}")
 
     @classmethod
@@ -158,7 +158,7 @@ class DeadlineMissed(ApplianceError, TimeoutError):
 
 
 class Cancelled(ApplianceError):
-    """The caller went away or asked to stop."""
+    """The caller has gone, or cancelled the call."""
 
 
 class Unavailable(ApplianceError):
@@ -178,15 +178,15 @@ class PhonesMissing(ApplianceError):
 
 
 class Interrupted(Exception):
-    """A call of the engine, or a build for it, was interrupted; it can be repeated."""
+    """A call of the engine, or a build for it, was interrupted. It can be repeated."""
 
 
 class EngineFault(ApplianceError, RuntimeError):
-    """The engine's numbers are not audio, or its runtime failed."""
+    """The engine's output is not audio, or its runtime failed."""
 
 
 class OutOfDeviceMemory(EngineFault):
-    """The device has too little memory left; what it holds is whole."""
+    """The device has too little free memory. Data on the device is not damaged."""
 
 
 def lacks_memory(message: str) -> bool:
@@ -194,16 +194,16 @@ def lacks_memory(message: str) -> bool:
 
 
 def engine_fault(message: str) -> EngineFault:
-    """Error of a runtime's message."""
+    """Error of a runtime, by its message."""
     return (OutOfDeviceMemory if lacks_memory(message) else EngineFault)(message)
 
 
 class DeviceLost(EngineFault):
-    """The device is gone for this process; another can use it again."""
+    """The device is gone for this process. Another process can use it."""
 
 
 class AddressInUse(Exception):
-    """Another process listens there already."""
+    """Another process listens at the address."""
 
 
 class AddressNotOurs(Exception):
@@ -219,11 +219,11 @@ STATUSES: dict[type[Exception], Exit] = {
     OutOfDeviceMemory: Exit.MEMORY,
     DeviceLost: Exit.DEVICE,
 }
-"""Any other ApplianceError exits with Exit.ENGINE."""
+"""Error → exit status. Any other ApplianceError gives Exit.ENGINE."""
 
 
 def status_of(error: Exception) -> Exit:
-    """Exit status of a program that an error ends."""
+    """Exit status of a program that ends with this error."""
     if isinstance(error, MemoryError) or lacks_memory(str(error)):
         return Exit.MEMORY
     return next((code for kind, code in STATUSES.items() if isinstance(error, kind)), Exit.ENGINE)

@@ -1,7 +1,7 @@
-"""Strict reading of parsed YAML and JSON into frozen dataclasses, whose annotations are the schema.
+"""Strict reading of parsed YAML and JSON into frozen dataclasses. Their annotations are the schema.
 
-A range stands beside the type: `lanes: Annotated[int, Between(1, 64)] = 8`. Standard library only: root's
-commands read their records with it.
+A range is part of the annotation: `lanes: Annotated[int, Between(1, 64)] = 8`. Only the standard library is
+imported, because root's commands read their records with this module.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 MOST_SHOWN = 200
-"""Characters of a value, or of a key, in a message."""
+"""Characters of a value, or of a key, in an error message."""
 MOST_LISTED = 32
-"""Keys in a message."""
+"""Keys in an error message."""
 MOST_BITS = 14_000
-"""Size of the largest integer shown: of over 4,300 digits Python writes none, reprlib of 3.14 an address."""
+"""Bits of the largest integer in a message. Of 4,300 digits Python writes none, and reprlib an address."""
 
 
 class _Shown(reprlib.Repr):
@@ -43,7 +43,7 @@ class AtLeast:
     least: float
 
     def check(self, name: str, value: float) -> None:
-        """Raise ValueError for a value out of range."""
+        """Raise ValueError if the value is out of range."""
         if not value >= self.least:
             raise ValueError(f"{name}: must be at least {self.least}, not {shown(value)}")
 
@@ -56,7 +56,7 @@ class Between:
     most: float
 
     def check(self, name: str, value: float) -> None:
-        """Raise ValueError for a value out of range."""
+        """Raise ValueError if the value is out of range."""
         if not self.least <= value <= self.most:
             raise ValueError(f"{name}: must be between {self.least} and {self.most}, not {shown(value)}")
 
@@ -65,9 +65,10 @@ Count = Annotated[int, AtLeast(1)]
 
 
 class Ranged:
-    """Base of a dataclass that checks the ranges of its fields, and of dicts' values; None is in every range.
+    """Base of a dataclass that checks the ranges of its fields, including values of dicts. None is always in
+    range.
 
-    Raises ValueError naming the field.
+    Raises ValueError, which names the field.
     """
 
     def __post_init__(self) -> None:
@@ -84,7 +85,7 @@ class Ranged:
 
 @functools.cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
-    """Annotations by field, with their ranges."""
+    """Field → annotation with its range."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
@@ -93,8 +94,8 @@ def from_mapping(
 ) -> Any:
     """Build a dataclass from parsed YAML or JSON. Unknown keys are errors that name the valid ones.
 
-    `ignore_unknown`: further keys, in nested mappings too, do not matter, as in files of other programs.
-    Raises `error` with `where` and the dotted key in front of the message.
+    `ignore_unknown` allows further keys, in nested mappings too, as in files of other programs. Raises
+    `error`; the message begins with `where` and the dotted key.
     """
     if not isinstance(raw, Mapping):
         raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
@@ -122,6 +123,8 @@ def from_mapping(
 
 
 def _convert(hint: Any, value: object, where: str, error: type[Exception], ignore_unknown: bool) -> Any:
+    """Convert a YAML value to the type of a field, recursively. Raises `error` naming `where`."""
+
     def convert(part: Any, inner: object, key: str = "") -> Any:
         return _convert(part, inner, f"{where}{key}", error, ignore_unknown)
 
@@ -171,7 +174,7 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception], ignor
 
 
 def check_path(name: str, path: str) -> None:
-    """Raises ValueError for what no file system can look up: NUL and half characters."""
+    """Raise ValueError for a path that no file system can look up: NUL, or half a surrogate pair."""
     try:
         if b"\0" not in os.fsencode(path):
             return
@@ -192,7 +195,7 @@ def to_plain(value: object) -> object:
 
 
 def shown(value: object) -> str:
-    """A value in a message, cut: aliases of YAML can make it longer than memory."""
+    """A value for a message, shortened: aliases of YAML can make it longer than memory."""
     return _SHOWN.repr(value)[:MOST_SHOWN]
 
 

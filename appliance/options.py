@@ -1,7 +1,8 @@
-"""Options of a request, a row each: read by daemon, Python client, HTTP gateway and `appliance say`.
+"""Options of a request, a row each, for the daemon, the Python client, the HTTP gateway and `appliance say`.
 
-Another option is a field of appliance.proto (`scripts/proto` writes the stubs), a row and a line of Options
-here, and what it does: for an option of the text a field of `speech/wish.py`, used in `speech/speech.py`.
+To add an option: a field of appliance.proto (`scripts/proto` writes the stubs), a row and a line of Options
+here, and its effect. For an option of the text that is a field of `speech/wish.py`, used in
+`speech/speech.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TextHandling = Literal["chat", "verbatim", "ssml"]
 MAX_KEY_CHARACTERS = 128
 HOUR_S = 3_600.0
 AUTO = "auto"
-"""Name in place of a voice: the voice of the text's language, unless a voice has this name."""
+"""Name that stands for the voice of the text's language, unless a voice has this name."""
 MAX_SEED = 2**64 - 1
 
 
@@ -37,7 +38,7 @@ class OptionKind(enum.Enum):
     CHOICE = "choice"
     FLAG = "flag"
     WORDS = "words"
-    """Text by word."""
+    """Word → its spoken form."""
 
 
 TEXT, KEY, WHOLE, NUMBER, DURATION, CHOICE, FLAG, WORDS = OptionKind
@@ -45,18 +46,20 @@ TEXT, KEY, WHOLE, NUMBER, DURATION, CHOICE, FLAG, WORDS = OptionKind
 
 @dataclass(frozen=True)
 class Option:
+    """An option of a request, and its names in the APIs."""
+
     field: str
     """Path in SynthesizeRequest."""
     kind: OptionKind
     short: str = ""
-    """Name at the Python client, in place of the field's own."""
+    """Name in the Python client, if it differs from the field's."""
     between: tuple[float, float] | None = None
-    """Least and most value; None: the daemon's configuration or another field decides."""
+    """Smallest and largest value; None if the configuration or another field limits it."""
     choices: tuple[str, ...] = ()
     http: str = ""
-    """Parameter of every HTTP API; "": of none."""
+    """Parameter of every HTTP API; "" if there is none."""
     say: str = ""
-    """Help for the argument of `appliance say`; "": it has none."""
+    """Help for the argument of `appliance say`; "" if there is none."""
     metavar: str | None = None
 
     @property
@@ -84,13 +87,13 @@ OPTIONS = (
     Option(
         "nfe_steps", WHOLE, "nfe", (1, MAX_NFE), http="nfe", say="function evaluations; absent: the daemon's"
     ),
-    Option("min_nfe_steps", WHOLE, "min_nfe", say="take fewer rather than be refused", metavar="N"),
+    Option("min_nfe_steps", WHOLE, "min_nfe", say="allow fewer steps, down to N", metavar="N"),
     Option("seed", WHOLE, between=(0, MAX_SEED), http="seed", say="absent: drawn by the daemon"),
     Option("guidance", NUMBER, between=(0.0, MAX_GUIDANCE)),
     Option("segmentation", CHOICE, choices=("upstream", "low_latency"), say="how texts are cut"),
     Option("priority", CHOICE, choices=PRIORITIES, http="priority", say="how soon the first sound is due"),
     Option("channel", KEY, http="channel", say="replies of one channel play one after the other"),
-    Option("user_key", KEY, "user", http="user", say="whose message it is, for rate limits", metavar="KEY"),
+    Option("user_key", KEY, "user", http="user", say="author of the message, for rate limits", metavar="KEY"),
     Option("announce", KEY, http="announce", say='words before the line, as "{user} says"', metavar="WORDS"),
     Option("text_handling", CHOICE, choices=get_args(TextHandling), http="text_handling", say="absent: chat"),
     Option(
@@ -102,7 +105,7 @@ OPTIONS = (
         metavar="CODE",
     ),
     Option("style", TEXT, http="style", say="of the voice's; absent: its own recording", metavar="NAME"),
-    Option("voice_tags", FLAG, http="voice_tags", say="[voice:NAME] in the text goes on in another voice"),
+    Option("voice_tags", FLAG, http="voice_tags", say="let [voice:NAME] in the text switch the voice"),
     Option("pronunciations", WORDS),
     Option("max_spoken_seconds", NUMBER, "max_spoken", (0.0, HOUR_S), http="max_spoken_seconds"),
     Option(
@@ -130,7 +133,7 @@ OPTIONS = (
         DURATION,
         between=(0.0, HOUR_S),
         http="queue_timeout",
-        say="wait so long rather than be refused",
+        say="seconds by which the first sound may be late",
         metavar="S",
     ),
     Option("playout", CHOICE, choices=("serial", "overlap"), http="playout"),
@@ -140,11 +143,11 @@ OPTIONS = (
 
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 SHORT: Mapping[str, str] = {option.own: option.name for option in OPTIONS if option.short}
-"""Field's own name → the short one; callers may use either."""
+"""Field's own name → its short name. Callers may use either."""
 
 
 class FieldOptions(TypedDict, total=False):
-    """Options by fields' names, if `Options` has shorter names for them."""
+    """Options by the names of their fields, if `Options` has shorter names for them."""
 
     sample_rate_hertz: int | None
     speaking_rate: float | None
@@ -158,55 +161,58 @@ class FieldOptions(TypedDict, total=False):
 
 
 class Options(FieldOptions, total=False):
-    """Options of `speak`, `stream`, `session`: the names in OPTIONS. None or absent: the daemon's default."""
+    """Options of `speak`, `stream`, `session`, by their names in OPTIONS.
+
+    None or absent: the daemon's default.
+    """
 
     encoding: Encoding | None
     """Default: WAV from `speak`, PCM16 from `stream`."""
     rate: int | None
-    """Hz; default: the model's."""
+    """Sample rate in Hz. Default: the model's."""
     speed: float | None
     """Speaking rate; above 1 is faster."""
     nfe: int | None
-    """Function evaluations, up to the daemon's `synthesis.max_nfe`."""
+    """Number of function evaluations, up to the daemon's `synthesis.max_nfe`."""
     seed: int | None
     guidance: float | None
     segmentation: Literal["upstream", "low_latency"] | None
     priority: Priority | None
     channel: str | None
-    """Player, whose replies follow one another."""
+    """Player of the reply. Replies on one channel follow one another."""
     user: str | None
     """Author of the message, for rate limits."""
     announce: str | None
-    """Words before the line, with "{user}": "{user} says"."""
+    """Words before the line, with "{user}", as in "{user} says"."""
     text_handling: TextHandling | None
     """Default: chat."""
     language: str | None
-    """BCP 47: "de"; default: the bundle's."""
+    """Language by BCP 47, as "de". Default: the bundle's."""
     style: str | None
-    """Recording of the voice to begin with; default: its own, "neutral"."""
+    """Style of the voice at the beginning. Default: its own recording, "neutral"."""
     voice_tags: bool | None
-    """Let [voice:NAME] in the text switch to another voice; default: such a tag is text."""
+    """If True, [voice:NAME] in the text switches to another voice. Default: such a tag is text."""
     pronunciations: Mapping[str, str] | None
-    """Spoken form by word."""
+    """Word → its spoken form."""
     max_spoken: float | None
     """Seconds of speech to which the text is cut, at a clause."""
     gain_db: float | None
-    """Louder or quieter than the daemon's loudness."""
+    """Gain relative to the daemon's loudness."""
     supersede: str | None
-    """Key: abort this channel's waiting requests with it."""
+    """Key. Waiting requests of the channel with the same key are aborted."""
     merge: str | None
-    """Key: speak for this channel's waiting requests with it."""
+    """Key. This request also speaks for waiting requests of the channel with the same key."""
     merge_count: int | None
     merge_count_is_total: bool | None
-    """True if `merge_count` counts all so far; default: it is added to the count that waits."""
+    """True if `merge_count` counts all requests so far. Default: it is added to the waiting count."""
     merge_text: str | None
-    """Text for several, with "{count}"."""
+    """Text for several requests, with "{count}"."""
     queue_timeout: float | None
-    """Seconds by which the first sound may miss its target."""
+    """Seconds by which the first audio may miss its target."""
     min_nfe: int | None
-    """Fewest steps to take rather than a refusal."""
+    """Fewest steps that are better than a refusal."""
     playout: Literal["serial", "overlap"] | None
     request_id: str | None
     """Id for `cancel`: 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"."""
     word_timings: bool | None
-    """Fill `words` of header, end and reply."""
+    """True fills `words` of header, end and reply."""

@@ -17,15 +17,15 @@ FloatArray = NDArray[np.float32]
 
 class Segmentation(enum.Enum):
     UPSTREAM = "upstream"
-    """Upstream's `chunk_text`."""
+    """Pieces of upstream's `chunk_text`."""
     LOW_LATENCY = "low_latency"
 
 
 class Priority(enum.IntEnum):
-    """Urgency, with a target for the first audio in the configuration."""
+    """Urgency. Each has a target for the first audio in the configuration."""
 
     BULK = 1
-    """Served when nothing else is due."""
+    """Served if nothing else is due."""
     NORMAL = 2
     HIGH = 3
     REALTIME = 4
@@ -38,7 +38,7 @@ class Playout(enum.Enum):
 
 @dataclass(frozen=True)
 class Change:
-    """Both sides are shortened."""
+    """Change of the text, for the header. Both sides are shortened."""
 
     kind: str
     before: str
@@ -54,17 +54,21 @@ class Handling(enum.Enum):
 
 
 Speaker = tuple[str, str]
-"""(voice, style or "" for its own recording)"""
+"""(voice, style); style "" is the voice's own recording."""
 
 
 @dataclass(frozen=True)
 class Pause:
+    """Silence after a place in the text."""
+
     after: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class Direction:
+    """A stage direction after a place in the text."""
+
     after: int
     text: str
 
@@ -75,9 +79,9 @@ class Switch:
 
     after: int
     style: str | None
-    """Name; "" for the voice's own recording, None for the style of the request."""
+    """Name of the style; "" is the voice's own recording, None the style of the request."""
     voice: str = ""
-    """ "" for the voice of the request."""
+    """"" for the voice of the request."""
 
 
 AT_FIRST = Switch(0, None)
@@ -91,12 +95,12 @@ class Spoken:
     text: str
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """Pauses in order, the first after the first word."""
+    """Pauses in order. The first comes after the first word."""
     directions: tuple[Direction, ...] = ()
     switches: tuple[Switch, ...] = ()
     """Switches in order, at most one at a place."""
     opening: str = ""
-    """Words at its beginning for which nothing is written."""
+    """Words at the beginning of the text that nothing was written for."""
     skipped_reason: str = "nothing in it can be spoken"
     """Reason for an empty text."""
 
@@ -115,7 +119,7 @@ class ReplyLevel:
     """Level of a reply, before its peaks are limited."""
 
     target_lufs: float | None = None
-    """None: the level of the model, as upstream's."""
+    """Level in LUFS; None: that of the model's output, as upstream's."""
     gain_db: float = 0.0
 
 
@@ -124,7 +128,7 @@ AS_MADE = ReplyLevel()
 
 @dataclass(frozen=True)
 class Request:
-    """Inputs of a plan: all that determines the samples, and the changes that the header reports."""
+    """Inputs of a plan: everything that determines the samples, and the changes that the header reports."""
 
     text: str
     voice: str
@@ -133,22 +137,28 @@ class Request:
     guidance: float
     segmentation: Segmentation
     speaking_rate: float = 1.0
+    """Factor of the speed; 1 is the voice's own."""
     written: str = ""
     """Text before the front end rewrote it."""
     changes: tuple[Change, ...] = ()
+    """Changes by the front end, reported to the caller."""
     pauses: tuple[Pause, ...] = ()
+    """Pauses and their places in the text."""
     directions: tuple[Direction, ...] = ()
+    """Stage directions that were left out, and their places."""
     style: str = ""
-    """Style that the text begins in; "" for the voice's own recording."""
+    """Style at the beginning of the text; "" for the voice's own recording."""
     switches: tuple[Switch, ...] = ()
+    """Changes of voice or style, and their places."""
     opening: str = ""
     skipped_reason: str = ""
+    """Reason why nothing is spoken; "" if something is."""
     max_spoken_s: float = 0.0
-    """The text is cut to this; 0: no limit."""
+    """Length to which the text is cut; 0: no limit."""
 
     @property
     def runs(self) -> list[Run]:
-        """Runs in order; neighbours differ in voice or style."""
+        """Runs in order. Neighbours differ in voice or style."""
         runs: list[Run] = []
         begin, speaker = 0, self._speaker(AT_FIRST)
         for switch in (*self.switches, Switch(len(self.text), None)):
@@ -167,7 +177,7 @@ class Request:
 
     @property
     def last(self) -> Switch:
-        """Voice and style in which a text that follows goes on."""
+        """Voice and style at the end, in which a following text continues."""
         return replace((AT_FIRST, *self.switches)[-1], after=0)
 
     def _speaker(self, switch: Switch) -> Speaker:
@@ -176,35 +186,37 @@ class Request:
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of scheduling; `Request` holds what determines the samples."""
+    """Terms of scheduling. `Request` has everything that determines the samples."""
 
     request_id: str
     client: str = ""
     """Connection of the caller."""
     caller: str = ""
-    """Key of its caller; see rpc/callers.py."""
+    """Identity of the caller; see rpc/callers.py."""
     reach: str = ""
-    """Caller whose requests alone it may replace; "" for all callers'."""
+    """Caller whose requests alone this one may replace; "" for all callers' requests."""
     channel: str = ""
     user: str = ""
     supersede: str = ""
+    """Key of a waiting request of this caller that this request replaces; "" for none."""
     merge: str = ""
+    """Key of a waiting request that this request joins; "" for none."""
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
-    """Delay of the first audio beyond its target; None: any."""
+    """Longest delay of the first audio beyond its target; None: any."""
 
     @property
     def key(self) -> str:
-        """Request id among those of all callers."""
+        """Key of the request: its id, unique among all callers."""
         return f"{self.reach} {self.request_id}".strip()
 
     def supersedes(self, other: Terms) -> bool:
-        """True if it takes the place of the other, which has its key."""
+        """True if this request replaces the other, which has the same supersede key."""
         return self.supersede == other.supersede and self._reaches(other)
 
     def merges(self, other: Terms) -> bool:
-        """True if the two may be spoken as one."""
+        """True if one reply may speak for both requests."""
         return self.merge == other.merge and self._reaches(other)
 
     def _reaches(self, other: Terms) -> bool:
@@ -212,12 +224,12 @@ class Terms:
         return is_beside and self.reach in ("", other.caller)
 
     def replaces(self, other: Terms) -> bool:
-        """True if it takes the place of the other that waits."""
+        """True if this request replaces the other while that waits."""
         return bool((self.merge and self.merges(other)) or (self.supersede and self.supersedes(other)))
 
     @property
     def line(self) -> str:
-        """Key of an order; "" for none."""
+        """Key of an order of requests; "" for none."""
         if self.playout is Playout.OVERLAP:
             return ""
         # All connections over a Unix socket have the same name.
@@ -235,7 +247,7 @@ class Terms:
 
     @property
     def unnamed(self) -> str:
-        """Key of what its caller sends without a name: together it is one share."""
+        """Key of the caller's requests that name neither channel nor user. Together they have one share."""
         return "" if self.channel or self.user else self.caller
 
 
@@ -244,22 +256,24 @@ MAX_REFERENCE_S = 12
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Cached ones equal fresh ones bitwise."""
+    """Features of a reference. Cached ones equal new ones bitwise."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """RMS before levelling; the reply is scaled back to it."""
+    """RMS before levelling. The reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
-    """Empty in cached features."""
+    """Always empty in cached features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
+    """A voice's recording, prepared for the engine."""
+
     transcript: str
-    """Ends in ". " or "。"."""
+    """Transcript with its ending, ". " or "。"."""
     features: Features
 
 
@@ -272,30 +286,32 @@ class Segment:
     ids: NDArray[np.int32]
     """(tokens,) indices of transcript + text, before the +1 shift."""
     frames: int
-    """N: reference and generated frames."""
+    """N: frames of reference and reply."""
     reference_log_mel: FloatArray
     """(condition frames, mels)"""
     reference_frames: int
-    """R: the output starts here (condition frames: R + 1 for Vocos' mels, R for BigVGAN's, n_fft / hop - 1
-    fewer for HiFi-GAN's)."""
+    """R: first frame of the output.
+
+    Condition frames: R + 1 for Vocos' mels, R for BigVGAN's, n_fft / hop - 1 fewer for HiFi-GAN's.
+    """
     times: NDArray[np.float64]
     """(NFE + 1,) strictly increasing from 0 to 1."""
     guidance: float
     seed: int = 0
-    """Seed of the noise, with `index`."""
+    """Seed of the noise, together with `index`."""
     noise: FloatArray | None = None
-    """(N, mels), or where steps renoise (NFE, N, mels) too; absent: drawn when it is needed."""
+    """(N, mels), or (NFE, N, mels) if steps re-noise. None: drawn when it is needed."""
     upsample_index: NDArray[np.int32] | None = None
-    """(N,) token of each frame, if the bundle upsamples text; None: tokens are spread evenly."""
+    """(N,) token of each frame, if the bundle upsamples text. None: tokens are spread evenly."""
     words: tuple[tuple[float, float], ...] = ()
-    """Seconds (begin, end) of each word after the reference, if a table places the tokens."""
+    """(begin, end) of each word in seconds after the reference, if a table places the tokens."""
     gain: float = 1.0
     """Factor that restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Length with `pause_s`, less the cross-fade into the next segment."""
+    """Length including `pause_s`, less the cross-fade into the next segment."""
     pause_s: float = 0.0
-    """Silence after it, without a cross-fade."""
+    """Seconds of silence after the segment, without a cross-fade."""
 
     @property
     def nfe(self) -> int:
@@ -307,7 +323,7 @@ class Segment:
 
 
 WORTHWHILE = 0.05
-"""Smallest worthwhile saving of a shared call, as a share of the lane's step alone."""
+"""Smallest saving of a shared call that is worth it, as a share of the lane's step alone."""
 
 
 @dataclass(frozen=True)
@@ -329,12 +345,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class Lane:
+    """An open segment in the engine."""
+
     id: int
     steps_left: int
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentAudio:
+    """The audio of a finished segment."""
+
     samples: FloatArray
     """(samples,) mono at the model's rate, before the cross-fade."""
     segment: int
@@ -344,26 +364,33 @@ class SegmentAudio:
 
 @dataclass
 class Timings:
+    """Durations of the stages of a reply."""
+
     queue_s: float = 0.0
-    """Arrival to the engine's first call."""
+    """Seconds from arrival to the engine's first call."""
     text_s: float = 0.0
-    """Arrival to admission, within `queue_s`."""
+    """Seconds from arrival to admission, included in `queue_s`."""
     first_audio_s: float = 0.0
-    """Arrival to the first audio handed to the transport."""
+    """Seconds from arrival to the first audio that the transport gets."""
     condition_s: float = 0.0
+    """Seconds of the engine for text and reference."""
     steps_s: float = 0.0
+    """Seconds of the engine for steps."""
     vocoder_s: float = 0.0
+    """Seconds of the engine for the vocoder."""
     join_s: float = 0.0
-    """Level, cross-fade and sample rate."""
+    """Seconds for level, cross-fade and sample rate."""
     encode_s: float = 0.0
+    """Seconds for the audio encoder."""
     total_s: float = 0.0
+    """Seconds from arrival to the end."""
     audio_s: float = 0.0
     segments: int = 0
     nfe: int = 0
 
     @property
     def rtf(self) -> float:
-        """Seconds per second of audio; infinite without audio."""
+        """Seconds of work per second of audio; infinite without audio."""
         return self.total_s / self.audio_s if self.audio_s else float("inf")
 
 
@@ -375,10 +402,10 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """Admitted and not finished."""
+    """Counts of requests that are admitted and not finished."""
 
     waiting: int = 0
     running: int = 0
-    """Parked ones among them."""
+    """Requests in the engine, including parked ones."""
     parked: int = 0
-    """Waiting for their readers."""
+    """Requests that wait for their readers."""

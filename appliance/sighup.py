@@ -1,4 +1,4 @@
-"""SIGHUP while a program starts, whose imports alone take half a second.
+"""SIGHUP during the start of a program, whose imports alone take half a second.
 
 By default the signal ends the program, and systemd does not start it again.
 """
@@ -9,7 +9,7 @@ import signal
 
 
 def expect(command: str) -> None:
-    """Hold the signal until `answer` in `serve`; ignore it in programs that read no configuration again."""
+    """Hold the signal until `answer` in `serve`; ignore it in programs that read the configuration once."""
     if command == "serve":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     elif command in ("gateway", "wyoming"):
@@ -17,5 +17,5 @@ def expect(command: str) -> None:
 
 
 def answer() -> None:
-    """Deliver the held signal, and all later ones, to the handler."""
+    """Pass the held signal, and all later ones, to the handler."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

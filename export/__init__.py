@@ -1,8 +1,8 @@
-"""Workshop: convert official weights to bundles. The only package that imports torch."""
+"""Exporter: converts official and own weights to bundles. The only package that imports torch."""
 
 import os
 
-import appliance as appliance  # turns ONNX Runtime's telemetry off before anything here imports the runtime
+import appliance as appliance  # switches ONNX Runtime's telemetry off before anything here imports it
 
-# huggingface_hub reads it when it is imported, and would tell the hub torch's version and who runs it.
+# huggingface_hub reads this at its import. Otherwise it would report torch's version and the user to the hub.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,4 +1,4 @@
-"""Weights in, a measured bundle out."""
+"""Converts weights to a bundle, and measures it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from export.sources.licence import licence, recognised
 from export.sources.reading import framing, text_of
 
 MAX_FRAMES = 4096
-"""43.7 s with the reference; the models were trained on at most 30 s."""
+"""Most frames: 43.7 s with the reference. The models were trained on at most 30 s."""
 SHORTEST = 24
 """Frames of the shortest case whose peaks are measured."""
 SMALL_GRAPH = 0.25
@@ -51,7 +51,7 @@ BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
 
 
 class BundleFailed(RuntimeError):
-    """No bundle was written; the message says why."""
+    """No bundle was written. The message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,25 @@ class Sources:
     vocoder_licence: str | None = None
     weights: WeightsKind = "ema"
     tokenizer: Tokenizer | None = None
-    """None: the family's tokenizer."""
+    """Default: the family's tokenizer."""
     languages: tuple[str, ...] | None = None
-    """None: the languages of known weights, or a guess."""
+    """Languages; None: the known weights' languages, or a guess."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
     voice: str = ""
     """Language of the tokenizer `espeak`."""
     around: tuple[str, str] | None = None
-    """Signs before and after a text; None: the signs of known weights."""
+    """Signs before and after a text; None: the known weights' signs."""
     dialect: str = ""
-    """Dialect of known weights, by their makers' name; empty: their usual dialect."""
+    """Dialect of known weights, by their makers' name; "" for the usual one."""
     vocoder_weights: WeightsKind = "ema"
+    adapter: Path | None = None
+    """Folder of an adapter to merge."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Opened and checked sources."""
+    """Sources that were opened and checked."""
 
     sources: Sources
     vocabulary: Vocabulary
@@ -101,10 +103,11 @@ class Loaded:
     @property
     def given(self) -> Given:
         s = self.sources
-        return Given(s.checkpoint, s.vocab, self.vocabulary, s.family.arch, self.mel, s.weights, s.sampler)
+        arch, mel = s.family.arch, self.mel
+        return Given(s.checkpoint, s.vocab, self.vocabulary, arch, mel, s.weights, s.sampler, s.adapter)
 
     def weights(self) -> checkpoint.Weights:
-        """Map the model's weights again at each call, so that pages are released after use."""
+        """The model's weights. They are mapped again at each call, so that pages are released after use."""
         return self.declaration.load(self.given)
 
     @property
@@ -164,7 +167,7 @@ def load(sources: Sources) -> Loaded:
     ):
         raise BundleFailed(f"{sources.vocoder_path}: n_fft must be 4 hops, {need}, not {config.n_fft}")
     try:
-        weights = loaded.weights()  # fail here rather than after minutes of work
+        weights = loaded.weights()  # a failure comes here instead of after minutes of work
     except checkpoint.OtherVocabulary as error:
         raise checkpoint.OtherVocabulary(f"{error}{_repeated(vocabulary)}") from error
     wholeness.check(sources.checkpoint, weights, vocabulary.tokens[: vocabulary.size])
@@ -214,7 +217,7 @@ def _repeated(vocabulary: Vocabulary) -> str:
 Measure = Callable[[contract.Bundle], comparison.Report]
 PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
-"""Most failures listed in an error message."""
+"""Failures that an error message lists."""
 ACCEPT = "--accept REASON writes this one, for you to hear"
 REMEDIES: dict[contract.Precision, str] = {
     "fp32": f"--precision fp16 has wider bounds; {ACCEPT}",
@@ -229,9 +232,9 @@ class Gate:
     """Conditions for writing a bundle, and the choice of its sampling."""
 
     sampling: contract.Sampling | Literal["auto"] = "auto"
-    """`auto` selects the cheapest within its bound."""
+    """"auto" chooses the cheapest sampling within its bound."""
     accept: str = ""
-    """Reason to write a bundle despite broken bounds, but for results that are not finite."""
+    """Reason to write a bundle despite broken bounds. Results that are not finite are never accepted."""
 
     def judge(self, manifest: contract.Manifest, report: comparison.Report) -> contract.Manifest:
         """Add report and sampling to the manifest. Raises BundleFailed for broken bounds."""
@@ -251,12 +254,12 @@ class Gate:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How a bundle is written."""
+    """Options for writing a bundle."""
 
     precision: contract.Precision = "fp32"
     max_frames: int = MAX_FRAMES
     int8_beside: bool = False
-    """fp16 gets the variant INT8 too, if it is within its bounds."""
+    """True if an fp16 bundle gets the variant INT8, provided that it is within its bounds."""
     keep_float: Collection[str] = qdq.KEEPS_FLOAT
     """Roles of products that int8-qdq leaves in float16."""
     created_by: str = ""
@@ -278,9 +281,9 @@ def build(
     evidence: Mapping[str, Any] = MappingProxyType({}),
     alone: Sequence[oracles.ExpectedGraph] = (),
 ) -> contract.Bundle:
-    """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed.
+    """Write a bundle, and publish it as `out` if it passes the gate. Raises BundleFailed.
 
-    The graphs that run once have to make what `alone` says before the others are traced.
+    The graphs that run once must give the results in `alone` before the others are traced.
     """
     check_absent(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -295,7 +298,7 @@ def build(
             rows = list(comparison.single(comparison.Graphs(traced, "default", bounds), alone, set()))
             report = comparison.Report(options.precision, rows)
             comparison.give_back()
-            if not report.broken:  # else the peaks, which come later, tell where
+            if not report.broken:  # otherwise the peaks, which come later, show the place
                 gate.judge(traced.manifest, report)
 
         variants = writer.write(check)
@@ -314,7 +317,7 @@ def build(
 
 
 def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contract.Manifest:
-    """Remove a variant and the files that it alone has."""
+    """Remove a variant, and the files that it alone has."""
     left = {name: files for name, files in manifest.variants.items() if name != variant}
     used = {file for files in left.values() for file in files.values()}
     for file in set(manifest.variants[variant].values()) - used:
@@ -324,13 +327,13 @@ def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contrac
 
 
 def check_absent(out: Path) -> None:
-    """Raise BundleFailed if `out` exists; a rename would replace an empty folder."""
+    """Raise BundleFailed if `out` exists. A rename would replace an empty folder."""
     if os.path.lexists(out):
         raise BundleFailed(f"{out} exists; name a new folder")
 
 
 class BundleWriter:
-    """Writes the files of a bundle, holding one graph's weights in memory at a time."""
+    """Writes the files of a bundle, with one graph's weights in memory at a time."""
 
     def __init__(self, loaded: Loaded, options: BuildOptions, folder: Path) -> None:
         self.loaded, self.options, self.folder = loaded, options, folder
@@ -345,11 +348,11 @@ class BundleWriter:
         # Type of matrix products before quantisation.
         self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
         self.fuses = self.declaration.fused and contract.FUSED in BACKENDS[precision]
-        forms = (precision != "int8") + self.fuses  # and the form of one row
+        forms = (precision != "int8") + self.fuses  # the last is the form of one row
         self.work = 4 * SMALL_GRAPH + len(self.declaration.single) + forms * len(self.declaration.steps)
 
     def write(self, check: Callable[[dict[str, str]], None]) -> Variants:
-        """Write all graphs; `check` gets the graphs that run once before the others are traced."""
+        """Write all graphs. `check` gets the graphs that run once before the others are traced."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
@@ -424,6 +427,8 @@ class BundleWriter:
 
             cpu = self._cpu_steps(quantise, "int8")
             self._share(cpu)
+            vocoder = self.folder / files["vocoder"]
+            rewrites.quantise_vocoder(vocoder, vocoder)
             return self._with_peer({"default": files | cpu}, "default")
         steps = self.declaration.steps
         for name, kind in steps.items():
@@ -450,11 +455,20 @@ class BundleWriter:
             for name, file in quick.items():
                 rewrites.quantise_widened(self.folder / cpu[name], self.folder / file, self.declaration.roles)
             self._share(quick)
+            quick |= self._quick_vocoder(wide["vocoder"], files["vocoder"])
             if "step" in cpu:
                 self._write_peer(self.folder / cpu["step"])
             variants[contract.INT8] = wide | quick
             variants = self._with_peer(variants, contract.INT8)
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+
+    def _quick_vocoder(self, source: str, weights: str) -> dict[str, str]:
+        """Write the vocoder `source` in INT8 on the weight file of `weights`. Returns its file, if any."""
+        made = self.folder / "vocoder_int8.onnx"
+        if not rewrites.quantise_vocoder(self.folder / source, made):
+            return {}
+        to_onnx.share_weights(made, self.folder / weights)
+        return {"vocoder": made.name}
 
     def _write_peer(self, step: Path) -> None:
         """Write upstream's INT8 of the whole step, if the family has such a form."""
@@ -462,13 +476,13 @@ class BundleWriter:
             rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
     def _with_peer(self, variants: Variants, like: str) -> Variants:
-        """Add the variant that `parity` compares with `like`; no bundle contains it in the end."""
+        """Add the variant that the parity check compares with `like`. No published bundle contains it."""
         if not self.declaration.upstream_int8:
             return variants
         return {**variants, comparison.PEER: variants[like] | {"step": PEER_STEP}}
 
     def _share(self, steps: Mapping[str, str]) -> None:
-        """Let step graphs have the weights of the first."""
+        """Let step graphs use the weights of the first."""
         first, *others = steps.values()
         for other in others:
             to_onnx.share_weights(self.folder / other, self.folder / first)
@@ -476,7 +490,7 @@ class BundleWriter:
     def _cpu_steps(
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
     ) -> dict[str, str]:
-        """Write the step graphs of one row, on the weights of the graph `weights`."""
+        """Write the step graphs of one row, with the weights of the graph `weights`."""
         made: dict[str, str] = {}
         for name in self.declaration.single:
             kind = self.declaration.steps[name]
@@ -511,7 +525,7 @@ class BundleWriter:
 
 
 def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.ExpectedGraph]:
-    """Expected output of the graphs that run once. It takes seconds; `expectations` takes minutes."""
+    """Expected output of the graphs that run once. This takes seconds; `expectations` takes minutes."""
     progress.begin("graphs alone")
     oracle = loaded.declaration.oracles(loaded.weights, loaded.given)[0]()
     assert isinstance(oracle, oracles.TorchOracle)
@@ -521,7 +535,7 @@ def graphs_alone(loaded: Loaded, max_frames: int = MAX_FRAMES) -> list[oracles.E
 def expectations(
     loaded: Loaded, options: BuildOptions, graphs: Sequence[oracles.ExpectedGraph] | None = None
 ) -> oracles.Expectations:
-    """Results of the parity cases by torch and, if installed, upstream's package; see `oracles.expect`."""
+    """Results of the parity cases by torch and, if installed, by upstream's package; see `oracles.expect`."""
     declared, cases = loaded.declaration, loaded.cases(options.max_frames)
     made = oracles.expect(
         declared.oracles(loaded.weights, loaded.given),

@@ -15,14 +15,14 @@ from typing import get_args
 
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
-from appliance.errors import BundleError, EngineFault, PhonesMissing
+from appliance.errors import ApplianceError
 from export import assemble, contact, evidence, fetch, inspection, progress, traces, watermark, workload
-from export.families import MELS, NAMED, Family, FamilyError, family, of
+from export.families import MELS, NAMED, Family, family, of
 from export.graphs.to_onnx import ExportError
 from export.parity import comparison
 from export.precision import qdq, rewrites
 from export.sources import look, weights
-from export.sources.checkpoint import CheckpointError, preferred
+from export.sources.checkpoint import preferred
 from export.sources.reading import read_options
 
 FAILED = 1
@@ -33,22 +33,13 @@ SAMPLINGS = get_args(contract.Sampling)
 GONE = {f"--{key}": key for key in ("guidance", "strength", "strengths", "grid")} | {"--sampler": "update"}
 """Options of `bundle` up to 0.30, and their keys in the section `sampler` of a family's file."""
 EXPECTED = (
-    BundleError,
-    CheckpointError,
-    EngineFault,
-    ExportError,
-    FamilyError,
-    PhonesMissing,
-    assemble.BundleFailed,
-    contact.ContactFailed,
-    fetch.FetchError,
-    ValueError,
-    OSError,
+    *(ApplianceError, ExportError, ValueError, OSError),
+    *(assemble.BundleFailed, contact.ContactFailed, fetch.FetchError),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; print an expected failure as one line on standard error and return 1."""
+    """Run one command. Print an expected failure as one line on standard error, and return 1."""
     typed = sys.argv[1:] if argv is None else list(argv)
     parser = _parser()
     if gone := [option for word in typed[1:] if (option := word.split("=")[0]) in GONE]:
@@ -128,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
     show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
-    show.set_defaults(run=_inspect)
+    show.set_defaults(run=lambda arguments: print(inspection.said(arguments.bundle)))
     return parser
 
 
@@ -149,7 +140,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def _sampler(arguments: argparse.Namespace, named: Family) -> Sampler:
-    """The family's, with the steps of the command line. Raises ValueError."""
+    """Sampler of the family, with the steps of the command line. Raises ValueError."""
     if arguments.steps is None:
         return named.sampler
     if not re.fullmatch(r"[\d,]*", arguments.steps):
@@ -184,6 +175,9 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         choices=("ema", "raw"),
         help="the moving average, or what it was made of, which short fine-tunes need; default: what "
         "upstream speaks from, F5-TTS's average, ZipVoice's raw weights",
+    )
+    parser.add_argument(
+        "--adapter", type=Path, metavar="DIR", help="of LoRA or LoHa, as PEFT stores it, to merge into them"
     )
     parser.add_argument("--vocab", type=Path)
     parser.add_argument("--vocoder", choices=tuple(MELS), help="default: that of the family's mels")
@@ -246,16 +240,17 @@ def _sources(arguments: argparse.Namespace, sampler: Sampler, defaults: contract
             None if arguments.text_around is None else tuple(arguments.text_around),
             arguments.dialect,
             vocoder_weights=arguments.vocoder_weights,
+            adapter=arguments.adapter,
         )
     )
 
 
 NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
-"""Options that `bundle` has no default for."""
+"""Options of `bundle` without a default."""
 
 
 def _of_folder(arguments: argparse.Namespace) -> None:
-    """Run the command that `look` prints. Raises BundleFailed for what is missing."""
+    """Run the command that `look` prints. Raises BundleFailed if something is missing."""
     found = look.look(Path(arguments.folder), look.given(arguments))
     print("\n".join(found.lines()))
     if found.is_vocoder:
@@ -268,11 +263,6 @@ def _of_folder(arguments: argparse.Namespace) -> None:
     print(found.command(more), flush=True)
     again = _parser().parse_args(found.arguments(more))
     again.run(again)
-
-
-def _inspect(arguments: argparse.Namespace) -> None:
-    place = arguments.bundle
-    print(look.describe(place) if look.is_training(place) else inspection.describe(contract.read(place)))
 
 
 def _bundle(arguments: argparse.Namespace) -> None:
@@ -373,7 +363,7 @@ def _parity(arguments: argparse.Namespace) -> None:
     made = contract.read(arguments.bundle)
     if not (arguments.family and arguments.checkpoint and arguments.vocab and arguments.vocoder_path):
         print("measured when it was written:")
-        print(comparison.table(made.manifest.parity.get("rows", []), ""))
+        print(inspection.table(made.manifest.parity))
         raise assemble.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
@@ -384,6 +374,6 @@ def _parity(arguments: argparse.Namespace) -> None:
     )
     expected = assemble.expectations(loaded, options)
     report = comparison.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
-    print(report.table())
+    print(inspection.table(report.record()))
     if report.failed:
         raise assemble.BundleFailed("; ".join(report.failed))

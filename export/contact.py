@@ -1,6 +1,6 @@
 """First contact with known weights: fetch, export, speak through a daemon, and write one JSON of the results.
 
-Each stage writes the JSON anew: it shows where a killed run ended, and keeps the results of earlier stages if
+Each stage writes the JSON again. It shows where a killed run ended, and has the results of earlier stages if
 a later one fails.
 """
 
@@ -46,41 +46,45 @@ LINES = 20
 TEXTS = Path(__file__).with_name("lines.yaml")
 VOICE = "contact"
 REASON = "first contact: measured, whatever it finds"
-"""`accepted_by` of a bundle beyond its bounds: the record needs its parity and speech too."""
+"""`accepted_by` of a bundle that breaks bounds, because the record needs its parity and speech, too."""
 PATIENCE_S = 1_800.0
-"""Limit of a start and of one line: a Base on a slow core takes a minute for ten seconds of speech."""
+"""Timeout of a start and of one line: a Base on a slow core takes a minute for ten seconds of speech."""
 PACKAGES = (
     "f5-appliance torch onnx onnxscript onnxruntime onnxruntime-gpu numpy safetensors huggingface-hub grpcio "
     "soundfile soxr pypinyin rjieba f5-tts vocos moonshine-voice jiwer"
 )
 COMMON_NAMES = frozenset(("root", "user", "ubuntu", "debian", "localhost", "audio", "voice", "demo"))
-"""Names of users and hosts that name nobody, or are words of a record."""
+"""Common names of users and hosts, and words of a record. They identify nobody, so they are not removed."""
 Make = Callable[[Sequence[str]], object]
-"""Runs `python -m export` with these arguments."""
+"""Function that runs `python -m export` with these arguments."""
 
 
 class ContactFailed(RuntimeError):
-    """A stage failed, or the weights are beyond a bound; the record says so too."""
+    """A stage failed, or the weights break a bound. The record says so, too."""
 
 
 @dataclass(frozen=True)
 class Visit:
+    """Options of a first contact with weights."""
+
     name: str
     out: Path
     fetched: Path
     """Folder of `fetch`."""
     options: Sequence[str] = ()
-    """More of `bundle`'s."""
+    """Further options of `bundle`."""
     lines: Path | None = None
     """File with a text on each line; None: the lines of TEXTS."""
     voice: tuple[Path, str] | None = None
-    """Recording that the lines follow, and its words; the record has only its length, level and hash. None:
-    FEMALE."""
+    """Recording that the lines follow, and its words; None: FEMALE. The record has its length, level and
+    hash.
+    """
 
 
 def meet(visit: Visit, make: Make) -> None:
-    """Write the record of a visit. Raises ContactFailed if a stage fails or a bound is broken, and FetchError
-    for weights that are not known.
+    """Write the record of a visit.
+
+    Raises ContactFailed if a stage fails or a bound is broken, and FetchError for unknown weights.
     """
     lines = lines_of(fetch.row_of(visit.name).languages, visit.lines)
     bundle = visit.out / "bundle"
@@ -99,7 +103,7 @@ def meet(visit: Visit, make: Make) -> None:
 
 
 def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[str, str]]:
-    """Language and text of twenty lines, of two languages at most. Raises ContactFailed if there are none."""
+    """(language, text) of twenty lines, in at most two languages. Raises ContactFailed if there are none."""
     if own is not None:
         texts = [text for text in map(str.strip, own.read_text("utf-8").splitlines()) if text]
         if not texts:
@@ -134,7 +138,10 @@ class Record:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
-        """Time a stage; its dictionary may be added to. Raises ContactFailed for an error within."""
+        """Time a stage, whose dictionary the block may fill.
+
+        Raises ContactFailed for an error in the block.
+        """
         self.content["stages"][name] = stage = dict[str, Any](status="running")
         self.write()
         print(f"first contact: {name}", file=sys.stderr)
@@ -158,6 +165,7 @@ class Record:
 
 
 def _fetch_and_export(record: Record, visit: Visit, bundle: Path, make: Make) -> None:
+    """The stages "fetch" and "export". Records licence, hashes, manifest and findings."""
     with record.stage("fetch"):
         got = fetch.fetch(visit.name, visit.fetched)
         folders = (path if path.is_dir() else path.parent for path in (got.checkpoint, got.vocoder))
@@ -178,6 +186,7 @@ def _fetch_and_export(record: Record, visit: Visit, bundle: Path, make: Make) ->
 
 
 def _speak(record: Record, visit: Visit, bundle: Path, lines: Sequence[tuple[str, str]]) -> None:
+    """The stages "start", "voice" and "speak": a daemon with the bundle speaks `lines`."""
     sound, written = (VOICES.joinpath(f"{FEMALE}.{suffix}") for suffix in ("wav", "txt"))
     words = written.read_text("utf-8").strip()
     if visit.voice is not None:
@@ -197,16 +206,17 @@ def _speak(record: Record, visit: Visit, bundle: Path, lines: Sequence[tuple[str
 
 @contextmanager
 def serving(bundle: Path, folder: Path) -> Iterator[tuple[Client, int]]:
-    """Run `appliance serve` with its socket, voices, caches and log in a folder: a client, and its process.
+    """Run `appliance serve` with its socket, voices, caches and log in a folder. Yields a client, and its
+    process.
 
-    Raises ContactFailed with the end of its log if it does not get ready.
+    Raises ContactFailed with the end of its log if it does not become ready.
     """
     log, address = folder / "daemon.log", folder / "grpc.sock"
     settings = {
         **{"bundle.path": bundle, "engine.cache": folder / "engines"},
         **{"voices.folder": folder / "voices", "voices.cache": folder / "cache"},
         **{"server.listen": "127.0.0.1:0", "server.socket": address, "server.metrics": ""},
-        "audio.loudness_lufs": "null",  # levels are the model's
+        "audio.loudness_lufs": "null",  # the levels are the model's
     }
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "appliance", "serve", *options]
@@ -240,7 +250,7 @@ def _say_all(record: Record, out: Path, client: Client, lines: Sequence[tuple[st
     record.content["lines"] = spoken
     for number, (code, text) in enumerate(lines, 1):
         spoken.append(told := {"language": code, "text": text, "file": f"lines/{number:02d}.wav"})
-        # The device knows words of few languages, and speaks all.
+        # The device speaks all languages, but has words for few.
         options: Any = {"language": code if code in LANGUAGES else None, "seed": number, "encoding": "pcm16"}
         try:
             reply = client.stream(text, VOICE, timeout=PATIENCE_S, **options).reply()
@@ -274,7 +284,7 @@ def _of_reply(reply: Reply, path: Path) -> dict[str, Any]:
 
 
 def judged(lines: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
-    """Wrong words of the English lines spoken, each line's added to it; why none were counted."""
+    """Wrong words of the English lines, and the reason if none were counted. Adds each line's count to it."""
     said = [line for line in lines if line["language"] == "en" and "audio_s" in line]
     if not said or (absent := hearing.missing(hearing.OF_WORDS)):
         return {"not heard": f"not installed: {', '.join(absent)}" if said else "no line of en was spoken"}
@@ -301,9 +311,9 @@ def machine() -> dict[str, Any]:
 
 
 def impersonal(places: Mapping[Path, str], names: Iterable[str] = ()) -> Callable[[Any], Any]:
-    """Function that takes paths, names and addresses of this machine out of the texts in a JSON value.
+    """Function that removes paths, names and addresses of this machine from the texts in a JSON value.
 
-    `places` are folders with the words that stand for them, `names` more names to leave out.
+    `places` are folders with the words that replace them; `names` are further names to remove.
     """
     temporary, home = Path(tempfile.gettempdir()), Path.home()
     own = {TEXTS.parents[1]: "CHECKOUT", Path(sys.prefix): "PYTHON", temporary: "TMP", home: "~"}

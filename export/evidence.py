@@ -1,8 +1,8 @@
-"""Flow-matching loss of weights on recordings with known words: what they were trained as.
+"""Flow-matching loss of weights on recordings with known words, which shows what the weights were trained as.
 
 Checkpoints of different rotary heads, masks and mels have the same names and shapes, and the graphs of either
-equal their torch model. The loss of their training (Lipman et al. 2022, arXiv 2210.02747; F5 fills in masked
-frames) tells them apart.
+equal their torch model. The training loss (Lipman et al. 2022, arXiv 2210.02747; F5 fills in masked frames)
+distinguishes them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from appliance.contract.mel import Kind, MelSpec, log_mel
 from appliance.contract.placement import Placement
+from appliance.durable import sha256
 from appliance.engine.cases import FEMALE, MALE, TARGET_RMS, samples, transcript
 from appliance.text.spelling import Spelling
 from appliance.text.tokens.tokenizers import maker
@@ -32,43 +34,55 @@ from export import progress
 from export.assemble import BundleFailed, Loaded
 from export.families import NAMED
 from export.families.declaration import Point
-from export.sources import wholeness
+from export.sources import adapter, wholeness
 from export.sources.checkpoint import CheckpointError, WeightsKind
 
 TIMES = (0.05, 0.1, 0.2, 0.3, 0.5)
-"""Flow times near the noise: text and masks act there; from 0.7 on the loss measures the noise itself."""
+"""Flow times near the noise, at which text and masks matter.
+
+From 0.7 on the loss measures the noise itself.
+"""
 SEEDS = (1, 2)
-"""Seeds of the noise; with TIMES they make ten passes."""
+"""Seeds of the noise. With TIMES they give ten passes."""
 CONDITION = 1 / 3
 """Share of a recording that the model may see."""
 SPEAKS = 0.6
-"""Largest loss of weights that speak, in that of the mean spectrum: 0.13 for the demo voice, a student,
-0.07 for its teacher, 0.16 after twelve minutes of training, 0.39 after two, above 1 for random weights."""
+"""Largest loss of weights that speak, as a multiple of the mean spectrum's: 0.13 for the demo voice, a
+student, 0.07 for its teacher, 0.16 after twelve minutes of training, 0.39 after two, above 1 for random
+weights.
+"""
 ALIKE = 0.98
-"""Ratio of losses that tell nothing: rotary heads of weights that were trained for minutes have 0.99."""
+"""Ratio of losses above which they count as equal: rotary heads of weights trained for minutes have 0.99."""
 FITS_BETTER = 0.9
-"""Ratio of losses from which other flags or mels are right. Of models in tests/records/export.md
-v1's in place of v0's have 0.73 to 0.83, the demo voice's others at most 0.76; the right ones are never beaten
-by more than 0.99, on words of another text too."""
+"""Ratio of losses below which other flags or mels are right.
+
+For models in tests/records/export.md, v1's in place of v0's have 0.73 to 0.83, the demo voice's others at
+most 0.76. The right ones never lose by more than 0.99, on words of another text too.
+"""
 FITS_SOMEWHAT = 0.95
-"""Ratio from which other flags are advised: 0.90 to 0.93 for models that were trained for two minutes."""
+"""Ratio below which other flags are advised: 0.90 to 0.93 for models that were trained for two minutes."""
 OTHERS_FIT_BETTER = 0.95
 HEARS_TEXT = 0.95
-"""Ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above 1 with
-a vocabulary in another order."""
+"""Largest ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above
+1 with a vocabulary in another order.
+"""
 GIVEN, WITHOUT_TEXT, REORDERED = "given", "without text", "another order"
+UNADAPTED = "without the adapter"
 COPY, COPY_FRAMES = "copy synthesis", 200
 COPIES = 0.75
-"""Largest mean distance of log-mels from the waveform that a vocoder makes of them, in nepers: 0.27 for the
-demo's; 1.5 is that of the mean spectrum, and 2.4 of random weights."""
+"""Largest mean distance between log-mels and those of the vocoder's waveform, in nepers: 0.27 for the demo's
+vocoder, 2.4 for random weights. A mean spectrum has 1.5.
+"""
 TAKEN: Mapping[WeightsKind, str] = {"ema": "averaged", "raw": "raw"}
 OTHER: Mapping[WeightsKind, WeightsKind] = {"ema": "raw", "raw": "ema"}
 
 
 class Verdict(enum.Enum):
+    """Result of the evidence."""
+
     FITS = "fits"
     UNTRAINED = "untrained"
-    """Weights that predict no speech tell nothing."""
+    """Weights that predict no speech prove nothing."""
     UNREAD = "unread"
     """The vocabulary lacks the words of the recordings."""
     MISFIT = "misfit"
@@ -77,10 +91,12 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class EvidenceRecording:
+    """A recording with known words."""
+
     name: str
     words: str
     samples: Callable[[int], NDArray[np.float32]]
-    """(samples,) at a rate."""
+    """Returns (samples,) at a rate."""
 
 
 DEMO = tuple(
@@ -90,31 +106,38 @@ DEMO = tuple(
 
 @dataclass
 class Evidence:
+    """Losses of the trials, and the verdict on them."""
+
     recordings: tuple[str, ...]
     losses: dict[str, float] = field(default_factory=dict)
-    """Mean squared error of the velocity, by the name of the trial."""
+    """Name of a trial → mean squared error of the velocity."""
     verdict: Verdict = Verdict.FITS
     advice: list[str] = field(default_factory=list)
     speechless: list[str] = field(default_factory=list)
-    """Reasons why no speech is to be expected."""
+    """Reasons not to expect speech."""
     order_proved: bool = False
-    """True if the vocabulary's order has a smaller loss than another."""
+    """True if the vocabulary's order has a smaller loss than another order."""
     accepted_by: str = ""
+    adapter: str = ""
+    """The adapter that was merged."""
 
     def record(self) -> dict[str, Any]:
         losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
         accepted = {"accepted_by": self.accepted_by} if self.accepted_by else {}
         measured = {"recordings": list(self.recordings), "losses": losses, "verdict": self.verdict.value}
-        return measured | {"order": "proved" if self.order_proved else "not proved"} | accepted
+        merged = {"adapter": self.adapter} if self.adapter else {}
+        return measured | {"order": "proved" if self.order_proved else "not proved"} | merged | accepted
 
 
 def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, accept: str = "") -> Evidence:
-    """Measure the losses of the sources, ten passes each.
+    """Measure the losses of the sources, in ten passes each.
 
-    Raises BundleFailed for a misfit without `accept`, its reason to be written.
+    Raises BundleFailed for a misfit, unless `accept` has a reason to write it.
     """
     progress.begin("evidence")
-    found = Evidence(tuple(one.name for one in recordings))
+    merges = loaded.sources.adapter and adapter.read(loaded.sources.adapter)
+    merged = f"{merges}, sha256 {sha256(merges.file)}" if merges else ""
+    found = Evidence(tuple(one.name for one in recordings), adapter=merged)
     _judge_vocoder(loaded, recordings[0], found)
     recordings = [one for one in recordings if _is_read(loaded, one)]
     if not recordings:
@@ -128,7 +151,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     found.recordings = tuple(one.name for one in recordings)
     tried = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
-    # Two passes each are enough to recognise random weights, e.g. those of tests.
+    # Two passes each are enough to recognise random weights, such as those of tests.
     if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in tried.values()) > 2 * most:
         return _untrained(loaded, found)
     found.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
@@ -153,11 +176,18 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
             "the vocabulary"
         )
     _compare_weights(loaded, recordings, found)
+    if loaded.sources.adapter is not None:  # no file says which weights it was trained on
+        base = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
+        with suppress(CheckpointError):  # the adapter brings the embedding of another vocabulary
+            found.losses[UNADAPTED] = theirs = Trial.given(base).loss(base, recordings)
+            found.advice.append(
+                f"the loss on {heard} is {given:.3g} with the adapter, {theirs:.3g} without it"
+            )
     return found
 
 
 def settle(found: Evidence, accept: str) -> None:
-    """Raise BundleFailed for weights that make no speech, without `accept`, its reason to be written."""
+    """Raise BundleFailed for weights that give no speech, unless `accept` has a reason to write them."""
     if found.speechless and not accept:
         raise BundleFailed(f"{'; '.join(found.speechless)}; --accept REASON writes it all the same")
     if found.speechless:
@@ -185,13 +215,16 @@ def _judge_fit(
     found: Evidence,
     accept: str,
 ) -> None:
-    """Advise flags or mels that fit better, or refuse if they clearly do. Raises BundleFailed."""
-    # Words that the weights do not know mislead them most under the right flags: text may be dropped.
+    """Advise flags or mels that fit better; refuse the given ones if others clearly do.
+
+    Raises BundleFailed.
+    """
+    # Words that the weights do not know mislead them most under the right flags, so text may be dropped.
     lowest = {
         name: min(found.losses[name], trial.loss(loaded, recordings, drops_text=True))
         for name, trial in tried.items()
     }
-    # Of flags that fit alike, a known family's come first.
+    # Among flags that fit equally well, those of a known family win.
     alike = [name for name in tried if lowest[name] * ALIKE <= min(lowest.values())]
     best = min(alike, key=lambda name: (not loaded.declaration.is_known(tried[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
@@ -211,7 +244,7 @@ def _judge_fit(
 
 @dataclass(frozen=True)
 class Trial:
-    """The weights under some flags, on some mels."""
+    """The weights with certain flags, on certain mels."""
 
     name: str
     remedy: str
@@ -235,7 +268,7 @@ class Trial:
     ) -> float:
         """Mean squared error of the velocity over the frames that the model must fill in.
 
-        `reorders` takes the tokens for others. Raises BundleFailed if it is not finite for the given flags.
+        `reorders` replaces each token by another. Raises BundleFailed if the given flags' loss is not finite.
         """
         given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
         model, text = loaded.declaration.build(loaded.weights(), given), loaded.text
@@ -288,7 +321,7 @@ def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
 
 
 def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
-    """Say how far average and raw weights are apart, if the checkpoint has both."""
+    """Report the distance between average and raw weights, if the checkpoint has both."""
     taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
     try:
@@ -315,7 +348,7 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], fo
 
 def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:
     vocabulary = loaded.vocabulary
-    reads = vocabulary.tokenizer in ("letters", "simple")  # which may have one case alone
+    reads = vocabulary.tokenizer in ("letters", "simple")  # these may have one case alone
     words = Spelling(vocabulary).read(one.words) if reads else one.words
     return vocabulary.split(loaded.text.framed(words), maker(vocabulary.tokenizer, vocabulary.voice))
 
@@ -326,7 +359,7 @@ def _is_read(loaded: Loaded, one: EvidenceRecording) -> bool:
 
 
 def idle(spec: MelSpec, recordings: Sequence[EvidenceRecording]) -> float:
-    """Loss of the recordings' mean spectrum in place of any prediction: variance of mels and of the noise."""
+    """Loss of predicting the recordings' mean spectrum everywhere: the variance of mels and of the noise."""
     levels = [log_mel(one.samples(spec.sample_rate_hz), spec) for one in recordings]
     return 1.0 + float(np.mean([mel[int(len(mel) * CONDITION) :].var(axis=0).mean() for mel in levels]))
 
@@ -344,7 +377,7 @@ def named(arch: Any) -> str:
 
 
 def recording_of(path: Path, words: str) -> EvidenceRecording:
-    """Read a recording; up to 12 s stay untrimmed, as in a corpus. Raises OSError, InvalidReference."""
+    """Read a recording. Up to 12 s stay untrimmed, as in a corpus. Raises OSError, InvalidReference."""
     whole = decode(path.read_bytes())
     trimmed = trim(whole)  # refuses silence
     kept = trimmed if whole.duration_ms > MAX_REFERENCE_MS else whole

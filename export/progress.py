@@ -1,12 +1,11 @@
-"""Progress of a long command on standard error: its stages, and the time left by the work that is planned.
+"""Progress of a long command on standard error: its stages, and the time left for the planned work.
 
     with progress.shown(plan):
         progress.begin("gate of ort-cpu")     # a line of a log; on a terminal the bar's words
         progress.did(frames=500, rows=2)      # evaluations of the velocity
 
-`begin`, `did` and `part` may be called anywhere; outside of `shown` they do nothing. The gate is measured by
-stages that are planned in `workload`; one that is not planned there is shown all the same, and adds nothing
-to the time left.
+`begin`, `did` and `part` may be called anywhere; outside of `shown` they do nothing. Stages are planned in
+`workload`. A stage that is not planned is shown, too, but adds nothing to the time left.
 """
 
 from __future__ import annotations
@@ -24,35 +23,39 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 SHOWN_S = 0.2
-"""Least time between two changes of a terminal's line."""
+"""Shortest time between two changes of a terminal's line."""
 MAX_DRIFT = 4.0
-"""Most that one kind's distance from its guess says of another's: small models have costs of their own."""
+"""Limit of what one kind's distance from its guess implies for others: small models have other costs."""
 CALIBRATED_S = 0.5
-"""Time of a kind of work from which it tells its own rate."""
+"""Seconds of a kind of work after which its own rate is measured."""
 
 
 @dataclass
 class Stage:
-    """Work of one kind, in units of its own."""
+    """Work of one kind, in units of that kind."""
 
     name: str
     kind: str
-    """Stages of a kind share a rate, which the first of them measure."""
+    """Kind of work. Stages of a kind share a rate, which the first of them measures."""
     work: float
     done: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class Plan:
+    """Expected stages of a command and their work."""
+
     stages: Sequence[Stage] = ()
-    """In the order in which they begin."""
+    """Stages in the order in which they begin."""
     evaluation: Callable[[int], float] = lambda frames: 0.0
-    """Work of a row of so many frames."""
+    """Work of a row of this many frames."""
     rates: Mapping[str, float] = field(default_factory=dict)
-    """Guessed seconds of a unit of work by kind; 1 where none is given."""
+    """Kind → guessed seconds for a unit of work; 1 for kinds that are missing."""
 
 
 class Progress:
+    """Progress line of a command."""
+
     def __init__(
         self, plan: Plan, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -70,7 +73,7 @@ class Progress:
             self._bar = tqdm(total=1.0, file=self._stream, bar_format=form, dynamic_ncols=True)
 
     def begin(self, name: str, detail: str = "") -> None:
-        """Enter a stage, or another part of it; stages planned before it are over."""
+        """Enter a stage, or another part of it. Stages planned before it are over."""
         if name != self._stage.name:
             self._settle()
             found = next((n for n, stage in enumerate(self._waiting) if stage.name == name), None)
@@ -97,7 +100,7 @@ class Progress:
         self._advance(share * self._stage.work)
 
     def left_s(self) -> float | None:
-        """Seconds left; None where nothing is planned."""
+        """Seconds left; None if nothing is planned."""
         if not self._plan.stages:
             return None
         took, done = dict(self._took), dict(self._done_by)
@@ -105,7 +108,7 @@ class Progress:
         took[kind] = took.get(kind, 0.0) + self._clock() - self._stage_begun
         done[kind] = done.get(kind, 0.0) + self._stage.done
         measured = [one for one in took if done.get(one, 0.0) > 0.0 and took[one] >= CALIBRATED_S]
-        # What no stage has measured yet is as far from its guess as what has been.
+        # Kinds without a measurement are assumed to be as far from their guesses as the measured ones.
         expected_s = sum(done[one] * self._guess(one) for one in measured)
         drift = sum(took[one] for one in measured) / expected_s if measured else 1.0
         drift = min(max(drift, 1 / MAX_DRIFT), MAX_DRIFT)
@@ -146,7 +149,7 @@ class Progress:
         self._shown_at = self._clock()
         if (left := self.left_s()) is not None:
             passed = self._shown_at - self._begun
-            # A bar that goes back would be read as an error.
+            # A bar that goes back would look like an error.
             self._share = max(self._share, passed / max(passed + left, 1e-9))
         self._bar.n = min(self._share, 1.0)
         self._bar.set_postfix_str(self._left().removeprefix(", "), refresh=False)
@@ -173,7 +176,7 @@ _CURRENT: ContextVar[Progress | None] = ContextVar("_CURRENT", default=None)
 
 @contextmanager
 def shown(plan: Plan, stream: IO[str] | None = None) -> Iterator[Progress]:
-    """Show the progress of what runs within."""
+    """Show the progress of the block."""
     progress = Progress(plan, stream)
     token = _CURRENT.set(progress)
     try:

@@ -16,17 +16,20 @@ Sound = NDArray[np.int16] | NDArray[np.float32] | NDArray[np.float64]
 RATE_HZ = 16_000
 """Sample rate of all metrics."""
 PADDING_S = 0.3
-"""Silence added at either end, where the recogniser would lose words."""
+"""Seconds of silence added at either end. Without it the recogniser would lose words."""
 RECOGNISER_OPTIONS = {"vad_threshold": 0, "vad_max_segment_duration": 30}
-"""Switch off the recogniser's voice activity detection, whose state outlives a call: in the silence before
-a sound it finds speech of the last one, transcribed as "You". Sounds up to that many seconds are not cut."""
+"""Options that switch off the recogniser's voice activity detection.
+
+Its state outlives a call: in the silence before a sound it finds speech of the last one, transcribed as
+"You". Sounds up to that many seconds are not cut.
+"""
 
 
 class Recogniser:
-    """10 to 20 times real time on a core."""
+    """The recogniser. It runs at 10 to 20 times real time on a core."""
 
     def __init__(self) -> None:
-        """Raises ImportError without moonshine-voice."""
+        """Raises ImportError if moonshine-voice is missing."""
         import moonshine_voice
 
         self._transcriber = moonshine_voice.Transcriber(
@@ -36,7 +39,7 @@ class Recogniser:
         )
 
     def transcribe(self, sound: Sound, rate_hz: int) -> str:
-        """Transcript of a sound; may be empty. It depends on nothing that was transcribed before."""
+        """Transcript of a sound, possibly empty. It does not depend on earlier calls."""
         silence = np.zeros(round(PADDING_S * RATE_HZ), np.float32)
         wave = np.concatenate([silence, resample(sound, rate_hz), silence])
         lines = self._transcriber.transcribe_without_streaming(wave.tolist(), RATE_HZ).lines

@@ -1,4 +1,4 @@
-"""Perth's watermark (resemble-perth, MIT): its weights, out of the package's wheel, to two ONNX graphs."""
+"""Perth's watermark (resemble-perth, MIT): converts the weights in the package's wheel to two ONNX graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from export.sources.header import CheckpointError
 WEIGHTS = "perth_net_250000.pth.tar"
 HPARAMS = "hparams.yaml"
 LEAST, FLOOR_DB, RANGE_DB = 1e-9, -180.0, 195.0
-"""Magnitude that reads as 0, its decibels, and those from there to 1."""
+"""Magnitude that reads as 0, its level in decibels, and the decibels from there to 1."""
 TRAINED = {
     "sample_rate": 32_000,
     "n_fft": 2_048,
@@ -31,9 +31,12 @@ TRAINED = {
     "window_fn": "hann",
 }
 QUIET = 0.05
-"""Frames below this share of the loudest carry no mark."""
+"""Share of the loudest frame below which frames have no mark."""
 RATE_HZ, WINDOW, HOP = 24_000, 1_536, 240
-"""At three quarters of the network's rate, window and hop make bins and frames of its own width."""
+"""Rate, window and hop of the graphs.
+
+At three quarters of the network's rate, bins and frames have its own width.
+"""
 THRESHOLD = 0.5
 
 
@@ -44,7 +47,7 @@ def layers(subband: int, hidden: int, out: int) -> nn.Sequential:
 
 
 def normalised(magnitude: Tensor) -> tuple[Tensor, Tensor]:
-    """(N, bins) magnitudes → (1, bins, N) from 0 at the floor, and (1, 1, N) 1 where a frame is not quiet."""
+    """(N, bins) magnitudes → (1, bins, N) from 0 at the floor, and (1, 1, N): 1 if a frame is not quiet."""
     decibels = 20 * torch.log10((magnitude * (2_048 / WINDOW)).clamp(min=LEAST))
     level = ((decibels - FLOOR_DB) / RANGE_DB).T[None]
     sums = level.sum(1, keepdim=True)
@@ -90,7 +93,7 @@ class Detect(nn.Module):
 
 
 def _paced(level: Tensor, length: int) -> Tensor:
-    """(1, C, N) → (1, C, length), linearly, ends on ends."""
+    """(1, C, N) → (1, C, length), linearly, with the ends in place."""
     at, steps = _places(length)
     at = at * ((level[0, 0] * 0 + 1).sum() - 1) / (steps - 1).clamp(min=1)
     before = at.long()
@@ -100,13 +103,13 @@ def _paced(level: Tensor, length: int) -> Tensor:
 
 def _nearest(mask: Tensor, length: int) -> Tensor:
     at, steps = _places(length)
-    # In whole numbers: a rounded quotient could lie below a frame that it is.
+    # This computes in whole numbers, because a rounded quotient could be below the right frame.
     frames = (mask[0, 0] * 0 + 1).sum().long()
     return mask[:, :, at.long() * frames // steps.long()]
 
 
 def _places(length: int) -> tuple[Tensor, Tensor]:
-    """(length,) from 0 on, and the length as a tensor: the tracer multiplies by no symbol."""
+    """(length,) from 0 on, and the length as a tensor, because the tracer cannot multiply by a symbol."""
     ones = torch.ones(length)
     return ones.cumsum(0) - 1, ones.sum()
 
@@ -127,7 +130,7 @@ def read_wheel(path: Path) -> Mapping[str, Tensor]:
 
 
 def networks(weights: Mapping[str, Tensor]) -> tuple[Embed, Detect]:
-    """Raises RuntimeError for weights of another layout."""
+    """The two networks with these weights. Raises RuntimeError for weights of another layout."""
     hidden, subband, _ = weights["encoder.layers.0.weight"].shape
     made = Embed(subband, hidden), Detect(subband, hidden)
     for prefix, net in zip(("encoder.", "decoder."), made, strict=True):
@@ -137,13 +140,13 @@ def networks(weights: Mapping[str, Tensor]) -> tuple[Embed, Detect]:
 
 
 def _place(name: str) -> str:
-    """Name of a tensor in `layers`, where activations count too."""
+    """Name of a tensor in `layers`, in which activations count, too."""
     net, number, kind = name.split(".")
     return f"{net}.{2 * int(number)}.{kind}"
 
 
 def export(embed: Embed, detect: Detect, out: Path, source: str) -> None:
-    """Write the folder `out`. Raises ExportError, OSError for a full folder."""
+    """Write the folder `out`. Raises ExportError, and OSError for a full folder."""
     out.parent.mkdir(parents=True, exist_ok=True)
     manifest = contract.WatermarkManifest(RATE_HZ, WINDOW, HOP, embed.subband, THRESHOLD, source, "MIT")
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
@@ -156,6 +159,6 @@ def export(embed: Embed, detect: Detect, out: Path, source: str) -> None:
 
 
 def export_wheel(wheel: Path, out: Path) -> None:
-    """Raises CheckpointError, ExportError, OSError."""
+    """Convert a wheel to the folder `out`. Raises CheckpointError, ExportError, OSError."""
     export(*networks(read_wheel(wheel)), out, "resemble-perth 1.0.1")
     print(f"{out}: written; on the device: audio.watermark: {out}")

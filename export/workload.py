@@ -26,9 +26,9 @@ from export.progress import Plan, Stage
 S_OF_PRODUCT = 2.7e-11
 """Guessed seconds of a core for a multiplication in torch: v1_Base on an AMD EPYC."""
 RATES = {"torch": 1.0, "exact": 2.0, "engine": 0.45, "peaks": 2.0}
-"""Guessed share of that, by kind of stage; `trace` is in seconds."""
+"""Kind of stage → guessed share of that; `trace` is in seconds."""
 TRACE_S, TRACE_PARAMETER_S = 0.025, 4.5e-8
-"""Guessed seconds of a step graph's trace for each tensor and each parameter of the weights."""
+"""Guessed seconds of a step graph's trace for each tensor, and for each parameter of the weights."""
 REPLY = 0.5
 """Share of a reading's frames that are not the reference's."""
 VARIANTS: dict[Precision, tuple[str, ...]] = {
@@ -46,11 +46,13 @@ def plan(
     recordings: Sequence[EvidenceRecording],
     sampling: str = "auto",
 ) -> Plan:
-    """Stages of `python -m export bundle` in their order; stages that do not come are skipped."""
+    """Stages of `python -m export bundle` in their order. Stages that do not come are skipped."""
     return _Work(loaded, options, sampling).plan(recordings)
 
 
 class _Work:
+    """Estimates the work of each stage of an export."""
+
     def __init__(self, loaded: assemble.Loaded, options: assemble.BuildOptions, sampling: str) -> None:
         self._loaded, self._options, self._named = loaded, options, sampling
         self._precision = options.precision
@@ -79,12 +81,13 @@ class _Work:
         return products * S_OF_PRODUCT / torch.get_num_threads()
 
     def _before(self, recordings: Sequence[EvidenceRecording]) -> Iterator[Stage]:
+        """Stages before the gate: evidence, graphs, calibration, oracles, peaks."""
         spec, declared = self._loaded.mel, self._loaded.declaration
         trials = 2 + len(declared.others(self._loaded.given.arch))
         seeds = 1 if len(recordings) > 1 else len(SEEDS)
         lengths = [len(one.samples(spec.sample_rate_hz)) // spec.hop for one in recordings]
         passes = sum(map(self.evaluation, lengths)) * seeds
-        # All trials at one time, all trials at all times, the given one without and with other text.
+        # All trials at one time, then at all times; then the given one without text, and with another text.
         yield Stage("evidence", "torch", passes * (trials + (trials + 2) * len(TIMES)))
         steps = len(declared.single) + self._forms * len(declared.steps)
         step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
@@ -108,6 +111,7 @@ class _Work:
         return (self._precision != "int8") + fuses
 
     def _gate(self) -> Iterator[Stage]:
+        """Stages of the gate: comparisons of each variant, then its samples."""
         names = list(VARIANTS[self._precision])
         if self._options.int8_beside:
             names.insert(-1, INT8)
@@ -132,13 +136,14 @@ class _Work:
             steps = 0.0  # the cheaper samplings are measured once
 
     def _stepped(self, frames: int) -> float:
-        """Of each step of a short reading a row, of the middle one another; of each reading keys, the reply
-        after them, and rows that are padded."""
+        """Work of a reading's single steps: a row for each (of a short reading) and another for the middle
+        one; then keys, the reply after them, and padded rows.
+        """
         alone = 0 if frames > LONG_FRAMES else len(SOLVED_TIMES)
         return (alone + 2 + REPLY) * self.evaluation(frames)
 
     def _solved(self, frames: int) -> float:
-        """Work of a reading in float64; a long reading has one row."""
+        """Work of a reading in float64. A long reading has one row."""
         if frames > LONG_FRAMES:
             return (len(LONG_TIMES) - 1) * self.evaluation(frames)
         return self._sampled(frames, len(SOLVED_TIMES) - 1)
@@ -147,7 +152,7 @@ class _Work:
         return self._rows * steps * self.evaluation(frames)
 
     def _random(self) -> float:
-        """The random cases of `oracles.expect`."""
+        """Work of the random cases of `oracles.expect`."""
         nfes = self._loaded.sources.sampler.steps or oracles.SAMPLE_NFES
         drawn = sum(self._sampled(frames, 1) for frames in STEP_FRAMES)
         return drawn + self._sampled(SAMPLE_FRAMES, sum(nfes))

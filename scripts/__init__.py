@@ -1,1 +1,1 @@
-"""Scripts, and what they share. A package so that no other `scripts` on a path can take its place."""
+"""Scripts, and their shared code. It is a package so that no other `scripts` on the path can replace it."""

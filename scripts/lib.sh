@@ -122,8 +122,8 @@ answers() {
     "$1/bin/python" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$2" 2> /dev/null
 }
 
-# The workshop's environment, .venv, with upstream's packages.
-ensure_workshop() { ensure_env .venv "$1" torch device dev export upstream; }
+# The exporter's environment, .venv, with upstream's packages.
+ensure_exporter() { ensure_env .venv "$1" torch device dev export upstream; }
 
 # Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
 sdists=docopt,antlr4-python3-runtime,encodec

@@ -1,4 +1,4 @@
-"""What every test shares: the root, hypothesis settings, and what is skipped where it cannot run."""
+"""Shared parts of all tests: the root, hypothesis settings, and skips for missing programs and devices."""
 
 import contextlib
 import gc
@@ -26,12 +26,13 @@ JETSON_RELEASE = Path("/etc/nv_tegra_release")
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
-"""What temporary files may take of it at most, environments included."""
+"""Most bytes of memory that temporary files may take, environments included."""
 
-# Side by side, threads that wait for each other spinning take ten times as long; also in what a test starts.
+# Threads that spin while they wait take ten times as long if test processes run side by side. The limit also
+# holds for the programs that a test starts.
 for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
-# Without a network pip would try each index for a minute.
+# If there is no network, pip would retry each index for a minute.
 os.environ.setdefault("PIP_RETRIES", "1")
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
@@ -39,12 +40,12 @@ SLOW = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_s
 hypothesis.settings.register_profile("reproducible", derandomize=True, print_blob=True, **SLOW)
 hypothesis.settings.load_profile("reproducible")
 
-# The workshop is torch through and through; its test modules import it at their top.
+# All tests of the exporter import torch.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["export"]
 
 
 def _is_roomy(folder: Path) -> bool:
-    """Whether programs can be written to it and run, and enough of them."""
+    """True if programs can be written to the folder and run there, and there is enough space."""
     if not os.access(folder, os.W_OK):
         return False
     state = os.statvfs(folder)
@@ -52,7 +53,7 @@ def _is_roomy(folder: Path) -> bool:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what killed runs have left; pytest keeps it for days, and here it is memory."""
+    """Remove the folders of killed runs: pytest keeps folders for days, and here they take memory."""
     mounted = Path("/proc/mounts").read_text()
     for lock in folder.glob("pytest-of-*/pytest-*/.lock"):
         with contextlib.suppress(OSError, ValueError):
@@ -68,7 +69,7 @@ if os.access(MEMORY, os.W_OK):
 if _is_roomy(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-# Tests send these. Under nohup, and in the background of a script, all that is started is deaf to them.
+# Tests send these signals. Under nohup, and in the background of a script, every child process ignores them.
 if threading.current_thread() is threading.main_thread():
     for number, act in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -88,7 +89,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """A test in a root of its own may use that root's programs."""
+    """Lift the guard for a test marked `packaging`, which uses the programs of its private root."""
     if item.get_closest_marker("packaging"):
         with GUARD.lifted():
             return (yield)
@@ -104,7 +105,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 pytest_runtest_setup = pytest_runtest_teardown = pytest_runtest_call
-"""Fixtures are held to it, too."""
+"""Setup and teardown fail like the call if a fixture asked the machine for something."""
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +118,8 @@ def root() -> Path:
 def shared_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The daemon of this process, with the voice `ann`; `tests.harness.daemons.shared` lends it to a module.
 
-    It waits for a reader for an hour: whoever has left a door is out because that door said so.
+    The daemon waits an hour for a reader: if it drops a caller earlier, the API reported that the caller
+    left.
     """
     from tests.harness.daemons import sharing
 
@@ -153,7 +155,8 @@ def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
 
 @pytest.fixture(autouse=True)
 def as_found(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Restore a shared daemon after each test, and before it Ctrl-C, which programs of the box take."""
+    """Restore a shared daemon after each test. Before the test, restore Ctrl-C, which programs of the box
+    take."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     used = {"shared_box", "bundles_box"}.intersection(request.fixturenames)
@@ -178,7 +181,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Keep what is imported out of later searches for garbage, of which exports make hundreds."""
+    """Exclude imported modules from later garbage collections: exports cause hundreds."""
     gc.freeze()
 
 

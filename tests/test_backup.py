@@ -1,4 +1,4 @@
-"""A box's backup and its way back: to the same box, another module, and from files that cannot be trusted."""
+"""A box's backup and its restore: on the same box, on another module, and from untrusted files."""
 
 import gzip
 import io
@@ -37,7 +37,7 @@ TRANSCRIPT = "Some call me nature."
 
 
 def box(folder: Path, module: str = "p3701-0005", user: int = OURS[0], group: int = OURS[1]) -> Box:
-    """A box without anything of its own yet; its daemon's user may have another number elsewhere."""
+    """A fresh box without voices and settings; its daemon's user and group may have other numbers."""
     for path, text in {
         "etc/passwd": f"root:x:{ROOTS[0]}:{ROOTS[1]}::/:/bin/sh\nf5-appliance:x:{user}:{group}::/:/bin/sh\n",
         "etc/group": f"root:x:{ROOTS[1]}:\nf5-appliance:x:{group}:\n",
@@ -82,7 +82,7 @@ def furnished(folder: Path, **options: Any) -> Box:
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second for each restore."""
+    """Skip the check of the configuration, which takes half a second per restore."""
     monkeypatch.setattr(backup.application, "refused", lambda box, text: "")
 
 
@@ -91,7 +91,7 @@ def store_of(box: Path) -> VoiceStore:
 
 
 def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Everything of ours in a box: content, mode and owner by name."""
+    """The appliance's files of a box: content, mode and owner by name."""
     found = {}
     for top in ("etc/f5-appliance", "var/lib/f5-appliance"):
         for path in (folder / top, *(folder / top).rglob("*")):
@@ -115,7 +115,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     assert tree(tmp_path / "new") == {
         name: what for name, what in tree(tmp_path / "old").items() if name != "var/lib/f5-appliance"
     } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
-    # A voice sounds as before: what the engine is given of it is the same, bit for bit.
+    # A voice sounds as before: the engine gets the same bits.
     for style in ("", "happy"):
         was, now = (store_of(tmp_path / name).index.reference("ann", style) for name in ("old", "new"))
         assert was.transcript == now.transcript
@@ -123,7 +123,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
         assert np.array_equal(was.features.log_mel, now.features.log_mel)
     old, new = (store_of(tmp_path / name).index.described("ann") for name in ("old", "new"))
     assert old == new
-    # It is an archive like any other.
+    # The backup is an ordinary tar archive.
     names = subprocess.run(["tar", "-tzf", file], capture_output=True, text=True, check=True).stdout.split()
     assert names[0] == LISTING and "voices/ann/audio" in names
 
@@ -225,7 +225,7 @@ def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
 def test_every_damage_is_seen_before_anything_is_written(tmp_path: Path, file: Path) -> None:
     whole, dice, other = file.read_bytes(), random.Random(1), box(tmp_path / "new")
     damaged = [whole[:size] for size in (0, 1, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1)]
-    for place in dice.sample(range(10, len(whole)), 60):  # 4 to 9: gzip's time and system mean nothing
+    for place in dice.sample(range(10, len(whole)), 60):  # bytes 4 to 9 are gzip's time and system
         damaged.append(whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :])
     for data in damaged:
         (tmp_path / "g").write_bytes(data)
@@ -238,7 +238,7 @@ Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
 def rewrite(file: Path, change: Callable[[dict[str, Any], Members], None]) -> None:
-    """The same backup with its listing or members changed, and gzip right."""
+    """Change the listing or the members of a backup, and make gzip's checksum right again."""
     members: Members = []
     with tarfile.open(file) as tar:
         for member in tar:
@@ -330,7 +330,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, file: Path, case: str) -> 
 
 
 def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, file: Path) -> None:
-    """The cases above are refused for their change only."""
+    """The cases above are refused for their changes alone."""
     rewrite(file, lambda listing, members: None)
     backup.restore(box(tmp_path / "new"), file, print)
     assert store_of(tmp_path / "new").index.names() == ["ann", "bob"]
@@ -358,13 +358,13 @@ def test_failed_restores_change_nothing(tmp_path: Path, file: Path, monkeypatch:
 
 
 def is_mine(folder: Path) -> bool:
-    """True for what was there before any restore."""
+    """True if the folder holds the content from before all restores."""
     found = [path for path in (folder / "eve/audio", folder / "appliance.yaml") if path.exists()]
     return [path.read_text() for path in found] == ["mine"]
 
 
 def lives(folder: Path) -> dict[str, int]:
-    """Kill a restore at its n-th change, for each n: each part is then what it was or what the backup has."""
+    """Kill a restore at its n-th change, for each n. Afterwards each part is the old one or the backup's."""
     seen, say = {"kills": 0, "mixed": 0}, list[str]().append
     backup.application.refused = lambda box, text: ""
     while True:
@@ -418,7 +418,7 @@ def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, file: Path) ->
 
 @pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
 def test_commands(tmp_path: Path) -> None:
-    """As the system's Python runs them: without the environment, on a tree."""
+    """The system's Python runs the commands: without the environment, on a tree."""
     furnished(tmp_path / "old")
     box(tmp_path / "new")
 

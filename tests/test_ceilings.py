@@ -1,4 +1,4 @@
-"""What `scripts/ceilings` counts, on a text whose figures are counted by hand."""
+"""The counts of `scripts/ceilings`, on a text whose figures are counted by hand."""
 
 from types import ModuleType
 from typing import Any

@@ -44,7 +44,7 @@ def openssl(folder: Path, *arguments: str) -> str:
 
 
 def authority(folder: Path, name: str = "ca") -> None:
-    """Make NAME.crt and NAME.key, of an authority."""
+    """Make NAME.crt and NAME.key of a certificate authority."""
     made = ("-keyout", f"{name}.key", "-out", f"{name}.crt")
     openssl(folder, *KEY, "-x509", "-days", "30", "-subj", "/CN=ca", *made)
 
@@ -107,7 +107,7 @@ def locking(folder: Path) -> Iterator[Locked]:
 
 
 def status(call: Callable[[], Any], named: str = "") -> str:
-    """A call's status; after it the words that are looked for, if its message has them."""
+    """A call's status, followed by `named` if the message contains it."""
     try:
         call()
     except CallFailed as error:
@@ -179,7 +179,7 @@ def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
         assert status(lambda: SPEAK(client)) == "OK"
         token_file.revoke(locked.file, "guest")
         assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
-        assert sum(isinstance(event, Piece) for event in stream) > 1  # what sounds is spoken to its end
+        assert sum(isinstance(event, Piece) for event in stream) > 1  # the reply goes on to its end
 
 
 def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None:
@@ -213,7 +213,7 @@ def test_plain_text_and_other_authorities_do_not_get_in(
 
 
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
-    """Connect with openssl's client; return success, and its output."""
+    """Connect with openssl's client; return if it succeeded, and its output."""
     command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
     done = subprocess.run(
         command, input="", capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
@@ -222,7 +222,7 @@ def handshake(address: str, *arguments: str) -> tuple[bool, str]:
 
 
 def test_tls_is_1_2_or_later(locked: Locked) -> None:
-    """The daemon itself refuses older ones, which openssl here speaks."""
+    """The daemon refuses older versions, which openssl here could speak."""
     for version, right in (("-tls1_2", True), ("-tls1_3", True), ("-tls1", False), ("-tls1_1", False)):
         spoken, said = handshake(locked.daemon.address, version, "-cipher", "ALL:@SECLEVEL=0")
         assert spoken is right, said
@@ -257,14 +257,15 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
             thread.start()
         try:
             readme_certificate(tmp_path)
-            # First one, then the other: between them they do not fit, and the old ones stay.
+            # The files are replaced one by one. In between they do not match, and the daemon keeps the old
+            # ones.
             (locked.folder / "tls.crt").write_bytes((tmp_path / "tls.crt").read_bytes())
             assert shown(locked.daemon.address) == before
             (locked.folder / "tls.key").write_bytes((tmp_path / "tls.key").read_bytes())
             after = shown(locked.daemon.address)
             assert after != before
             assert after in (tmp_path / "tls.crt").read_text()
-            with locked.client("speak") as other:  # which knows the new one
+            with locked.client("speak") as other:  # the client trusts the new one
                 assert speak(other) == expected
         finally:
             done.set()
@@ -274,7 +275,7 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
                 file.write_bytes(content)
         assert len(heard) >= 3
         assert all(audio == expected for audio in heard), heard
-    locked.daemon.until("the certificate before stays in use")
+    locked.daemon.until("the previous certificate stays in use")
 
 
 LOCAL = "DNS:localhost,IP:127.0.0.1"
@@ -367,7 +368,7 @@ ENDS = {"certificate": "crt", "key": "key"}
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate with its key, another key, and the first one with a password."""
+    """A certificate with its key, another key, and the first key with a password."""
     folder = tmp_path_factory.mktemp("keys")
     readme_certificate(folder)
     openssl(folder, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "other.key")
@@ -392,7 +393,7 @@ def test_unusable_certificates_are_refused_at_start(
 @pytest.mark.parametrize(("server", "message"), [
     ({"listen": "[::]:0"}, "set tls_certificate and tls_key, or write the line `open_to_network: true`"),
     ({"listen": "voicebox.local:0"}, "can be reached from the network"),
-    ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: one is of no use without the other"),
+    ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: set both or neither"),
     ({"tls_clients": "tls.crt"}, "tls_clients: needs tls_certificate and tls_key"),
 ])  # fmt: skip
 def test_an_open_address_or_half_a_pair_is_refused(server: dict[str, str], message: str) -> None:
@@ -440,7 +441,7 @@ async def test_a_session_bears_the_token(locked: Locked) -> None:
         session = stranger.session("ann", nfe=1)
         with pytest.raises(CallFailed) as refused:
             await session.say("Hello, chat.")
-        # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
+        # grpc.aio reports INTERNAL if a write fails before the refusal has been read.
         assert refused.value.status in (grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.INTERNAL.name)
 
 

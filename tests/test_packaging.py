@@ -58,7 +58,7 @@ def test_the_packages_hashes_are_of_its_locks(root: Path, lock: str) -> None:
 
 
 def test_cudas_bindings_are_of_the_drivers_of_jetpack(root: Path) -> None:
-    """Of 12.6 on Python 3.10, of 13.2 at most on later ones, in every lock and in the extras."""
+    """CUDA 12.6 on Python 3.10 and at most 13.2 on later Pythons, in every lock and in the extras."""
     for lock in ("jetpack", "ort-cuda"):
         text = (root / f"scripts/requirements/{lock}.txt").read_text()
         pins = r"^cuda-(?:python|bindings)==(\d+\.\d+)\S* ; python_full_version (\S+ '3.11')"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib  # which pytest needs there
+    import tomli as tomllib  # pytest depends on tomli on these Pythons
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("appliance", "configs", "export", "scripts", "systemd", "tests")
@@ -33,7 +33,7 @@ LINK = re.compile(r"\[`([^`\]]+):([A-Za-z_][\w.]*)`\]\(([^)\s]+)\)")
 PATH = re.compile(r"(^\| )?`((?:[\w-]+/)*[\w.-]+\.(?:py|sh|md))`", re.MULTILINE)
 FROM_ROOT = re.compile(rf"()`((?:{'|'.join(FOLDERS)})/[\w./-]*)`")
 BELOW = re.compile(r"()`((?:[\w-]+/)+)`")
-"""A folder; on pages about the box (`scripts`, `systemd`, `tests`) one of the box."""
+"""A folder; pages about the box (`scripts`, `systemd`, `tests`) name folders of the box too."""
 TARGET = re.compile(r"\]\(((?!\w+:)[^)#\s]*[./][^)#\s]*)")
 MODULE = re.compile(r"python3? -m ((?:appliance|export|tests)(?:\.\w+)*)")
 LEFT = re.compile(r"`[^`]+`( \([^)]*\))? at\s+[0-9a-f]{8}\b")
@@ -46,7 +46,7 @@ Function = tuple[Path, str]
 """A file and a dotted name in it."""
 Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Step = tuple[str, list[list[Function]]]
-"""The note at its end, and the functions, in groups of which each calls the next."""
+"""The note at the step's end, and the functions, in groups in which each calls the next."""
 
 
 @cache
@@ -56,7 +56,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def definition(path: Path, name: str) -> tuple[Any, Any]:
-    """The node that `name` is in a file, and the node in whose body it is."""
+    """The node that defines `name` in a file, and the node whose body holds the definition."""
     node: Any = tree_of(path)
     parent = node
     for part in name.split("."):
@@ -80,7 +80,8 @@ def names(function: Function) -> set[str]:
 
 
 def wanted(function: Function) -> str:
-    """How a caller names a function: a method as an attribute, since a variable may have its name."""
+    """Name by which a caller uses a function: a method as an attribute, because a variable may have its
+    name."""
     name = function[1].rpartition(".")[2]
     return f".{name}" if isinstance(definition(*function)[1], ast.ClassDef) else name
 
@@ -121,7 +122,8 @@ def assert_called(callers: list[Function], called: list[Function]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_and_every_named_function_is_there(page: Path) -> None:
-    """From the page's folder, its tests, the package or the root; a bare name within a text may lie below."""
+    """A path starts at the page's folder, its tests, the package or the root; a bare name within a text may
+    lie below."""
     for path, name in linked(page, page.read_text("utf-8")):
         assert path.is_file(), f"{page.relative_to(ROOT)}: {path} does not exist"
         definition(path, name)

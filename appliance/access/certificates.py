@@ -1,4 +1,4 @@
-"""TLS context of the server's certificate: gRPC's server reads the files itself, once they have proved."""
+"""TLS context of the server's certificate. gRPC's server reads the files itself after this check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tls_context(server: ServerConfig) -> ssl.SSLContext:
     """Read `tls_certificate`, `tls_key` and, if clients must have one, `tls_clients`. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # Without somebody to ask, OpenSSL would ask the terminal for the key's password.
+        # OpenSSL would otherwise ask the terminal for the key's password.
         context.load_cert_chain(server.tls_certificate, server.tls_key, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
@@ -28,7 +28,7 @@ def tls_context(server: ServerConfig) -> ssl.SSLContext:
 
 
 def read_authority(context: ssl.SSLContext, key: str, path: str) -> bytes:
-    """Read certificates of an authority, and have the context trust them. Raises ConfigError."""
+    """Read certificates of an authority, and let the context trust them. Raises ConfigError."""
     try:
         context.load_verify_locations(path)
         return Path(path).read_bytes()

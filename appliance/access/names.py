@@ -1,4 +1,4 @@
-"""Names of a server that no other site's page can have in a browser."""
+"""Host names of a server that no page of another site can have in a browser."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ AUTHORITY = re.compile(rf"({HOST})\.?(?::([0-9]*))?", re.IGNORECASE | re.ASCII)
 
 
 class OwnNames:
+    """Host names that belong to this machine, so that a page of another site cannot use its own name."""
+
     def __init__(self, listen: str, names: Iterable[str]) -> None:
         """`names` adds hosts that the operator vouches for."""
         host, _ = split_address("listen", listen)
@@ -30,7 +32,7 @@ class OwnNames:
             address = ipaddress.ip_address(host.strip("[]"))
         except ValueError:
             return host in self._names or host == "localhost" or host.endswith(".localhost")
-        # Browsers reach this machine by these two as well, and do not say from which site.
+        # Browsers reach this machine by these two as well, and do not report from which site.
         if address.is_unspecified or getattr(address, "ipv4_mapped", None):
             return False
         return self._is_beyond_loopback or address.is_loopback or host in self._names

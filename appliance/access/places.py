@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Place:
+    """A connection or request, of which there may be a limited number."""
+
     caller: str
     is_idle: Callable[[], bool] = lambda: False
-    """True while another caller may have it."""
+    """Returns True while another caller may have the place."""
     close: Callable[[], object] = lambda: None
 
 
@@ -25,10 +27,10 @@ class Places:
     def __init__(self, most: int) -> None:
         self.most = most
         self._taken: dict[Place, None] = {}
-        """The oldest first."""
+        """Places in use, the oldest first."""
 
     def take(self, place: Place) -> bool:
-        """Return False if the caller can have no place."""
+        """Take a place. Returns False if the caller can have none."""
         counts = Counter(other.caller for other in self._taken)
         free, own = self.most - len(self._taken), counts[place.caller]
         if free <= -(-self.most // 8) and own >= free:
@@ -46,7 +48,7 @@ class Places:
 
 
 class Connection(Place):
-    """Place of an HTTP connection, which is idle while no request of the connection has a place."""
+    """Place of an HTTP connection. It is idle while no request of the connection has a place."""
 
     def __init__(
         self,
@@ -55,14 +57,14 @@ class Connection(Place):
         close: Callable[[], object],
         leave: Callable[[], object],
     ) -> None:
-        """`is_arriving` says whether the request's body is still to come; `leave` ends the timer."""
+        """`is_arriving` returns True if the request's body is still to come. `leave` ends the timer."""
         super().__init__(address, lambda: not self._has_place, close)
         self.is_arriving, self.leave = is_arriving, leave
         self._has_place = False
 
     @contextmanager
     def holding(self, place: Place, places: Places) -> Iterator[bool]:
-        """Hold a place for a request of the connection. Yields False if the caller can have no place."""
+        """Hold a place for a request of the connection. Yields False if the caller can have none."""
         if not places.take(place):
             yield False
             return

@@ -1,4 +1,4 @@
-"""Address at which programs of this box reach its daemon, for all of them."""
+"""Address at which programs of this box reach its daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
 def daemon_address(server: ServerConfig) -> str:
-    """The Unix socket, which needs neither certificate nor token; `listen` if the daemon is open there.
+    """Address of the Unix socket, which needs neither certificate nor token; else `listen`, if the daemon is
+    open there.
 
     Raises ConfigError if the daemon is closed and its socket cannot be used.
     """

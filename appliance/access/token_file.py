@@ -1,6 +1,6 @@
-"""Tokens of the TCP address's clients, and the calls that each allows.
+"""Tokens for clients over TCP, and the calls that each token allows.
 
-The file holds hashes: 256 random bits cannot be guessed from their SHA-256.
+The file contains hashes: nobody can guess 256 random bits from their SHA-256.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ from appliance.fields import shown
 logger = logging.getLogger(__name__)
 
 TOKEN = "token "
-"""Before a token's name, in a caller's key."""
+"""Prefix of a token's name in a caller's key."""
 PREFIX = "f5_"
 FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
 NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FORMAT = 1
 FILE_MODE = 0o644
-"""Root writes and the daemon's user reads it."""
+"""Mode of the file: root writes it, and the daemon's user reads it."""
 
 
 class Role(enum.Enum):
     SPEAK = "speak"
-    """Also cancel a request by its id, see the queue and the voices."""
+    """May speak, cancel a request by its id, and see the queue and the voices."""
     VOICES = "voices"
-    """Store, delete and see voices."""
+    """May store, delete and see voices."""
     ADMIN = "admin"
-    """Everything, also skip, clear, pause and resume."""
+    """May do everything, including skip, clear, pause and resume."""
 
 
 @dataclass(frozen=True)
 class Token:
+    """An entry of the file: the hash of a token, and its roles."""
+
     name: str
     roles: tuple[Role, ...]
     sha256: str
     created: str
-    """RFC 3339, UTC."""
+    """Time in UTC, by RFC 3339."""
 
     @property
     def caller(self) -> str:
-        """Key of whoever shows it, in characters that metadata may have."""
+        """Key of the caller who shows the token, in characters that metadata may contain."""
         return TOKEN + quote(self.name)
 
     def allows(self, allowed: Iterable[Role]) -> bool:
@@ -62,10 +64,10 @@ class Token:
 
 
 class Tokens:
-    """Read again after changes. Thread-safe."""
+    """Tokens of a file, which is read again after changes. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """A missing file is empty. Raises StorageError."""
+        """A missing file has no tokens. Raises StorageError."""
         self._path = path
         self._lock = threading.Lock()
         self._version = version_of(path)
@@ -75,7 +77,10 @@ class Tokens:
         return len(self._current())
 
     def check(self, token: str, allowed: Iterable[Role]) -> None:
-        """Check that a token has one of these roles, or admin. Raises Unauthenticated, AccessDenied."""
+        """Check that a token has one of the `allowed` roles, or admin.
+
+        Raises Unauthenticated, AccessDenied.
+        """
         if not token:
             raise Unauthenticated("a token is needed: send the metadata `authorization: Bearer TOKEN`")
         held = self.find(token)
@@ -87,7 +92,7 @@ class Tokens:
             raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
 
     def check_caller(self, key: str) -> None:
-        """Raises Unauthenticated for the key of a token that there is no more."""
+        """Raise Unauthenticated for the key of a token that no longer exists."""
         if key.startswith(TOKEN) and self.of_caller(key) is None:
             raise Unauthenticated(f"{key} is unknown or revoked")
 
@@ -98,6 +103,7 @@ class Tokens:
         return self._current().get(_hash(token))
 
     def _current(self) -> Mapping[str, Token]:
+        """Hash → token, from the file as it is now. A damaged file has no valid token."""
         with self._lock:
             version = version_of(self._path)
             if version != self._version:
@@ -105,14 +111,14 @@ class Tokens:
                 try:
                     self._by_hash = _by_hash(listed(self._path))
                 except StorageError as error:
-                    # A token that was revoked by hand must not stay good because of a missing comma.
-                    logger.error("%s; no token is good until that is mended", error)
+                    # A token that was revoked by hand must not stay valid because of a missing comma.
+                    logger.error("%s; every token is refused until the file is repaired", error)
                     self._by_hash = {}
             return self._by_hash
 
 
 def add(path: Path, name: str, roles: Iterable[Role]) -> str:
-    """Make and return a token; only its hash is kept. Raises InvalidRequest, StorageError."""
+    """Create and return a token; store its hash alone. Raises InvalidRequest, StorageError."""
     if not NAME_RULE.fullmatch(name):
         reason = 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-", beginning with a letter or digit'
         raise InvalidRequest("name", reason)
@@ -127,7 +133,7 @@ def add(path: Path, name: str, roles: Iterable[Role]) -> str:
 
 
 def revoke(path: Path, name: str) -> None:
-    """Delete a token; its next call is refused. Raises InvalidRequest, StorageError."""
+    """Delete a token. Its next call is refused. Raises InvalidRequest, StorageError."""
     with _changing(path) as tokens:
         names = {token.name for token in tokens}
         if name not in names:
@@ -138,7 +144,7 @@ def revoke(path: Path, name: str) -> None:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[list[Token]]:
-    """Tokens to change in place; the file is written if nothing is raised. Raises StorageError."""
+    """Tokens to change in place. The file is written unless the block raises. Raises StorageError."""
     with storage_errors(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.parent):

@@ -1,4 +1,4 @@
-"""Captions: where each spoken word stands in the text as it was written."""
+"""Captions: the position of each spoken word in the text as it was written."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Changes = Iterable[tuple[str, str]]
 
 
 def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = ()) -> list[Span]:
-    """(begin, end) in characters of `written` for each word; two words share a span or follow one another.
+    """(begin, end) in characters of `written` for each word. Two words share a span or follow one another.
 
-    All words of a rewritten part have the whole part ("$5" for "five dollars"). A word for which nothing is
-    written has an empty span after the word before.
+    All words of a rewritten part have the span of the whole part ("$5" for "five dollars"). If nothing is
+    written for a word, its span is empty and follows the word before.
     """
     theirs = [*TOKEN.finditer(written)]
     tokens = [(number, token) for number, word in enumerate(spoken) for token in TOKEN.findall(word.text)]
@@ -43,7 +43,7 @@ def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = 
 
 
 def heard_characters(request: Request, segments: Sequence[Segment], heard_s: float) -> int:
-    """Characters of the written text up to the last word that is over after `heard_s` of its reply.
+    """Characters of the written text up to the last word that ends within `heard_s` of the reply.
 
     The end of a word is an estimate, as in a header's `words`.
     """
@@ -54,12 +54,12 @@ def heard_characters(request: Request, segments: Sequence[Segment], heard_s: flo
 
 
 def matched_tokens(written: list[str], spoken: list[str], changes: Changes) -> list[Pair]:
-    """Pairs of spans of tokens, in any case, that stand for one another."""
+    """Pairs of spans of tokens that correspond; case does not matter."""
     known = [(_whole_tokens(before), _whole_tokens(after)) for before, after in dict.fromkeys(changes)]
     return matched([*map(str.casefold, written)], [*map(str.casefold, spoken)], known)
 
 
 def _whole_tokens(text: str) -> list[str]:
-    """Tokens of one side of a change; the last token is left out if the side is shortened."""
+    """Tokens of one side of a change, without the last token if the side is shortened."""
     found = TOKEN.findall(text.casefold())
     return found[:-2] if text.endswith("…") else found

@@ -20,16 +20,16 @@ class Format:
     container: str
     codec: str
     rates_hz: tuple[int, ...] = ()
-    """Empty: any."""
+    """Allowed sample rates; empty allows any."""
     level: float | None = None
-    """libsndfile's compression level."""
+    """Compression level of libsndfile."""
     bitrate_mode: str | None = None
 
 
 FORMATS: dict[Encoding, Format] = {
-    # Blocks of 1,152 samples; from level 3 of 8 on they have 4,096, half a second at 8 kHz.
+    # Blocks of 1,152 samples. From level 3 (of 8) on blocks have 4,096, half a second at 8 kHz.
     Encoding.FLAC: Format("FLAC", "PCM_16", level=0.25),
-    # Constant, since players estimate the length of a stream from its first frames' bit rate.
+    # The rate is constant, because players estimate the length of a stream from its first frames.
     Encoding.MP3: Format(
         "MP3",
         "MPEG_LAYER_III",
@@ -44,19 +44,19 @@ FORMATS: dict[Encoding, Format] = {
 COMMENTED = (Encoding.FLAC, Encoding.OGG_OPUS)
 """Formats whose Vorbis comment libsndfile writes before the first sample."""
 SET_OGG_PAGE_LATENCY_MS = 0x1302
-"""libsndfile's command of that name, which soundfile lacks."""
+"""Number of libsndfile's command of that name, which soundfile lacks."""
 OGG_PAGE_MS = 50.0
-"""libsndfile's minimum; its default of a second would delay the stream by as much."""
+"""Minimum of libsndfile. The default of a second would delay the stream by as much."""
 
 
 def is_available(encoding: Encoding) -> bool:
-    """False where an old libsndfile lacks MP3 or Opus."""
+    """False if libsndfile is too old for MP3 or Opus."""
     form = FORMATS[encoding]
     return bool(soundfile.check_format(form.container, form.codec))
 
 
 class Compressor:
-    """The output does not depend on how the samples are cut into chunks."""
+    """Encodes samples. The output does not depend on how they are cut into chunks."""
 
     def __init__(self, encoding: Encoding, rate_hz: int, mark: str = MARK) -> None:
         """Raises soundfile.SoundFileError for an unsupported rate."""
@@ -77,13 +77,13 @@ class Compressor:
         self._begun = False
 
     def push(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
-        """Encode the next (samples,); with `last` all that is left."""
+        """Encode the next (samples,); `last` also encodes everything held back."""
         if len(samples):
             self._file.write(samples)
-        # Taken before `close` rewrites the header: a stream keeps the first one.
+        # This comes before `close` rewrites the header: a stream has sent the first one already.
         data = self._sink.take()
-        # At its start an MP3 has a frame of zeros, where `close` would fill in the file's length. A decoder
-        # would play it, as 24 ms of silence.
+        # An MP3 begins with a frame of zeros, which `close` would replace by the file's length. A decoder
+        # would play the frame as 24 ms of silence.
         if self._is_mp3 and data and not self._begun and not any(data[4:40]):
             data = data[4:].lstrip(b"\0")
         if last:
@@ -94,7 +94,7 @@ class Compressor:
         return data
 
     def whole(self, samples: NDArray[np.int16]) -> bytes:
-        """A file of all (samples,), with its length where the format has one."""
+        """A file of all (samples,), with its length if the format has a field for it."""
         self._file.write(samples)
         self._file.close()
         return self._head + self._sink.getvalue()

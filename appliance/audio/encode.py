@@ -1,4 +1,4 @@
-"""Float samples → bytes: rate conversion, 16-bit PCM; others are in wav.py and compress.py."""
+"""Float samples → bytes: rate conversion and 16-bit PCM. Other formats are in wav.py and compress.py."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PCM_SCALE = 32_767
 
 
 def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> Encoding:
-    """Raises UnsupportedEncoding, naming the possible ones."""
+    """Return the encoding. Raises UnsupportedEncoding, which names the available ones."""
     possible = [one for one in Encoding if one not in compress.FORMATS or compress.is_available(one)]
     if encoding not in possible:
         names = ", ".join(one.name for one in possible)
         raise UnsupportedEncoding(
-            f"{field}: {encoding.name} is not written by this machine's libsndfile; {names} are"
+            f"{field}: {encoding.name} cannot be written by this machine's libsndfile; use {names}"
         )
     return encoding
 
 
 def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.sample_rate_hertz") -> int:
-    """Raises InvalidRequest, naming the allowed rates."""
+    """Return the rate. Raises InvalidRequest, which names the allowed rates."""
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         raise InvalidRequest(field, f"must be from {RATES_HZ[0]} to {RATES_HZ[1]} Hz, not {rate_hz}")
     form = compress.FORMATS.get(encoding)
@@ -41,7 +41,7 @@ def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.samp
 
 
 class Resampler:
-    """The output does not depend on how the samples are cut into chunks."""
+    """Converts the sample rate. The output does not depend on how the samples are cut into chunks."""
 
     def __init__(self, rate_hz: int, to_rate_hz: int) -> None:
         self._stream = None
@@ -49,7 +49,7 @@ class Resampler:
             self._stream = soxr.ResampleStream(rate_hz, to_rate_hz, 1, dtype="float32", quality="VHQ")
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
-        """Convert the next (samples,); with `last` all that is left."""
+        """Convert the next (samples,); `last` also converts everything held back."""
         if self._stream is None:
             return samples
         converted: NDArray[np.float32] = self._stream.resample_chunk(
@@ -59,7 +59,7 @@ class Resampler:
 
 
 class Encoder:
-    """A WAV's header precedes the first samples."""
+    """Encodes samples of a stream. The header of a WAV precedes the first samples."""
 
     def __init__(self, encoding: Encoding, rate_hz: int, mark: str = MARK) -> None:
         self.rate_hz, self.compresses = rate_hz, encoding in compress.FORMATS
@@ -67,11 +67,11 @@ class Encoder:
         self._compressor = compress.Compressor(encoding, rate_hz, mark) if self.compresses else None
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> bytes:
-        """Encode the next (samples,); with `last` all that is left."""
+        """Encode the next (samples,); `last` also encodes everything held back."""
         return self.push_pcm16(_int16(samples), last=last)
 
     def push_pcm16(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
-        """Encode as `push`."""
+        """Encode 16-bit samples; see `push`."""
         if self._compressor is not None:
             return self._compressor.push(samples, last=last)
         head, self._head = self._head, b""
@@ -79,7 +79,7 @@ class Encoder:
 
 
 def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int, mark: str = MARK) -> bytes:
-    """A stream's audio as a file, with its length in the header."""
+    """Audio of a stream as a file, with its length in the header."""
     if encoding in compress.FORMATS:
         return compress.Compressor(encoding, rate_hz, mark).whole(_int16(samples))
     pcm = pcm16(samples)
@@ -99,7 +99,7 @@ def as_file(stream: bytes, samples: int) -> bytes:
 
 
 def pcm16(samples: NDArray[np.float32]) -> bytes:
-    """16-bit little-endian: clipped to ±1, times 32,767, rounded half to even."""
+    """16-bit little-endian samples: clipped to ±1, times 32,767, rounded half to even."""
     return _int16(samples).tobytes()
 
 

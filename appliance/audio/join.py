@@ -1,4 +1,4 @@
-"""Segments' audio → one stream with linear cross-fades."""
+"""Audio of segments → one stream with linear cross-fades."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from numpy.typing import NDArray
 
 
 class Joiner:
-    """Cross-fades segments; the whole output equals upstream's for the list of segments.
+    """Cross-fades segments. The whole output equals upstream's for the list of segments.
 
-    Neighbours overlap by the cross-fade, or the shorter of them: only that many samples are held back.
+    Neighbours overlap by the cross-fade, or by the shorter of them. Only that many samples are held back.
     """
 
     def __init__(self, overlap_samples: int) -> None:
         if overlap_samples < 0:
             raise ValueError(f"overlap_samples must be at least 0, not {overlap_samples}")
         self._overlap = overlap_samples
-        # float64, since a segment shorter than the overlap is faded more than once.
+        # float64, because a segment shorter than the overlap is faded more than once.
         self._held: NDArray[np.float64] = np.zeros(0)
 
     def push(
         self, samples: NDArray[np.float32], *, pause: int = 0, last: bool = False
     ) -> NDArray[np.float32]:
-        """Take (samples,) of the next segment; return the final (samples,), with `last` all.
+        """Add (samples,) of the next segment; return the samples that are final, with `last` all of them.
 
-        `pause` samples of silence follow it, without a cross-fade.
+        `pause` samples of silence follow the segment, without a cross-fade.
         """
         if (last or pause) and not len(self._held):
             joined: NDArray[np.floating] = samples
@@ -36,17 +36,17 @@ class Joiner:
         return np.concatenate([given, np.zeros(pause, np.float32)]) if pause else given
 
     def flush(self) -> NDArray[np.float32]:
-        """The held-back samples."""
+        """Samples that were held back."""
         return self.push(np.zeros(0, np.float32), last=True)
 
 
 def overlap_samples(cross_fade_s: float, rate_hz: int) -> int:
-    """Rounded down, as in upstream."""
+    """Samples of the cross-fade, rounded down as in upstream."""
     return int(cross_fade_s * rate_hz)
 
 
 def crossfade(left: NDArray[np.floating], right: NDArray[np.floating], overlap: int) -> NDArray[np.float64]:
-    """Overlap both by `overlap` samples, or the shorter one's length."""
+    """Overlap both by `overlap` samples, or by the length of the shorter one."""
     overlap = min(overlap, len(left), len(right))
     kept = len(left) - overlap
     fade_out, fade_in = np.linspace(1, 0, overlap), np.linspace(0, 1, overlap)

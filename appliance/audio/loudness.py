@@ -1,6 +1,6 @@
-"""A segment's loudness (ITU-R BS.1770-4) and true peak, and the gain that brings it to a target.
+"""Loudness of a segment (ITU-R BS.1770-4), its true peak, and the gain that brings it to a target.
 
-A segment is measured by itself: the same request has the same samples, whatever was spoken before.
+Each segment is measured alone, so the same request has the same samples, whatever was spoken before.
 """
 
 from __future__ import annotations
@@ -20,30 +20,36 @@ K_FILTER = (
 """(numerator, denominator) of BS.1770's two biquads at FILTER_HZ: the head's shelf, and the high-pass."""
 OFFSET_LU = -0.691
 HOP_S, HOPS = 0.1, 4
-"""A block is so many hops long; blocks begin a hop apart."""
+"""Length of a hop, and hops in a block. Blocks begin one hop apart."""
 ABSOLUTE_LUFS, RELATIVE_LU = -70.0, -10.0
-"""Gates."""
+"""Gates: the absolute one, and the relative one below the mean of the blocks that pass the absolute one."""
 
 QUIETEST_LUFS = -30.0
-"""Floor of the loudness that is raised: upstream's level is about -20 LUFS, so less is a breath."""
+"""Floor of the loudness that is raised.
+
+Upstream's level is about -20 LUFS, so anything quieter is a breath.
+"""
 CEILING = 10 ** (-1.5 / 20)
-"""Limit of the true peak; half a decibel below what is promised, since others interpolate otherwise."""
+"""Limit of the true peak. It is half a decibel below the promise, because meters interpolate differently."""
 PEAK_HZ, TAPS = 192_000, 48
-"""The true peak is that at this rate; each value between two samples is made of TAPS."""
+"""Rate at which the true peak is computed, and samples that each interpolated value depends on."""
 FRAME_S = 0.01
-"""Between two values of the limiter's gain."""
+"""Seconds between two values of the limiter's gain."""
 FRAMES_AT_ONCE = 32
 """Frames whose windows are copied at a time: 1.5 MB at 24 kHz."""
 NOTICEABLE_LU, MADE_UP_LU, ROUNDS = 0.1, 3.0, 3
-"""Loudness lost with the peaks is made up for from so much on, to so much, in so many rounds."""
+"""Make-up gain for the loudness that limiting loses: none below the first value (LU), at most the second, in
+at most this many rounds.
+"""
 NEAR = 0.5
-"""Share of the ceiling that a frame's samples reach before what lies between them is looked at."""
+"""Share of the ceiling above which a frame's interpolated values are computed, too."""
 
 
 def loudness(samples: FloatArray, rate_hz: int) -> float:
-    """(samples,) → LUFS; -inf where nothing is above the absolute gate.
+    """(samples,) → LUFS; -inf if nothing is above the absolute gate.
 
-    What is shorter than a block is one. The last incomplete hop counts only there.
+    Samples shorter than a block count as one block, with their incomplete last hop. In longer ones it does
+    not count.
     """
     hop = round(HOP_S * rate_hz)
     if len(samples) < hop * HOPS:
@@ -61,7 +67,7 @@ def loudness(samples: FloatArray, rate_hz: int) -> float:
 
 
 def levelled(samples: FloatArray, rate_hz: int, level: ReplyLevel) -> FloatArray:
-    """(samples,) of a segment at its level, with no true peak above CEILING; as they are without a level."""
+    """(samples,) of a segment at its level, with no true peak above CEILING; unchanged without a level."""
     if level == AS_MADE:
         return samples
     gain_db, made_lufs = level.gain_db, -math.inf
@@ -86,7 +92,7 @@ def levelled(samples: FloatArray, rate_hz: int, level: ReplyLevel) -> FloatArray
 
 
 def true_peak(samples: FloatArray, rate_hz: int) -> float:
-    """(samples,) → the highest magnitude of the wave through them."""
+    """(samples,) → largest magnitude of the wave through the samples."""
     return float(_frame_peaks(samples, rate_hz, 0.0).max(initial=0.0))
 
 
@@ -113,7 +119,7 @@ def _weights(rate_hz: int, size: int) -> FloatArray:
 
 
 def _frame_peaks(samples: FloatArray, rate_hz: int, near: float) -> FloatArray:
-    """(samples,) → (frames,) true peak of each FRAME_S; of the samples alone where these are up to `near`."""
+    """(samples,) → (frames,) true peak of each FRAME_S; up to `near` it is the peak of the samples."""
     frame = round(FRAME_S * rate_hz)
     frames = -(-len(samples) // frame)
     before = TAPS // 2 - 1
@@ -131,14 +137,14 @@ def _frame_peaks(samples: FloatArray, rate_hz: int, near: float) -> FloatArray:
 
 
 def _limiter(peaks: FloatArray, rate_hz: int, samples: int) -> FloatArray:
-    """(frames,) true peaks → (samples,) gains that turn those above CEILING down to it.
+    """(frames,) true peaks → (samples,) gains that lower peaks above CEILING to it.
 
-    They fall and rise in straight lines over 30 ms around a peak, on both sides alike.
+    The gains fall and rise in straight lines over 30 ms on either side of a peak.
     """
     allowed = np.ones(len(peaks) + 6)
     allowed[3:-3] = np.minimum(1.0, CEILING / np.maximum(peaks, CEILING))
-    # Between two frames, the least of two on either side; then the mean of three. Each of these has both
-    # frames among its own, so nothing between is above what either allows.
+    # Between two frames, the least of the two on either side; then the mean of three. Each of the three
+    # includes both frames, so no gain between them is above what either allows.
     least = np.minimum.reduce([allowed[k : k + len(peaks) + 3] for k in range(4)])
     at = (least[:-2] + least[1:-1] + least[2:]) / 3
     rising = np.arange(frame := round(FRAME_S * rate_hz)) / frame

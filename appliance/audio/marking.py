@@ -1,4 +1,4 @@
-"""Mark of synthetic audio: one statement, in every container that has room and in the headers of replies."""
+"""Mark of synthetic audio: one statement, in every container with room for it and in replies' headers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from importlib import metadata
 from appliance.audio.tags import SOURCE_TYPE
 
 MARK = f"digitalSourceType={SOURCE_TYPE}; software=f5-appliance/{metadata.version('f5-appliance')}"
-"""ASCII, so that every container and header takes it as it is."""
+"""The statement, in ASCII, so that every container and header can contain it unchanged."""
 
 
 def mark_of(marked: bool) -> str:
-    """Mark under the configuration's `audio.marked`; empty: none."""
+    """Mark that the configuration's `audio.marked` asks for; "" for none."""
     return MARK if marked else ""

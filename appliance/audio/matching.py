@@ -1,4 +1,4 @@
-"""Matching of a text's words with those of the text rewritten: the cheapest edit between them."""
+"""Matching of the words of a text with those of its rewritten form: the cheapest edit between the two."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 WORD, SIGN = 2, 1
-"""Costs of leaving out, or putting in, a word and any other token."""
+"""Costs of removing or inserting a word, and any other token."""
 OTHER_WORD = 3
-"""Cost of a word in another's place; a sign's, and a sign's in a word's, is that of both."""
+"""Cost of replacing a word by a word. Other replacements cost as much as removing and inserting."""
 CHANGE = 1
-"""Cost of a change that is known."""
+"""Cost of a change that the caller passes."""
 
 BLOCK, RATIO = 256, 4
-"""Tokens of a text that are matched at a time, and tokens of the other text for each."""
+"""Tokens of one text that are matched at a time, and tokens of the other text for each of them."""
 Step = tuple[int, int, bool]
 Span = tuple[int, int]
 Pair = tuple[Span, Span]
 Tokens = Sequence[str]
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.signedinteger]]
 Known = Mapping[int, list[tuple[int, Numbers, int]]]
-"""End of a change in the first text → its tokens there, its ends in the second, its tokens there."""
+"""End of a change in `theirs` → (its tokens there, its possible ends in `ours`, its tokens in `ours`)."""
 
 
 def matched(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]] = ()) -> list[Pair]:
-    """Pairs of spans that stand for one another, rising in both and never empty.
+    """Pairs of spans that correspond, rising in both texts and never empty.
 
-    Equal tokens stand for one another in order. `changes` are tokens of `theirs` and what was put in their
-    place, wherever that fits. Others between those stand for one another one by one where they are as many,
-    else all for all.
+    Equal tokens correspond, in order. `changes` are tokens of `theirs` and the tokens that replaced them,
+    wherever both occur. Between these, tokens correspond one by one if both texts have as many, else as a
+    whole.
     """
     least = min(len(theirs), len(ours))
     head = next((n for n in range(least) if theirs[n] != ours[n]), least)
@@ -53,7 +53,7 @@ def _one(number: int) -> Span:
 
 
 def _between(begin: Span, end: Span) -> Iterator[Pair]:
-    """Pairs of what stands between two sure ones."""
+    """Pairs of the tokens between two certain pairs."""
     (i, j), (i_end, j_end) = begin, end
     if i_end - i == j_end - j:
         yield from ((_one(i + n), _one(j + n)) for n in range(i_end - i))
@@ -62,9 +62,9 @@ def _between(begin: Span, end: Span) -> Iterator[Pair]:
 
 
 def _steps(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]) -> Iterator[Step]:
-    """Steps of the cheapest edit: tokens of each, and True for equal ones and a known change.
+    """Steps of the cheapest edit: tokens of each text, and True for equal tokens and for a known change.
 
-    A long text's edit is found in overlapping blocks, and so in time linear in the text.
+    A long text is matched in overlapping blocks, in time linear in its length.
     """
     changes = list(changes)
     while theirs or ours:
@@ -82,7 +82,7 @@ def _steps(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]
 def _cheapest(
     theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]], *, whole: bool
 ) -> list[Step]:
-    """Steps from the beginning; not `whole`: to any end in the second text."""
+    """Steps from the beginning to the end of `theirs`; unless `whole`, to any place in `ours`."""
     known = _known(theirs, ours, changes)
     least = _least(theirs, ours, known)
     steps: list[Step] = []
@@ -106,6 +106,7 @@ def _cheapest(
 
 
 def _known(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]) -> Known:
+    """Places of known changes: end in `theirs` → (length there, ends in `ours`, length there)."""
     known: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
     places, places_said = _places(theirs), _places(ours)
     for before, after in changes:
@@ -130,7 +131,7 @@ def _found(tokens: Tokens, places: Mapping[str, list[int]], wanted: Tokens) -> l
 
 
 def _least(theirs: Tokens, ours: Tokens, known: Known) -> Numbers:
-    """(their tokens + 1, our tokens + 1): least cost from the beginning of one text to that of the other."""
+    """(their tokens + 1, our tokens + 1): cost of the cheapest edit between the beginnings of both texts."""
     places = _places(ours)
     added = np.array([*map(_cost, ours)], np.int32)
     most = WORD * (len(theirs) + len(ours))

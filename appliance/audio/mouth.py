@@ -1,7 +1,7 @@
-"""Mouth track: how far a mouth is open and in which shape, for each 20 ms of PCM16.
+"""Mouth track: how far a mouth is open, and in which shape, for each 20 ms of PCM16.
 
-From the audio that is sent, not from the model's log-mel: that one lies on the device, before loudness and
-cross-fades, and a reply from memory has none.
+The track is computed from the audio that is sent. The model's log-mel would not do: it is in the
+accelerator's memory, precedes loudness and cross-fades, and does not exist for a cached reply.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ LEVELS = 15
 FULL_RMS = 0.25
 """Level of a loud vowel at the usual -18 LUFS: an open mouth."""
 QUIET = 0.5
-"""Exponent of the level: soft speech still moves it."""
+"""Exponent of the level. With it soft speech still moves the mouth."""
 TINY = 1e-12
 
 
 class Shape(enum.IntEnum):
     REST = 0
     CLOSED = 1
-    """m, b, p."""
+    """The sounds m, b, p."""
     OPEN = 2
-    """a."""
+    """The sound a."""
     WIDE = 3
-    """e, i."""
+    """The sounds e, i."""
     ROUND = 4
-    """o, u."""
+    """The sounds o, u."""
     TEETH = 5
-    """s, f, sh."""
+    """The sounds s, f, sh."""
 
 
 class Mouth:
-    """The track of one reply, from its PCM16 in pieces of any size."""
+    """Track of one reply, from its PCM16 in pieces of any size."""
 
     def __init__(self, rate_hz: int) -> None:
         self.hop = round(rate_hz * FRAME_S)
@@ -58,7 +58,7 @@ class Mouth:
         return bytes(levels << 4 | shapes)
 
     def _shapes(self, frames: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Shape of each frame, by the bands of a vowel's first two formants and by what is above them."""
+        """Shape of each frame, from the bands of a vowel's first two formants and the band above them."""
         power = np.square(np.abs(np.fft.rfft(frames * self._window, axis=1)))
         whole = self._sum(power, 0, self._rate_hz) + TINY
         above = self._sum(power, 400, self._rate_hz) / whole
@@ -80,7 +80,7 @@ class Mouth:
 
     @cached_property
     def _window(self) -> NDArray[np.float64]:
-        return np.hanning(self.hop).astype(np.float64)  # before 2.5 numpy tells no width
+        return np.hanning(self.hop).astype(np.float64)  # before 2.5 numpy reports no width
 
     @cached_property
     def _hz(self) -> NDArray[np.float64]:

@@ -1,19 +1,19 @@
-"""Ogg Opus → bare Opus packets, for clients that read no Ogg (RFC 3533, RFC 7845)."""
+"""Ogg Opus → bare Opus packets, for clients that cannot read Ogg (RFC 3533, RFC 7845)."""
 
 from __future__ import annotations
 
 import struct
 
 HEAD_BYTES = 27
-"""Page header before its table of segment lengths."""
+"""Length of a page's header before its table of segment lengths."""
 FULL_SEGMENT = 255
 """Length of a segment whose packet continues."""
 HEADERS = 2
-"""Packets without audio: OpusHead and OpusTags."""
+"""Number of packets without audio: OpusHead and OpusTags."""
 
 
 class OpusPackets:
-    """Ogg pages → each audio packet, preceded by its length as little-endian int32."""
+    """Converts Ogg pages to audio packets, each preceded by its length as little-endian int32."""
 
     def __init__(self) -> None:
         self._pages = b""
@@ -21,7 +21,7 @@ class OpusPackets:
         self._packets = 0
 
     def push(self, pages: bytes) -> bytes:
-        """Take the next bytes, cut anywhere; return the completed packets."""
+        """Add the next bytes, cut anywhere; return the completed packets."""
         self._pages += pages
         framed = []
         while len(self._pages) >= HEAD_BYTES:

@@ -1,4 +1,7 @@
-"""Cache of finished replies, keyed by all of their inputs; the least recently used go."""
+"""Cache of finished replies, with all of their inputs as the key.
+
+The least recently used are evicted first.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Phrase:
 
     @classmethod
     def of(cls, segments: Sequence[SegmentAudio], seed: int) -> Phrase:
-        """Copy the audio: its samples may lie in a larger buffer."""
+        """Copy the audio, because its samples may lie in a larger buffer."""
         return cls(tuple(replace(one, samples=one.samples.copy()) for one in segments), seed)
 
     @property
@@ -33,10 +36,10 @@ class Phrase:
 
 
 class Phrases:
-    """Thread-safe."""
+    """The cache. Thread-safe."""
 
     def __init__(self, limit_bytes: int, *, drawn_seeds: bool = False) -> None:
-        """`drawn_seeds`: keep replies to requests without a seed, too."""
+        """`drawn_seeds`: also store replies to requests that name no seed."""
         self._limit_bytes, self._drawn_seeds = limit_bytes, drawn_seeds
         self._kept: OrderedDict[Key, Phrase] = OrderedDict()
         self._lock = threading.Lock()
@@ -53,13 +56,16 @@ class Phrases:
         gauge("f5_phrases_bytes", "Samples that it holds.", lambda: self.size_bytes)
 
     def keys(self, ways: Sequence[Sequence[Segment]], made_by: str, *, seeded: bool) -> Sequence[Key | None]:
-        """Return one key for each way to make a reply, or None for each if the reply is not stored."""
+        """A key for each way to serve a request. All are None if the reply may not be stored."""
         if self._limit_bytes > 0 and (seeded or self._drawn_seeds):
             return [key_of(segments, made_by, seeded=seeded) for segments in ways]
         return [None] * len(ways)
 
     def find(self, keys: Sequence[Key | None]) -> tuple[int, Phrase] | None:
-        """Return (index, phrase) of the first key in the cache. Counts a hit or a miss, if there are keys."""
+        """(index, phrase) of the first key in the cache; None if there is none.
+
+        Counts a hit or a miss if there are keys.
+        """
         with self._lock:
             for index, key in enumerate(keys):
                 if key is not None and (phrase := self._kept.get(key)) is not None:
@@ -70,7 +76,7 @@ class Phrases:
             return None
 
     def keep(self, key: Key, phrase: Phrase) -> None:
-        """A phrase above the limit is not kept."""
+        """Store a phrase, unless it is larger than the limit."""
         with self._lock:
             if (before := self._kept.pop(key, None)) is not None:
                 self.size_bytes -= before.size_bytes
@@ -84,9 +90,10 @@ class Phrases:
 
 
 def key_of(segments: Sequence[Segment], made_by: str, *, seeded: bool) -> Key:
-    """Digest of all that determines the samples: every field of the segments, and the engine (`made_by`).
+    """Digest of everything that determines the samples: all fields of the segments, and the engine
+    (`made_by`).
 
-    These include the reference's features. The seed counts only if `seeded`.
+    The fields include the reference's features. The seed counts only if `seeded`.
     """
     digest = hashlib.sha256(made_by.encode())
     known: dict[int, bytes] = {}  # segments share their reference

@@ -1,4 +1,7 @@
-"""Segments' audio → a reply's bytes: level, cross-fade, resampling, encoding; off the engine's thread."""
+"""Audio of segments → the bytes of a reply: level, cross-fade, resampling, encoding.
+
+Not on the engine's thread.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,13 @@ from appliance.encodings import Encoding
 from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
 
 SHORT_SAMPLES = 1 << 16
-"""2.7 s, which take a millisecond on the event loop; four milliseconds if every peak is limited."""
+"""Length up to which the event loop works: 2.7 s take a millisecond, or four if every peak is limited."""
 THREADS = 2
 
 
 class ReplyAudio:
+    """Turns the segments of a reply into messages of encoded audio."""
+
     def __init__(
         self,
         manifest: Manifest,
@@ -33,7 +38,7 @@ class ReplyAudio:
         level: ReplyLevel = AS_MADE,
         mark: str = MARK,
     ) -> None:
-        """`message_s`: longest audio of one message."""
+        """`message_s`: longest audio of one message, in seconds."""
         self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
         self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
@@ -47,7 +52,7 @@ class ReplyAudio:
         self.samples = 0
         """Output samples so far."""
         self.join_s = self.encode_s = 0.0
-        """Time of level, cross-fade and resampling, and of encoding."""
+        """Seconds spent on level, cross-fade and resampling, and on encoding."""
 
     @property
     def audio_s(self) -> float:
@@ -59,14 +64,15 @@ class ReplyAudio:
         return self._encoding in compress.FORMATS
 
     def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
-        """(bytes, number of samples) for each message of at most `message_s`.
+        """Yield (bytes, number of samples) for each message of at most `message_s`.
 
-        Level, joins and rate are done at once, the encoding as the caller takes each message. Samples that a
-        block encoder still holds count for the next message.
+        Level, joins and rate are computed at once, the encoding as the caller takes each message. Samples
+        that a block encoder still holds count for the next message.
         """
         return self._encoded(self._join(made), last=made.last)
 
     def _encoded(self, samples: FloatArray, *, last: bool) -> Iterator[tuple[bytes, int]]:
+        """Encode samples in messages of at most the longest size: (data, number of samples)."""
         # The last message ends the encoding, with or without samples.
         count = max(math.ceil(len(samples) / self._longest), last and self.samples > 0)
         pieces = np.array_split(samples, count) if count else []
@@ -84,7 +90,7 @@ class ReplyAudio:
         self._kept.append(self._join(made))
 
     def whole(self) -> bytes:
-        """The whole reply, from `keep`."""
+        """The whole reply, of the segments passed to `keep`."""
         samples = np.concatenate([np.zeros(0, np.float32), *self._kept])
         self._kept = []
         begun = time.perf_counter()
@@ -93,6 +99,7 @@ class ReplyAudio:
         return data
 
     def _join(self, made: SegmentAudio) -> FloatArray:
+        """The samples of a segment after level, cross-fade and change of the sample rate."""
         begun = time.perf_counter()
         pause = round(made.pause_s * self._model_hz)
         samples = levelled(made.samples, self._model_hz, self._level)
@@ -110,7 +117,7 @@ class AudioWorkers:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="audio")
 
     async def run(self, samples: int, work: Callable[..., Any], *arguments: Any, costly: bool = False) -> Any:
-        """Return work(*arguments), on a thread if it is long or `costly`."""
+        """Return work(*arguments); run it on a thread if the audio is long or the work `costly`."""
         if samples <= SHORT_SAMPLES and not costly:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -1,30 +1,30 @@
-"""Tags of containers and the key of headers that hold the mark of synthetic audio."""
+"""Tags of containers, and the key of headers, that contain the mark of synthetic audio."""
 
 from __future__ import annotations
 
 import struct
 
 SOURCE_TYPE = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
-"""IPTC's term for media that a trained model made, from its NewsCodes' digital source types."""
+"""IPTC's term for media that a trained model made (NewsCodes, digital source types)."""
 KEY = "x-synthetic-audio"
-"""Name of the mark in HTTP headers, gRPC metadata, Wyoming's `audio-start`."""
+"""Name of the mark in HTTP headers, gRPC metadata, and Wyoming's `audio-start`."""
 
 
 def info_chunk(mark: str) -> bytes:
-    """RIFF chunk LIST/INFO with the mark as ICMT, the comment; nothing for no mark."""
+    """RIFF chunk LIST/INFO with the mark as ICMT, the comment; b"" for no mark."""
     if not mark:
         return b""
     text = mark.encode("ascii") + b"\0"
-    # Chunks begin at even places: also a reader that takes this for samples stays in step.
+    # Chunks begin at even places, so a reader that mistakes this one for samples stays in step.
     body = b"INFOICMT" + struct.pack("<I", len(text)) + text + b"\0" * (len(text) % 2)
     return b"LIST" + struct.pack("<I", len(body)) + body
 
 
 def id3_tag(mark: str) -> bytes:
-    """ID3v2.3 tag with the mark as COMM, the comment; nothing for no mark.
+    """ID3v2.3 tag with the mark as COMM, the comment; b"" for no mark.
 
-    libsndfile's own is not used: it adds a tag of version 1 to the end, which cuts the comment at 30
-    characters, and its encoder's name.
+    libsndfile's own tag would not do: it also adds a tag of version 1 at the end, which cuts the comment at
+    30 characters, and its encoder's name.
     """
     if not mark:
         return b""

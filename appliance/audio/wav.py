@@ -8,14 +8,14 @@ from appliance.audio.tags import info_chunk
 
 SAMPLE_BYTES = 2
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""Size in the header of a stream."""
+"""Size in the header of a stream, whose length is unknown."""
 
 
 def wav_header(rate_hz: int, samples: int | None = None, mark: str = "") -> bytes:
-    """All up to the samples; `samples` None: of a stream, whose length is unknown.
+    """Header of a WAV up to the samples. `samples` None: header of a stream, whose length is unknown.
 
-    A stream has its mark here, since after samples without end it would be heard; a file's follows its
-    samples, and the header has 44 bytes, which some clients skip without reading them.
+    The header of a stream contains the mark, because after endless samples nobody would find it. In a file
+    the mark follows the samples, so the header has 44 bytes, which some clients skip without reading them.
     """
     info = info_chunk(mark)
     size = UNKNOWN_SIZE if samples is None else samples * SAMPLE_BYTES

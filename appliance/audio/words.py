@@ -1,4 +1,4 @@
-"""Word timings: estimated from the tokens' places or the spelling, then from pauses in the audio."""
+"""Word timings: estimated from the tokens' places or the spelling, then corrected by pauses in the audio."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 
 from appliance.request import FloatArray, Segment
 
-# Weights and lengths were fitted to chat lines of the demo voices.
-# tests/measure/quality/test_words.py measures the timings on other lines.
+# The weights and lengths were fitted to chat lines of the demo voices. tests/measure/quality/test_words.py
+# measures the timings on other lines.
 LEAD_S, TAIL_S = 0.03, 0.18
-"""Estimated silence around a segment's words."""
+"""Estimated seconds of silence before and after a segment's words."""
 IDEOGRAPH, DIGIT = 4.0, 4.0
-"""Weights; a letter has 1, and a group of vowels 1 more."""
+"""Weights. A letter has weight 1, and a group of vowels adds 1."""
 FINAL = 2.0
-"""Addition before a pause."""
+"""Additional weight before a pause."""
 WINDOW_S = 0.01
 QUIET_DB = 25.0
-"""Distance of pauses from a segment's 95th percentile."""
+"""Level of pauses, in dB below the 95th percentile of a segment."""
 PAUSE_S = 0.1
-"""Shorter silences may be the closure of a consonant."""
+"""Shortest silence that counts as a pause. A shorter one may be the closure of a consonant."""
 REACH_S = 0.6
-"""Largest distance from the estimated time."""
+"""Largest distance of a pause from the estimated time of its mark."""
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
@@ -36,7 +36,7 @@ _PAUSE = re.compile(r"[,.?!;:…，。？！；：、—]\W*$")
 
 @dataclass(frozen=True)
 class TimedWord:
-    """Seconds are the reply's."""
+    """Word with its times, in seconds of the reply."""
 
     text: str
     """Word with its punctuation, or one Chinese character."""
@@ -49,7 +49,7 @@ class TimedWord:
 
 
 def planned(segments: Sequence[Segment]) -> list[TimedWord]:
-    """Estimate, in order and without overlap."""
+    """Estimated words, in order and without overlap."""
     words: list[TimedWord] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
         sound_s, texts = segment.audio_s - segment.pause_s, split(segment.text)
@@ -57,7 +57,7 @@ def planned(segments: Sequence[Segment]) -> list[TimedWord]:
         lead_s, tail_s = min(LEAD_S, 0.1 * sound_s), min(TAIL_S, 0.2 * sound_s)
         begin_s, end_s = lead_s, sound_s - tail_s
         if texts and _is_placed(segment, texts):
-            begin_s, end_s = spoken[0][0], min(spoken[-1][1], sound_s)  # it may fade into the next segment
+            begin_s, end_s = spoken[0][0], min(spoken[-1][1], sound_s)  # it may fade into the next
         words += _spread(texts, spoken, start_s + begin_s, start_s + end_s, segment.index)
     return words
 
@@ -67,9 +67,9 @@ def starts_s(segments: Sequence[Segment]) -> list[float]:
 
 
 def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[TimedWord]:
-    """Time the words by the segment's (samples,), which begin at `start_s` of the reply.
+    """Words with times from the segment's (samples,), which begin at `start_s` of the reply.
 
-    Pauses are matched to the punctuation near them. The cross-fade is left out.
+    Pauses are matched to the punctuation near them. The cross-fade is not searched.
     """
     sound_s = segment.audio_s - segment.pause_s
     texts = split(segment.text)
@@ -98,7 +98,7 @@ def split(text: str) -> list[str]:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """(begin, end) of each word, with the punctuation beside it."""
+    """(begin, end) of each word, including the punctuation next to it."""
     words: list[tuple[int, int]] = []
     for token in _TOKENS.finditer(text):
         # Punctuation alone is no word: a dash belongs to the word before it, or at the start to the next.
@@ -123,12 +123,12 @@ def _is_word(text: str) -> bool:
 
 
 def _is_placed(segment: Segment, texts: Sequence[str]) -> bool:
-    """True if each of the text's words has its seconds; "3D" is two words of a voice of phones."""
+    """True if each word of the text has its seconds. "3D" is two words for a voice of phones."""
     return len(segment.words) == len(texts)
 
 
 def _spoken(segment: Segment, texts: Sequence[str]) -> list[tuple[float, float]]:
-    """(begin, end) of each word, in any unit: as its tokens are placed, or by its spelling."""
+    """(begin, end) of each word, in any unit: from the places of its tokens, or from its spelling."""
     if _is_placed(segment, texts):
         return list(segment.words)
     return list(itertools.pairwise(itertools.accumulate(map(weight, texts), initial=0.0)))
@@ -137,7 +137,7 @@ def _spoken(segment: Segment, texts: Sequence[str]) -> list[tuple[float, float]]
 def _spread(
     texts: Sequence[str], spoken: Sequence[tuple[float, float]], begin_s: float, end_s: float, segment: int
 ) -> list[TimedWord]:
-    """Words from `begin_s` to `end_s`, as they are `spoken` beside each other."""
+    """Words from `begin_s` to `end_s`, in proportion to the places in `spoken`."""
     if not texts:
         return []
     first, last = spoken[0][0], spoken[-1][1]
@@ -150,14 +150,14 @@ def _spread(
 
 
 def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:
-    """A longer pause is preferred to a nearer one."""
+    """The pause near `expected_s`. A longer pause is preferred to a nearer one."""
     distances = {pause: abs(sum(pause) / 2 - expected_s) for pause in pauses}
     near = [pause for pause, distance in distances.items() if distance < REACH_S]
     return max(near, key=lambda pause: pause[1] - pause[0] - 0.3 * distances[pause], default=None)
 
 
 def _sounds(samples: FloatArray, rate_hz: int) -> list[tuple[float, float]]:
-    """(begin, end) in seconds of sounds between pauses."""
+    """(begin, end) in seconds of the sounds between pauses."""
     window = round(WINDOW_S * rate_hz)
     count = len(samples) // window
     if not count:

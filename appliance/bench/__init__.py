@@ -2,4 +2,4 @@
 
 
 class BenchError(Exception):
-    """A measurement that cannot be made; the message is one line for a person."""
+    """A measurement that is impossible. The message is one line for a person."""

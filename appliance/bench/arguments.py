@@ -1,4 +1,4 @@
-"""Types of command-line arguments; argparse names them in its errors."""
+"""Types of command-line arguments. argparse names them in its errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from appliance.client import PRIORITIES
 
 
 def weighted(kind: Callable[[str], Any]) -> Callable[[str], Weighted[Any]]:
-    """Type of a mix of values of a kind: "13=3,53"; a weight that is absent is 1."""
+    """Type of a weighted mix of values: "13=3,53". A missing weight is 1."""
 
     def mix(text: str) -> Weighted[Any]:
         pairs = [part.partition("=") for part in text.split(",")]

@@ -13,11 +13,9 @@ from appliance.bench.lines import text_of
 from appliance.client import PRIORITIES, Priority
 
 Value = TypeVar("Value")
-PACES = (1.0, 0.5)
-"""Speeds of slow readers, in seconds of audio per second."""
 CANCEL_WITHIN_S = 2.0
 RAID = Path(__file__).with_name("raid.jsonl")
-"""Recorded burst: 400 messages in 20 s."""
+"""Recorded burst of chat: 400 messages in 20 s."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +25,14 @@ class Message:
     text: str
     priority: Priority | None = None
     channel: str = ""
-    """Serial; empty: its own, on which it sounds at once or is refused."""
+    """Serial channel; "" for a separate one, on which the message sounds at once or is refused."""
     user: str = ""
     supersede: str = ""
+    """Key under which a later message replaces this one while it waits."""
     queue_timeout_s: float | None = None
-    min_nfe: int | None = None
+    """Longest accepted delay of the first audio."""
     cancel_after_s: float | None = None
-    """Seconds from sending; None: not cancelled."""
-    pace: float | None = None
-    """Seconds of audio per second that its reader takes."""
+    """Seconds from sending to cancellation; None if the message is not cancelled."""
 
     def __post_init__(self) -> None:
         if not (self.at_s >= 0.0 and self.text.strip()):
@@ -55,14 +52,13 @@ class Weighted(Generic[Value]):
 
 @dataclass(frozen=True)
 class Mix:
-    """Mix of messages; `cancelled` and `slow` are shares."""
+    """Mix of messages. `cancelled` is a share of them."""
 
     words: Weighted[int]
+    """Number of words in a text."""
     priorities: Weighted[Priority]
     cancelled: float = 0.0
-    slow: float = 0.0
     queue_timeout_s: float | None = None
-    min_nfe: int | None = None
 
     def message(self, at_s: float, random: Random) -> Message:
         return Message(
@@ -70,14 +66,12 @@ class Mix:
             text_of(self.words.draw(random), random),
             priority=self.priorities.draw(random),
             queue_timeout_s=self.queue_timeout_s,
-            min_nfe=self.min_nfe,
             cancel_after_s=random.uniform(0, CANCEL_WITHIN_S) if random.random() < self.cancelled else None,
-            pace=random.choice(PACES) if random.random() < self.slow else None,
         )
 
 
 def poisson(mix: Mix, rate_per_s: float, duration_s: float, random: Random) -> list[Message]:
-    """Draw messages with exponential gaps of mean 1 / rate."""
+    """Messages with exponential gaps, of mean 1 / rate."""
     messages = []
     at_s = random.expovariate(rate_per_s)
     while at_s < duration_s:
@@ -87,7 +81,7 @@ def poisson(mix: Mix, rate_per_s: float, duration_s: float, random: Random) -> l
 
 
 def read_burst(path: Path) -> list[Message]:
-    """Read JSON lines with the fields of Message; `raid` is RAID. Raises BenchError."""
+    """Messages in JSON lines with the fields of Message; `raid` stands for RAID. Raises BenchError."""
     path = RAID if path == Path("raid") else path
     try:
         lines = path.read_text("utf-8").splitlines()

@@ -11,16 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from appliance import config as configuration
 from appliance.access.reach import daemon_address
-from appliance.bench import history, page
+from appliance.bench import history
 from appliance.bench.machine import Neighbours, describe, listener
 from appliance.box.checks.finding import Finding, Level, document, exit_code, skipped
 from appliance.box.checks.heat import WARM_C
@@ -35,15 +32,13 @@ TEXT = "Thanks for the follow, and welcome to the stream."
 SYNTHESES = 5
 SPEAK_S = 60.0
 BUSY_MS = 100.0
-"""Wait above which a request shared the engine."""
-REFUSALS = "f5_rejects_total{"
-METRICS_S = 2.0
+"""A request that waited longer than this shared the engine."""
 BROKEN = 2
 """Exit status of a guard that cannot measure."""
 
 
 class NotMeasured(Exception):
-    """Nothing to judge; the message is one line."""
+    """The speed cannot be judged. The message is one line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
-    """Exit status. Does not raise."""
+    """Run the command; return its exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
         print(json.dumps(document([finding])))
@@ -62,7 +57,7 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
 
 
 def examine(config: configuration.Config, box: Box, *, set_baseline: bool = False) -> Finding:
-    """Measure, judge and journal. Does not raise."""
+    """Measure, judge, and append to the journal. Does not raise."""
     try:
         entry = measure(config, box)
     except NotMeasured as why:
@@ -83,7 +78,7 @@ def examine(config: configuration.Config, box: Box, *, set_baseline: bool = Fals
 
 
 def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
-    """Entry of the journal: medians of SYNTHESES replies, and what could explain them.
+    """Entry of the journal: medians of SYNTHESES replies, and everything that could explain them.
 
     Raises NotMeasured, CallFailed, BundleError.
     """
@@ -122,14 +117,13 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
         "bundle": f"{read.manifest.family} {read.manifest.precision}",
         "machine": {**machine, "junction_after_c": describe(box)["junction_c"]},
         "neighbours": neighbours.busiest(),
-        "refused": refusals(config.server.metrics),
     }
 
 
 def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
-    """Compare an entry with its key's baseline, else with the newest.
+    """Compare an entry with the baseline of its key, else with the newest.
 
-    An entry from loose clocks, a hot box or a busy daemon is judged only if it is slower.
+    An entry with unpinned clocks, a hot box or a busy daemon is judged only if it is slower.
     """
     value = f"real-time factor {entry['rtf']:.3f}, first audio {entry['first_audio_s']:.3f} s"
     figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
@@ -194,7 +188,7 @@ def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
 
 
 def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
-    """Reason why a good speed proves nothing; empty if it does."""
+    """Reason why a good speed would prove nothing; "" if it would prove something."""
     machine = entry["machine"]
     if not machine["clocks"]:
         return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""
@@ -209,21 +203,6 @@ def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
     return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""
 
 
-def refusals(metrics: str) -> float | None:
-    """Requests refused since the daemon's start; None if its metrics do not answer."""
-    try:
-        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=METRICS_S) as reply:
-            lines = reply.read().decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError, urllib.error.URLError):
-        return None
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSALS))
-
-
-def write_page(box: Box, out: Path) -> None:
-    """Write the journal as one HTML file. Raises OSError."""
-    out.write_text(page.html(history.entries(box)), "utf-8")
-
-
 def _usable(baseline: Any) -> Mapping[str, Any] | None:
     try:
         good = float(baseline["rtf"]) > 0 and float(baseline["first_audio_s"]) > 0
@@ -233,6 +212,7 @@ def _usable(baseline: Any) -> Mapping[str, Any] | None:
 
 
 def _as_baseline(box: Box, entry: Mapping[str, Any]) -> Finding:
+    """Make a measurement the baseline, unless the box was not fit for it."""
     figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
     if unfit := unfit_for_judgement(entry):
         remedy = f"see to the reason, then: {MEASURE} --set-baseline"

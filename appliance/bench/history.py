@@ -1,4 +1,4 @@
-"""Journal of a box, in the state folder: the newest KEPT measurements, and a baseline by key."""
+"""Journal of a box, in the state folder: the newest KEPT measurements, and a baseline for each key."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from appliance.box.system import Box
 
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
-"""Baselines of releases up to 0.7; only read."""
+"""Baselines of releases up to 0.7, which are only read."""
 KEPT = 800
-"""Measurements of two years."""
+"""Number of measurements in two years."""
 SCHEMA = 1
 
 Entry = Mapping[str, Any]
 
 
 def key(bundle: str, l4t: str, mode: str) -> str:
-    """Key of comparable measurements; `bundle` is the SHA-256 of the manifest."""
+    """Key that comparable measurements share. `bundle` is the SHA-256 of the manifest."""
     return "/".join((bundle[:16], l4t or "no-l4t", mode or "no-mode"))
 
 
@@ -38,13 +38,13 @@ def entries(box: Box) -> list[Entry]:
 
 
 def add(box: Box, entry: Entry) -> None:
-    """Append a measurement and drop the oldest beyond KEPT. Raises OSError."""
+    """Append a measurement, and drop the oldest beyond KEPT. Raises OSError."""
     kept: list[Entry] = [*entries(box)[-(KEPT - 1) :], {"schema": SCHEMA, **entry}]
     box.root.replace(JOURNAL, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))
 
 
 def baselines(box: Box) -> dict[str, Any]:
-    """Baselines by key, newest last; a damaged file has none."""
+    """Baselines by key, newest last; none if the file is damaged."""
     every: dict[str, Any] = {}
     for path in (EARLIER, BASELINES):
         try:

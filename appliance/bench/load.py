@@ -1,6 +1,6 @@
-"""The generator of load of every measurement by a client, and what that client hears.
+"""The load generator of all measurements by a client, and what that client receives.
 
-Requests go out one after the other, in a closed loop, or at planned times.
+It sends requests one after the other, in a closed loop, or at planned times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REFUSED_S = 0.1
 async def connected(
     address: str, voice: str, timeout_s: float, *, clients: int = 1, credentials: Credentials = NO_CREDENTIALS
 ) -> AsyncIterator[Load]:
-    """Connect to a daemon; an empty `voice` is its first. Raises BenchError, CallFailed."""
+    """Connect to a daemon. An empty `voice` is the daemon's first. Raises BenchError, CallFailed."""
     async with contextlib.AsyncExitStack() as stack:
         each = [AsyncClient(address, credentials, own_connection=True) for _ in range(clients)]
         for client in each:
@@ -50,15 +50,15 @@ class Load:
         self._numbers = itertools.count()
 
     async def send(self, message: Message, start: float | None = None, **options: Any) -> Outcome:
-        """Send one message now; `options` are of `AsyncClient.stream`. Does not raise CallFailed.
+        """Send one message now. `options` are those of `AsyncClient.stream`. Does not raise CallFailed.
 
-        Times count from `start` + `message.at_s` on time.monotonic(); without `start` from now.
+        Times count from `start` + `message.at_s` on time.monotonic(); if `start` is None, from now.
         """
         number, start = next(self._numbers), time.monotonic() if start is None else start
         client, request_id = self._clients[number % len(self._clients)], f"{self._run}-{number}"
         due, patience_s = start + message.at_s, message.queue_timeout_s
         if patience_s is None and not message.channel:
-            patience_s = 0.0  # its first audio is measured, or it is refused
+            patience_s = 0.0  # the first audio counts, or the refusal: no wait in the queue
         outcome = Outcome(message, sent_s=time.monotonic() - due)
         own: Options = {
             "encoding": "pcm16",
@@ -68,7 +68,6 @@ class Load:
             "user": message.user,
             "supersede": message.supersede,
             "queue_timeout": patience_s,
-            "min_nfe": message.min_nfe,
             "request_id": request_id,
         }
         stream = client.stream(
@@ -86,13 +85,13 @@ class Load:
         return outcome
 
     async def alone(self, text: str, **options: Any) -> Outcome:
-        """Send a text now, with the daemon's own options. Does not raise CallFailed."""
+        """Send a text now, with the daemon's default options. Does not raise CallFailed."""
         own: dict[str, Any] = {"channel": "", "playout": None, "queue_timeout": None}
         return await self.send(Message(0.0, text), **own, **options)
 
     async def heard(self, text: str, **options: Any) -> Outcome:
         """Have the engine speak a text. Raises CallFailed, also for silence."""
-        # A seed that was used before could be answered from the cache of phrases, without the engine.
+        # A seed that was used before might be answered from the phrase cache, without the engine.
         outcome = await self.alone(text, seed=secrets.randbits(32), **options)
         if outcome.failure:
             raise outcome.failure
@@ -100,7 +99,7 @@ class Load:
         return outcome
 
     async def closed(self, draw: Callable[[], str], workers: int, duration_s: float) -> tuple[float, float]:
-        """Keep `workers` bulk requests running; returns seconds of audio and of wall time."""
+        """Keep `workers` bulk requests running; return seconds of audio and of wall time."""
         outcomes: list[Outcome] = []
         begun = time.monotonic()
 
@@ -114,7 +113,7 @@ class Load:
         return sum(outcome.audio_s for outcome in outcomes), time.monotonic() - begun
 
     async def open(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Send every message at its time, whatever the others do."""
+        """Send every message at its time, independently of the others."""
         start = time.monotonic()
         tasks: list[asyncio.Task[Outcome]] = []
         ended = itertools.count(1)
@@ -132,16 +131,13 @@ class Load:
 
 
 async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
-    pace = outcome.message.pace
+    """Collect the events of a stream."""
     async for event in stream:
         if isinstance(event, Piece):
             outcome.pieces.append((event.sample_offset, event.arrived - due))
             outcome.samples += len(event.data) // 2
             outcome.digest.update(event.data)
             outcome.peak = max(outcome.peak, peak(event.data))
-            if pace:
-                played_s = outcome.audio_s / pace - (time.monotonic() - due - outcome.pieces[0][1])
-                await asyncio.sleep(max(0.0, played_s))
         elif isinstance(event, Header):
             outcome.header = event
         else:
@@ -151,6 +147,7 @@ async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
 async def _cancel_later(
     client: AsyncClient, stream: AsyncStream, request_id: str, outcome: Outcome, due: float
 ) -> None:
+    """Cancel the request after the time in its message, if it has one."""
     if outcome.message.cancel_after_s is None:
         return
     await asyncio.sleep(outcome.message.cancel_after_s)
@@ -158,6 +155,6 @@ async def _cancel_later(
     try:
         await client.cancel(request_id)
     except CallFailed:
-        # The daemon does not know the request, or does not serve CancelSynthesis.
+        # The daemon does not know the request, or does not offer CancelSynthesis.
         outcome.cancel_s = None
         stream.cancel()

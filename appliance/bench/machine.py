@@ -22,13 +22,13 @@ from appliance.box.system import Box
 PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = 0.1
-"""Least share of a core that is named."""
+"""Share of a core from which on a process is listed."""
 LISTENS = "0A"
-"""State of a socket in /proc/net/tcp."""
+"""State of a listening socket in /proc/net/tcp."""
 
 
 def describe(box: Box) -> dict[str, Any]:
-    """Processor, power mode, clocks, temperature and versions now."""
+    """Current processor, power mode, clocks, temperature and versions."""
     machine = platform.identify(box.root)
     reading = take_reading(box)
     clocks = read(box)
@@ -46,7 +46,7 @@ def describe(box: Box) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of Python and of those packages that are installed."""
+    """Versions of Python, and of those packages which are installed."""
     found = {"python": python_platform.python_version()}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -62,7 +62,7 @@ def processor(cpuinfo: str) -> str:
 
 @dataclass
 class Neighbours:
-    """CPU time of other processes from construction to `busiest`."""
+    """CPU time of other processes, from construction to `busiest`."""
 
     own: tuple[int, ...] = ()
     """Ids of the daemon's processes, which do not count."""
@@ -70,7 +70,7 @@ class Neighbours:
     before: Mapping[int, tuple[str, float]] = field(default_factory=lambda: cpu_seconds())
 
     def busiest(self) -> list[tuple[str, float]]:
-        """Names and shares of a core of running processes with at least BUSY, largest first."""
+        """Names of running processes and their shares of a core, from BUSY on, largest first."""
         wall_s = max(time.monotonic() - self.begun, TICK_S)
         shares = []
         for pid, (name, seconds) in cpu_seconds().items():
@@ -82,7 +82,7 @@ class Neighbours:
 
 
 def cpu_seconds() -> dict[int, tuple[str, float]]:
-    """Name and CPU seconds of every readable process by id."""
+    """Name and CPU seconds of every readable process, by id."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -96,7 +96,7 @@ def cpu_seconds() -> dict[int, tuple[str, float]]:
 
 
 def listener(address: str) -> int | None:
-    """Id of the process that listens at host:port or unix:PATH; None if that cannot be read.
+    """Id of the process that listens at host:port or unix:PATH; None if it cannot be found.
 
     Only root and the process's own user may read its sockets.
     """

@@ -15,32 +15,36 @@ OK, CANCELLED = "OK", "CANCELLED"
 
 @dataclass
 class Outcome:
-    """Outcome of a request; times count from its planned arrival."""
+    """Outcome of a request. Times count from its planned arrival."""
 
     message: Message
     sent_s: float = 0.0
+    """Time at which the request was really sent, because a busy client sends late."""
     turn_s: float = -math.inf
-    """End of the playback of what its serial channel was given before."""
+    """End of the playback of earlier replies on the serial channel."""
     header: Header | None = None
     timings: Timings | None = None
     pieces: list[tuple[int, float]] = field(default_factory=list)
     """Sample offset and arrival of each audio message."""
     samples: int = 0
+    """Samples received so far."""
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     """SHA-256 of the audio."""
     peak: int = 0
     """Largest absolute sample."""
     cancel_s: float | None = None
-    """Time of its cancellation; None if it came too late."""
+    """Time of the cancellation; None if it came too late."""
     end_s: float = 0.0
+    """End of the call."""
     status: str = ""
-    """OK or the name of the gRPC status."""
+    """"OK", or the name of the gRPC status."""
     reason: str = ""
+    """The daemon's reason for a refusal or failure; "" if it gave none."""
     failure: CallFailed | None = None
 
     @property
     def whole(self) -> tuple[Header, Timings]:
-        """The header and the timings of a reply that has ended."""
+        """Header and timings of a reply that has ended."""
         assert self.header is not None and self.timings is not None
         return self.header, self.timings
 
@@ -51,7 +55,7 @@ class Outcome:
 
     @property
     def withdrawn(self) -> bool:
-        """True if the client cancelled it."""
+        """True if the client cancelled the request."""
         return self.status == CANCELLED and self.message.cancel_after_s is not None
 
     @property
@@ -64,45 +68,20 @@ class Outcome:
 
     @property
     def promised_s(self) -> float | None:
-        """Promised seconds from arrival to first audio; None without a promise."""
+        """Promised seconds from arrival to first audio; None if there is no promise."""
         return self.header.promised_ms / 1e3 if self.header and self.header.promised_ms else None
 
     @property
     def underrun_s(self) -> float | None:
-        """Silence in its playback; None without audio or for a slow reader."""
-        if not (self.header and self.pieces) or self.message.pace:
+        """Seconds of silence in the playback; None if there is no audio."""
+        if not (self.header and self.pieces):
             return None
         return underrun_s(self.pieces, self.header.sample_rate_hertz, self.turn_s)
 
     @property
     def played_whole(self) -> bool:
-        """True if its playback can be judged: complete, and read without delay."""
+        """True if the playback can be judged, because it is complete."""
         return self.status == OK and self.underrun_s is not None
-
-    def record(self) -> dict[str, object]:
-        """Line for `--trace`."""
-        message, header, t = self.message, self.header, self.timings
-        return {
-            "at_s": round(message.at_s, 4),
-            "text": message.text,
-            "priority": message.priority,
-            "channel": message.channel,
-            "user": message.user,
-            "pace": message.pace,
-            "sent_s": round(self.sent_s, 4),
-            "status": self.status,
-            "reason": self.reason,
-            "admitted": self.admitted,
-            "promised_s": self.promised_s,
-            "first_audio_s": _rounded(self.first_audio_s),
-            "cancel_s": _rounded(self.cancel_s),
-            "end_s": round(self.end_s, 4),
-            "underrun_s": _rounded(self.underrun_s),
-            "audio_s": round(self.audio_s, 4),
-            "segments": header.segments if header else None,
-            "nfe": header.nfe_steps if header else None,
-            "engine_s": round((t.condition_ms + t.steps_ms + t.vocoder_ms) / 1e3, 4) if t else None,
-        }
 
 
 def set_turns(outcomes: Iterable[Outcome]) -> None:
@@ -119,11 +98,7 @@ def set_turns(outcomes: Iterable[Outcome]) -> None:
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float = -math.inf) -> float:
     """Seconds of silence in a playback that starts with the first piece, or at its turn if that is later.
 
-    They equal the largest lateness of a piece in a playback that never waits.
+    The silence equals the largest lateness of a piece in a playback that never waits.
     """
     first = max(pieces[0][1], turn_s)
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

@@ -13,13 +13,13 @@ from appliance.box.show.streams import plain
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
-    """Lay out names and values in two columns."""
+    """Names and values in two columns."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(plain(f"{name:<{width}}  {value}") for name, value in rows)
 
 
 def conditions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rows with the machine, clocks, versions and neighbours of a record."""
+    """Rows with the machine, clocks, versions and other processes of a record."""
     machine = record["machine"]
     heat = f"{machine['junction_c']:.0f} °C" if machine["junction_c"] is not None else "no sensor"
     busy = ", ".join(f"{name} {share:.2f} cores" for name, share in record["neighbours"])
@@ -35,18 +35,18 @@ def conditions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_progress(line: str) -> None:
-    """Put a line in the place of the one before, on a terminal."""
+    """Print a line in place of the previous one, if this is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
 
 def write_json(path: Path | None, record: Mapping[str, Any]) -> None:
-    """Write a record, if a file is named. Raises BenchError."""
+    """Write a record, if `path` is not None. Raises BenchError."""
     write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path | None, text: str) -> None:
-    """Write a text, if a file is named. Raises BenchError."""
+    """Write a text, if `path` is not None. Raises BenchError."""
     try:
         if path:
             path.write_text(text, "utf-8")

@@ -12,7 +12,7 @@ from appliance.bench.outcome import OK, Outcome
 from appliance.bench.output import aligned
 
 TOLERATED_S = 0.1
-"""Silence of a playback that C100 tolerates."""
+"""Seconds of silence in a playback that C100 tolerates."""
 SHARES = (0.5, 0.95, 0.99)
 
 
@@ -21,18 +21,18 @@ class Baseline:
     """Figures of the same daemon without the storm."""
 
     idle: Sequence[Outcome]
-    """Outcomes of requests one after the other."""
+    """Outcomes of requests that were sent one after the other."""
     capacity: float
-    """Seconds of audio per second that it can make."""
+    """Seconds of audio per second that the daemon can synthesise."""
 
     @property
     def audio_s_per_character(self) -> float:
-        """Seconds of audio per character, to estimate those of refused texts."""
+        """Seconds of audio per character, which estimate the length of refused texts."""
         return sum(one.audio_s for one in self.idle) / sum(len(one.message.text) for one in self.idle)
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Smallest value that this share does not exceed; None if infinite or without values."""
+    """Smallest value that this share of values does not exceed; None if infinite, or without values."""
     ordered = sorted(values)
     value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
     return value if math.isfinite(value) else None
@@ -46,20 +46,19 @@ def percentiles(values: Sequence[float]) -> dict[str, float | None]:
 def figures(
     outcomes: Sequence[Outcome], baseline: Baseline, duration_s: float, target_s: float | None
 ) -> dict[str, Any]:
-    """Figures of a storm whose messages arrive within `duration_s`; all times in seconds.
+    """Figures of a storm whose messages arrive within `duration_s`. All times are in seconds.
 
-    A reply counts as goodput if its playback is silent for at most TOLERATED_S and its first audio came
+    A reply counts as goodput if its playback is silent for at most TOLERATED_S, and if its first audio came
     within the daemon's promise, or within `target_s` without a promise.
     """
-    # A refused request never sounds; one that was cancelled before its first audio does not count.
+    # A refused request never sounds. A request that was cancelled before its first audio does not count.
     counted = [one for one in outcomes if not one.withdrawn or one.pieces]
     admitted = [one for one in counted if one.admitted]
     first = percentiles([_first_audio_s(one) for one in admitted])
     idle = percentiles([_first_audio_s(one) for one in baseline.idle])
     played = [one for one in outcomes if one.played_whole]
     silences = [one.underrun_s or 0.0 for one in played]
-    # Slow readers delay only themselves.
-    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes if not one.message.pace)])
+    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes)])
     offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
     goodput = sum(one.audio_s for one in played if _is_good(one, target_s)) / wall_s
     lost = [one for one in outcomes if one.status != OK and not one.withdrawn]

@@ -1,4 +1,4 @@
-"""`appliance bench trace`: calls of the engine and reasons of waits in a file that `serve --trace` wrote."""
+"""`appliance bench trace`: engine calls and reasons of waits, from a file that `serve --trace` wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from appliance.box.show.streams import plain
 from appliance.serve.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
 SHOWN = 10
-"""Requests in the table, longest waits first."""
+"""Number of requests in the table, longest waits first."""
 WORK = ("open", "step", "finish")
 
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """Read a trace. Raises BenchError for other files."""
+    """Content of a trace. Raises BenchError for other files."""
     try:
         trace: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
         _ = trace["traceEvents"], trace["otherData"]["refused"]
@@ -49,7 +49,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds by call, by reason of waiting, and by request that is complete. Raises BenchError."""
+    """Seconds by call, by reason of waiting, and by complete request. Raises BenchError."""
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     if not slices:
         raise BenchError("the trace holds no call: nothing was asked of that daemon")
@@ -83,6 +83,7 @@ def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Duration, steps, and seconds of work and waits of one request."""
     seconds: dict[str, float] = defaultdict(float)
     for event in events:
         seconds[event["name"]] += event["dur"] / 1e6

@@ -1,14 +1,13 @@
-"""`appliance bench storm`: requests that arrive on a schedule, however the daemon keeps up.
+"""`appliance bench storm`: requests that arrive on a schedule, whether or not the daemon keeps up.
 
-Measured are the idle daemon, its capacity in a closed loop, and the storm; then some of its replies are
-requested again, alone, and must be equal to the bit.
+It measures the idle daemon, its capacity in a closed loop, and the storm. Then it requests some replies of
+the storm again, alone. They must be equal to the bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from appliance.rpc import appliance_pb2 as pb
 
 CLOSED_LOOP_WORKERS = 4
 MIX_DRAWS = 500
-"""Texts drawn to estimate the mean length of a mix."""
+"""Number of texts that estimate the mean length of a mix."""
 SEGMENTATIONS = {pb.UPSTREAM: "upstream", pb.LOW_LATENCY: "low_latency"}
 
 
@@ -42,19 +41,16 @@ OPTIONS: Sequence[tuple[str, Callable[[str], Any], Any, str | None, str]] = (
     ("--words", weighted(int), "5=2,13=6,53=1", "MIX", "lengths (%(default)s)"),
     ("--priorities", weighted(priority), "normal=1", "MIX", "(%(default)s)"),
     ("--cancel", share, 0.0, "SHARE", "cancelled within 2 s"),
-    ("--slow", share, 0.0, "SHARE", "read at or below real time"),
     ("--serial", count, 0, "K", "on K serial channels; absent: none is serial"),
     ("--queue-timeout", positive, None, "S", "of every request; absent: now or never where none is serial"),
-    ("--min-nfe", count, None, "N", "of every request"),
     ("--timeout", positive, 120.0, "S", "of every request (%(default)s s)"),
     ("--target", positive, None, "S", "first audio due where nothing is promised"),
     ("--idle", count, 10, "N", "requests before it (%(default)s)"),
     ("--calibrate", positive, 10.0, "S", "closed loop (%(default)s s)"),
     ("--verify", int, 5, "N", "replies made again (%(default)s)"),
     ("--json", Path, None, "FILE", "write the figures"),
-    ("--trace", Path, None, "FILE", "write one JSON line for each request"),
 )
-"""Name, type, default, placeholder and help."""
+"""Name, type, default, placeholder and help of each option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,26 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print and write; returns 1 if a repeated reply differs. Raises BenchError, CallFailed."""
-    for path in (options.json, options.trace):
-        write_text(path, "")
-    outcomes, figures = asyncio.run(_measure(options))
-    write_text(options.trace, "".join(json.dumps(one.record()) + "\n" for one in outcomes))
+    """Measure, print and write; return 1 if a repeated reply differs. Raises BenchError, CallFailed."""
+    write_text(options.json, "")
+    figures = asyncio.run(_measure(options))
     write_json(options.json, figures)
     print(report.table(figures))
     return int(figures["verified"]["same"] < figures["verified"]["replies"])
 
 
-async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str, Any]]:
+async def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the idle daemon, send the storm, and return its figures."""
     random = Random(options.seed)
-    mix = Mix(
-        options.words,
-        options.priorities,
-        options.cancel,
-        options.slow,
-        options.queue_timeout,
-        options.min_nfe,
-    )
+    mix = Mix(options.words, options.priorities, options.cancel, options.queue_timeout)
     address, voice = options.address, options.voice
     async with connected(address, voice, options.timeout, clients=options.clients) as load:
         baseline = await _baseline(load, options, mix, random)
@@ -95,14 +83,16 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         figures = report.figures(outcomes, baseline, duration_s, options.target)
         verified = await _verified(load, outcomes, options.verify, random)
     about = {"serial": options.serial, "burst": str(options.burst or "")}
-    return outcomes, {**about, **figures, "client_cpu": client_cpu, "verified": verified}
+    return {**about, **figures, "client_cpu": client_cpu, "verified": verified}
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:
+    """First audio of the idle daemon, and its capacity: measured, if --capacity does not state it."""
+
     def text() -> str:
         return text_of(mix.words.draw(random), random)
 
-    # The first request of a voice reads its reference.
+    # The first request of a voice reads its reference, so it does not count.
     _, *idle = [await load.send(Message(0.0, text())) for _ in range(options.idle + 1)]
     if failed := next((one for one in idle if one.failure), None):
         raise BenchError(f"a request to the idle daemon failed: {failed.reason or failed.status}")
@@ -110,7 +100,7 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
     if capacity is None:
         audio_s, wall_s = await load.closed(text, CLOSED_LOOP_WORKERS, options.calibrate)
         if not audio_s:
-            raise BenchError("the daemon refuses every request of the closed loop; --capacity leaves it out")
+            raise BenchError("the daemon refuses every request of the closed loop; --capacity skips the loop")
         capacity = audio_s / wall_s
     return report.Baseline(idle, capacity)
 
@@ -118,7 +108,7 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
 def _messages(
     options: argparse.Namespace, mix: Mix, baseline: report.Baseline, random: Random
 ) -> tuple[Sequence[Message], float]:
-    """Messages, and the seconds within which they arrive."""
+    """Messages of the storm, and the seconds within which they arrive."""
     if options.burst:
         messages = read_burst(options.burst)
         return _shared(messages, options.serial), max(1.0, messages[-1].at_s)
@@ -129,7 +119,7 @@ def _messages(
 
 
 def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
-    """Spread messages without a channel over so many; 0: each has its own."""
+    """Spread messages that name no channel over this number of channels; 0 gives each its own."""
     if not channels:
         return messages
     return [
@@ -139,7 +129,7 @@ def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
 
 
 async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, random: Random) -> dict[str, int]:
-    """Request some complete replies again, alone; count those with the same audio."""
+    """Request some complete replies again, alone; count the equal and the different ones."""
     whole = [one for one in outcomes if one.status == OK]
     chosen = random.sample(whole, min(replies, len(whole)))
     same = 0

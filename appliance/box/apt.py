@@ -1,4 +1,4 @@
-"""dpkg's lock of frontends, taken as apt takes it, and packages that apt holds back."""
+"""dpkg's frontend lock, acquired as apt acquires it, and packages that apt holds back."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from appliance.box.tools import Tools
 
 WAIT_S = 120
 BY_DPKG = "DPKG_MAINTSCRIPT_PACKAGE"
-"""Set in a script of a package: dpkg itself holds the lock then, and runs us."""
+"""Variable that dpkg sets in a package's script. dpkg itself holds the lock then, and runs us."""
 OURS = {"DPKG_FRONTEND_LOCKED": "true"}
-"""Tells dpkg that the program that runs it holds the lock."""
+"""Variables that report to dpkg that the program which runs it holds the lock."""
 
 
 class AptError(Exception):
-    """Failure of apt or dpkg. The message is one line and ends with the remedy."""
+    """Failure of apt or dpkg. The message is one line, which ends with the remedy."""
 
 
 @contextlib.contextmanager
 def locked(box: Box, say: Callable[[str], None]) -> Iterator[Tools]:
-    """Hold the lock, and yield tools for dpkg and apt-mark. Waits up to WAIT_S. Raises AptError, OSError."""
+    """Hold the lock, and yield tools for dpkg and apt-mark.
+
+    Waits for the lock up to WAIT_S. Raises AptError, OSError.
+    """
     place = box.root.at(paths.DPKG_LOCK)
     if BY_DPKG in os.environ or not place.exists():
         yield box.tools
@@ -44,7 +47,7 @@ def locked(box: Box, say: Callable[[str], None]) -> Iterator[Tools]:
 
 
 def mark(tools: Tools, verb: str, packages: Sequence[str]) -> None:
-    """Hold packages back, or let them go ("unhold"). Raises AptError."""
+    """Hold packages back, or release them ("unhold"). Raises AptError."""
     if packages and (ran := tools.execute("apt-mark", verb, *packages, timeout_s=60.0)).code:
         # dpkg keeps its lock while it removes this package.
         again = f"run `sudo apt-mark {verb} {' '.join(packages)}` when no apt or dpkg is at work"

@@ -1,13 +1,13 @@
 """Backup and restore of configuration, voices, clock baseline and journal, also on another module or disk.
 
-A gzipped tar, readable by its owner only, since it may hold hashes of tokens and TLS keys:
+A backup is a gzipped tar that only its owner can read, because it may contain hashes of tokens and TLS keys:
 
     f5-backup.json      first: format, module, and every folder and file with mode, owner, size and SHA-256
     PART/…              the files in that order; PART is configuration, voices, baseline or journal
 
-A restore verifies the whole file before it writes anything. Each part is written to FOLDER.restoring, which
-is renamed to FOLDER.before-TIME once it is complete, and trades names with FOLDER in one rename. The last
-FOLDER.before-TIME is kept. The next restore clears what a killed one left.
+A restore verifies the whole file before it writes anything. It writes each part to FOLDER.restoring. When
+that is complete, it becomes FOLDER.before-TIME and trades names with FOLDER in one rename. The last
+FOLDER.before-TIME stays. If a restore is killed, the next one removes its files.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ PARTS = {
 }
 DAMAGED = (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile)
 NAMED = re.compile(r"(?m)^\s+(tls_\w+|authority|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
-"""A key of the configuration that may name files elsewhere."""
+"""A key of the configuration that may name files in other folders."""
 
 Say = Callable[[str], None]
 
 
 class BackupFailure(StorageError):
-    """One line: the failure and the remedy."""
+    """Failure of a backup or restore, as one line with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -80,23 +80,23 @@ class ArchiveEntry(Ranged):
 
 
 Tree = dict[ArchiveEntry, bytes]
-"""Each folder before its content; a folder's bytes are empty."""
+"""Content of each entry, each folder before its files. A folder's content is empty."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """Listing of a backup."""
+    """List of a backup's entries, and its origin."""
 
     created: str
-    """UTC."""
+    """Time in UTC."""
     module: str
-    """E.g. p3701-0005; empty where it was no Jetson."""
+    """Module, as "p3701-0005"; empty if the machine was no Jetson."""
     version: str
-    """Version of f5-appliance, if installed as a package."""
+    """Version of f5-appliance, if it was installed as a package."""
     entries: tuple[ArchiveEntry, ...]
 
     def __post_init__(self) -> None:
-        """Each entry lies in a folder that comes before it."""
+        """Check that each entry lies in a folder that precedes it."""
         folders: dict[str, bool] = {}
         for entry in self.entries:
             parent = str(PurePosixPath(entry.name).parent)
@@ -106,7 +106,7 @@ class Backup:
 
     @property
     def parts(self) -> dict[str, list[ArchiveEntry]]:
-        """Entries of each part, in order."""
+        """Entries by part, in order."""
         return {part: own for part in PARTS if (own := [one for one in self.entries if one.part == part])}
 
 
@@ -121,7 +121,7 @@ def describe(parts: Mapping[str, Iterable[ArchiveEntry]], say: Say) -> None:
 
 
 def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Raises BackupFailure, OSError."""
+    """Write a backup. Raises BackupFailure, OSError."""
     if os.path.lexists(file):
         raise BackupFailure(f"{file} is there already: name another, or remove it")
     voices = _place(box, paths.VOICES)
@@ -148,7 +148,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
 
 
 def _collect(box: Box, say: Say) -> tuple[Backup, Tree]:
-    """Read every part that is there. Raises OSError."""
+    """Read every existing part. Raises OSError."""
     users, groups, tree = _names(box, paths.USERS), _names(box, paths.GROUPS), Tree()
     for part, path in PARTS.items():
         if not (place := _place(box, path)).is_dir():
@@ -166,7 +166,7 @@ def _collect(box: Box, say: Say) -> tuple[Backup, Tree]:
 
 
 def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
-    """Each folder before its content; hidden files are interrupted writes."""
+    """Yield each folder before its content. Hidden files are skipped: they are interrupted writes."""
     yield name, path
     for found in sorted(path.iterdir()) if path.is_dir() else ():
         if found.is_symlink() or not (found.is_dir() or found.is_file()):
@@ -190,7 +190,7 @@ def read(file: Path) -> tuple[Backup, Tree]:
             if (more := tar.next()) is not None:
                 raise ValueError(f"{shown(more.name)} is not listed")
             while plain.read(1 << 20):
-                pass  # to the end, where gzip has its checksum
+                pass  # read to the end, because gzip's checksum is there
             return backup, tree
     except (*DAMAGED, TypeError, ValueError, OverflowError, RecursionError) as error:
         why = f"damaged, or no backup ({' '.join(str(error).split())}); copy it again"
@@ -198,7 +198,7 @@ def read(file: Path) -> tuple[Backup, Tree]:
 
 
 def _next(tar: tarfile.TarFile, name: str, entry: ArchiveEntry | None = None) -> bytes:
-    """Read the next file, which must be `name`, of the entry's size and hash. Raises ValueError."""
+    """Read the next file, which must be `name`, with the entry's size and hash. Raises ValueError."""
     if (member := tar.next()) is None:
         raise ValueError(f"cut off: {name} is not in it")
     is_it = member.name == name and member.isreg() and (entry is None or member.size == entry.size)
@@ -215,7 +215,10 @@ def _next(tar: tarfile.TarFile, name: str, entry: ArchiveEntry | None = None) ->
 
 
 def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Replace the parts that differ; keep the old ones. Raises BackupFailure, StorageError, OSError."""
+    """Replace the parts that differ, and keep the old folders.
+
+    Raises BackupFailure, StorageError, OSError.
+    """
     backup, tree = read(file)
     parts, module = backup.parts, platform.identify(box.root).module
     present = _collect(box, list[str]().append)[0].parts
@@ -252,15 +255,15 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
 
 
 def _stage(box: Box, new: Path, tree: Tree) -> None:
-    """Write a part, readable by root only until it is complete. Raises BackupFailure, OSError."""
-    shutil.rmtree(new, ignore_errors=True)  # of a restore that was killed
+    """Write a part, which only root can read until it is complete. Raises BackupFailure, OSError."""
+    shutil.rmtree(new, ignore_errors=True)  # left by a restore that was killed
     new.parent.mkdir(parents=True, exist_ok=True)
     places = {entry: new / PurePosixPath(entry.name).relative_to(entry.part) for entry in tree}
     for entry, path in places.items():
         path.mkdir(mode=0o700) if entry.folder else path.write_bytes(tree[entry])
     users, groups = ({n: i for i, n in _names(box, p).items()} for p in (paths.USERS, paths.GROUPS))
     for entry, path in reversed(places.items()):
-        # If the owner of the backup is not known here.
+        # This owner is used if the backup's owner does not exist on this machine.
         owner = "root" if entry.part in ("configuration", "baseline") else "f5-appliance"
         uid, gid = users.get(entry.user, users.get(owner)), groups.get(entry.group, groups.get(owner))
         if uid is None or gid is None:
@@ -271,7 +274,7 @@ def _stage(box: Box, new: Path, tree: Tree) -> None:
 
 
 def _replace(place: Path, new: Path, aside: Path, say: Say) -> None:
-    """Make `new` the folder; the content before is `aside` then. Raises OSError."""
+    """Make `new` the folder, and its previous content `aside`. Raises OSError."""
     if place.is_dir():
         os.rename(new, aside)
         with locked(place):
@@ -288,12 +291,12 @@ def _replace(place: Path, new: Path, aside: Path, say: Say) -> None:
 
 
 def _place(box: Box, path: str) -> Path:
-    """It may be a link to a larger disk."""
+    """Path of a folder on this machine. It may be a link to a larger disk."""
     return Path(os.path.realpath(box.root.at(path)))
 
 
 def _names(box: Box, path: str) -> dict[int, str]:
-    """number → name, of /etc/passwd or /etc/group."""
+    """Number → name, of /etc/passwd or /etc/group."""
     lines = (line.split(":") for line in (box.root.text(path) or "").splitlines())
     return {int(parts[2]): parts[0] for parts in lines if len(parts) > 2 and parts[2].isdecimal()}
 
@@ -302,7 +305,7 @@ def _names(box: Box, path: str) -> dict[int, str]:
 
 
 def main(name: str, description: str, act: Callable[..., None]) -> int:
-    """Run `back_up` or `restore` as a command; returns its exit status."""
+    """Run `back_up` or `restore` as a command; return its exit status."""
     parser = program_parser(name, description)
     parser.add_argument("file", type=Path, metavar="FILE.tar.gz")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")

@@ -1,4 +1,4 @@
-"""dpkg's record of packages, and commands of apt that keep the installed versions."""
+"""dpkg's records of packages, and apt commands that keep the installed versions."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ FIELDS = ("Package: ", "Status: ", "Version: ")
 NAME = re.compile(r"[a-z0-9][a-z0-9+.-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,200}")
 NVIDIAS = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
-"""Prefixes of packages that an update of JetPack replaces; TensorRT engines then have to be rebuilt."""
+"""Prefixes of packages that an update of JetPack replaces. Afterwards TensorRT engines have to be rebuilt."""
 FINISH_FIRST = "run first: sudo dpkg --configure -a, then: sudo f5-quiet"
 CORE = "nvidia-l4t-core"
 TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvinfer": "libnvinfer10"}
-"""Package → one that has the same version in every release."""
+"""Package → package that has the same version in every release."""
 
 
 class Package(NamedTuple):
+    """A package, as dpkg reports it."""
+
     name: str
     version: str
     want: str
-    """install, hold, deinstall or purge."""
+    """Selection: install, hold, deinstall or purge."""
     flag: str
-    """ok or reinstreq."""
+    """Error flag: ok or reinstreq."""
     state: str
-    """installed, unpacked, half-configured, …"""
+    """State: installed, unpacked, half-configured, …"""
 
     @property
     def is_finished(self) -> bool:
-        """False if dpkg was interrupted at it, or one of its scripts failed."""
+        """False if dpkg was interrupted in this package, or a script of it failed."""
         return (self.state, self.flag) == ("installed", "ok")
 
 
 def packages(root: Root) -> dict[str, Package]:
-    """Read what dpkg has on record, also in the journal of an interrupted run. Does not raise."""
+    """Read dpkg's records, including the journal of an interrupted run. Does not raise."""
     found = {}
     journal = [f"{paths.PACKAGE_UPDATES}/{n}" for n in root.names(paths.PACKAGE_UPDATES) if n.isdecimal()]
     for stanza in "\n\n".join(root.text(path) or "" for path in (paths.PACKAGES, *journal)).split("\n\n"):
@@ -49,16 +51,18 @@ def packages(root: Root) -> dict[str, Package]:
 
 
 def loose(root: Root) -> tuple[list[str], list[str]]:
-    """Return NVIDIA's packages that are not held; and those, with states, which dpkg has to finish first."""
+    """Return NVIDIA's packages that are not held; and, with their states, unfinished ones."""
     mine = sorted(package for name, package in packages(root).items() if NVIDIAS.match(name))
     ready = [package.name for package in mine if package.want == "install" and package.is_finished]
     return ready, [f"{package.name} ({package.state})" for package in mine if not package.is_finished]
 
 
 def pin(remedy: str, known: Mapping[str, Package]) -> str:
-    """Replace each `{NAME …}` by `NAME=VERSION …` as installed: of a bare name apt takes its newest.
+    """Replace each `{NAME …}` by `NAME=VERSION …`, as installed: given a bare name, apt installs the newest
+    version.
 
-    Names that are not installed are left out beside others; alone they get the version of their twin.
+    Among several names, those that are not installed are omitted. A single name that is not installed gets
+    the version of its twin.
     """
 
     def pinned(found: re.Match[str]) -> str:

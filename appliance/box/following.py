@@ -1,4 +1,4 @@
-"""Starts that take minutes, with a line of what they are at, at least every PERIOD_S."""
+"""Starts of the daemon that take minutes, with a line about the current step at least every PERIOD_S."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from appliance.box.system import Box, Unit, unit
 PERIOD_S = 20.0
 POLL_S = 0.5
 CRASHES = 3
-"""So often systemd may start it again before it counts as failed."""
+"""Restarts by systemd after which a start counts as failed."""
 Say = Callable[[str], None]
 
 
 class NewLines:
-    """Passes on a line whose beginning, up to a colon, is new; the last again after PERIOD_S without one."""
+    """Passes on a line if its beginning, up to a colon, is new.
+
+    Repeats the last line after PERIOD_S without a new one.
+    """
 
     def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock
@@ -26,7 +29,7 @@ class NewLines:
         self._said_at = self._begun
 
     def __call__(self, line: str) -> None:
-        """`line`: empty where nothing new is known."""
+        """Pass on `line` if it is new; "" means that nothing is new."""
         now = self._clock()
         if line and line.partition(":")[0] != self._last.partition(":")[0]:
             self._say(line)
@@ -38,7 +41,7 @@ class NewLines:
 
 
 def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
-    """Start the daemon and follow it until it is ready. Returns what went wrong, or an empty string."""
+    """Start the daemon and follow it until it is ready. Returns the failure, or ""."""
     box.tools.execute("systemctl", "reset-failed", UNIT)
     begun = box.uptime()
     first, lines = unit(box, UNIT), NewLines(say, box.uptime)
@@ -46,7 +49,7 @@ def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
     if ran.code:
         return f"the daemon cannot be started: {ran.summary}"
     while (now := unit(box, UNIT)) is not None:
-        if now.active == "active" and not now.queued:  # else it is yet to be restarted
+        if now.active == "active" and not now.queued:  # otherwise the restart is still to come
             return ""
         if problem := _failed(now, first):
             return problem
@@ -58,7 +61,7 @@ def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
 
 
 def _failed(now: Unit, first: Unit | None) -> str:
-    """Why it will not become ready by itself; empty if it may."""
+    """Reason why the daemon will not become ready without help; "" if it may."""
     again = now.restarts - (first.restarts if first else 0)
     if not (now.active == "failed" or (now.active == "inactive" and not now.queued) or again >= CRASHES):
         return ""

@@ -1,4 +1,4 @@
-"""One run of `f5-health`: the checks of the box and of the application in one list."""
+"""A run of `f5-health`: the checks of the box and of the application in one list."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ NOT_REQUESTED = "not asked for (--speak)"
 def run_health(
     box: Box, app: Application, only: Collection[str] = (), *, speak: bool = False, readyz: str = READYZ
 ) -> list[Finding]:
-    """Run checks; root also notes which backend spoke. Does not raise.
+    """Run checks. As root, also record which backend spoke. Does not raise.
 
-    `only`: their names, empty for all; `speak`: synthesise; `readyz`: host:port of the metrics server.
+    `only`: names of checks, empty for all. `speak`: synthesise, too. `readyz`: host:port of the metrics
+    server.
     """
     names = [name for name in application.CHECKS if not only or name in only]
     if "synthesis" in names and not speak:
@@ -40,22 +41,23 @@ def run_health(
 
 
 def wrong(findings: Iterable[Finding]) -> list[Finding]:
-    """Return WARN and FAIL in the order of BY_HARM, and then checks of other releases."""
+    """Return WARN and FAIL in the order of BY_HARM, then the checks of other releases."""
     found = [finding for finding in findings if finding.level.is_wrong]
     return sorted(found, key=lambda finding: (*BY_HARM, finding.check).index(finding.check))
 
 
 def _note_backend(box: Box, findings: list[Finding]) -> None:
+    """Record in this boot's record the backend that the synthesis check found."""
     figures = next((finding.figures for finding in findings if finding.check == "synthesis"), {})
     backend, passed_over = figures.get("backend"), figures.get("passed_over")
     if isinstance(backend, str) and backend:
         others = tuple(map(str, passed_over)) if isinstance(passed_over, dict) else ()
-        # If this boot has no record, the check boots says so.
+        # If this boot has no record, the check `boots` reports it.
         with contextlib.suppress(OSError):
             boots.note_backend(box, backend.partition(" ")[0], others)
 
 
 def measure_speed(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:
-    """Does not raise."""
+    """Measure the speed, or store it as the baseline. Does not raise."""
     options = ("--set-baseline",) if set_baseline else ()
     return app.run(box, *options, command=("bench", "guard"), timeout_s=application.MEASURE_S)

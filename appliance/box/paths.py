@@ -1,8 +1,9 @@
-"""Every path of the box that is read, written or named, absolute inside Root's tree."""
+"""Every path of the box that the appliance reads, writes or names; absolute inside Root's tree."""
 
 from __future__ import annotations
 
-# Ours. Root's commands publish in RUN for all to read; ROOTS_RUN is root's alone; a boot empties both.
+# Ours. Root's commands publish in RUN, which everybody can read; ROOTS_RUN is root's alone. A boot empties
+# both.
 RUN = "/run/f5-appliance"
 ROOTS_RUN = f"{RUN}/root"
 THIS_BOOT = f"{ROOTS_RUN}/clocks.json"
@@ -22,11 +23,11 @@ SETUP = f"{STATE}/setup.json"
 BOOTS = f"{STATE}/boots.json"
 DAMAGED_BOOTS = f"{BOOTS}.damaged"
 DEBS = f"{STATE}/debs"
-"""Packages of f5-upgrade: writable by root only, unlike CACHE, since root installs them."""
+"""Packages of f5-upgrade. Unlike CACHE, only root can write here, because root installs them."""
 INSTALLATION = "/usr/lib/f5-appliance"
 SHIPPED_CONFIG = f"{INSTALLATION}/configs/appliance.yaml"
 INSTALLED = f"{STATE}/installed.json"
-"""Versions found when the package was installed; its postinst writes them."""
+"""Versions at the time of the installation; the package's postinst writes them."""
 
 # NVIDIA's.
 MODEL = "/proc/device-tree/model"
@@ -36,7 +37,7 @@ RELEASE = "/etc/nv_tegra_release"
 NVPMODEL_CONF = "/etc/nvpmodel.conf"
 NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
 NVPMODEL_FOLDER = "/etc/nvpmodel"
-"""Folder with the files of all modules; nvpower.sh makes NVPMODEL_CONF a link to one of them."""
+"""Folder with the files of all modules. nvpower.sh makes NVPMODEL_CONF a link to one of the files."""
 DRIVER = "/proc/driver/nvidia/version"
 NVGPU = "/sys/module/nvgpu"
 GPU_NODE = "/dev/nvgpu/igpu0/ctrl"
@@ -53,7 +54,7 @@ BWMGR = f"{DEVFREQ}/bwmgr"
 """EMC on JetPack 7: devfreq of NVIDIA's driver tegra-bpmp-bwmgr; max_freq is the power mode's cap."""
 DEBUGFS = "/sys/kernel/debug"
 EMC = f"{DEBUGFS}/bpmp/debug/clk/emc"
-"""EMC on JetPack 5 and 6, in debugfs: for root only."""
+"""EMC on JetPack 5 and 6, in debugfs, which only root can read."""
 EMC_LOCK = f"{EMC}/mrq_rate_locked"
 EMC_STEPS = f"{DEBUGFS}/bpmp/debug/emc/possible_rates"
 EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
@@ -62,7 +63,7 @@ RESET_REASONS = (
     "/sys/devices/platform/bus@0/c360000.pmc/reset_reason",
     "/sys/devices/platform/c360000.pmc/reset_reason",
 )
-"""Attribute of the Tegra234, with the device tree of JetPack 6 and 7, and with an older one."""
+"""Attribute of the Tegra234 in the device tree of JetPack 6 and 7, and in an older one."""
 THERMAL = "/sys/class/thermal"
 HWMON = "/sys/class/hwmon"
 DISKS = "/sys/block"
@@ -96,4 +97,4 @@ SYNCHRONISED = "/run/systemd/timesync/synchronized"
 WRITTEN = ("/", STATE, CACHE, "/var/log")
 """Folders on the file systems that the appliance and its logs write to."""
 NEEDED = (STATE, CACHE)
-"""Those without which the appliance does not work, or does not remember."""
+"""Folders without which the appliance does not work, or loses its data."""

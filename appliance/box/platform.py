@@ -12,7 +12,7 @@ SUPPORTED = "supported is a Jetson AGX Orin with JetPack 6.1 or a later 6, or wi
 SOC = "tegra234"
 TEGRA = re.compile(r"nvidia,(tegra\w+)")
 OLDEST = {36: 4, 39: 2}
-"""L4T major → the oldest supported minor."""
+"""L4T major → oldest supported minor."""
 
 JETPACKS = {
     (36, 3): "6.0",
@@ -31,15 +31,17 @@ JETPACKS = {
     (36,): "6",
     (39,): "7",
 }
-"""L4T, or its first parts, → JetPack."""
+"""L4T release, or its first numbers, → JetPack."""
 
 
 @dataclass(frozen=True)
 class PlatformRefusal:
+    """Reason why a box is not supported."""
+
     problem: str
     supported: str = SUPPORTED
     by_flashing: bool = False
-    """Another JetPack on this module would do."""
+    """True if flashing another JetPack on this module would help."""
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.supported}"
@@ -47,17 +49,17 @@ class PlatformRefusal:
 
 @dataclass(frozen=True)
 class Platform:
-    """Unknown parts are empty."""
+    """Identity of a machine. Unknown fields are empty."""
 
     model: str = ""
     module: str = ""
-    """E.g. p3701-0005, the 64 GB production module."""
+    """Module, as "p3701-0005", the 64 GB production module."""
     soc: str = ""
-    """E.g. tegra234, which is Orin."""
+    """Processor, as "tegra234", which is Orin."""
     l4t: tuple[int, ...] = ()
-    """E.g. (36, 4, 3)."""
+    """L4T release, as (36, 4, 3)."""
     jetpack: str = ""
-    """E.g. 6.2; as precise as the release file allows."""
+    """JetPack, as "6.2"; as precise as the release file allows."""
 
     @property
     def is_jetson(self) -> bool:
@@ -65,20 +67,20 @@ class Platform:
 
     @property
     def small(self) -> str:
-        """Name of an Orin NX or Nano."""
+        """Name of an Orin NX or Nano; "" for other modules."""
         if self.module.startswith("p3767"):
             return f"Jetson Orin NX or Orin Nano ({self.module})"
-        # A carrier of another maker may name no module, but the model.
+        # A carrier of another maker may name no module, but names the model.
         return next((f"Jetson Orin {name}" for name in ("NX", "Nano") if f"Orin {name}" in self.model), "")
 
     @property
     def release(self) -> str:
-        """L4T as NVIDIA writes it, e.g. R36.4.3."""
+        """L4T in NVIDIA's spelling, as "R36.4.3"."""
         return "R" + ".".join(map(str, self.l4t)) if self.l4t else ""
 
     @property
     def refusal(self) -> PlatformRefusal | None:
-        """None when the machine is supported."""
+        """Reason why the machine is not supported; None if it is."""
         if not self.is_jetson:
             return PlatformRefusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
         if self.soc != SOC:
@@ -97,7 +99,7 @@ class Platform:
 
 
 def identify(root: Root) -> Platform:
-    """Does not raise."""
+    """Identify the machine. Does not raise."""
     compatible = tuple(part for part in (root.text(paths.COMPATIBLE) or "").split("\0") if part)
     l4t = parse_release(root.text(paths.RELEASE) or "")
     return Platform(
@@ -110,7 +112,7 @@ def identify(root: Root) -> Platform:
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """First line of the release file → e.g. (36, 4, 3), or ()."""
+    """First line of the release file → L4T, as (36, 4, 3), or ()."""
     found = re.search(
         r"^#?\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)", text, re.MULTILINE
     )
@@ -118,7 +120,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def _module(compatible: tuple[str, ...]) -> str:
-    """It may follow the carrier board's."""
+    """Name of the module in the list of compatible names. It may follow the carrier board's."""
     numbers = [number for entry in compatible for number in re.findall(r"\bp\d{4}-\d{4}", entry)]
     modules = [number for number in numbers if number.startswith(("p3701", "p3767"))]
     return next(iter(modules), numbers[-1] if numbers else "")

@@ -1,6 +1,6 @@
-"""Life of a program of `scripts/`: from this module's import on, Ctrl-C ends it with one line.
+"""Life of a program of `scripts/`: from the import of this module on, Ctrl-C ends it with one line.
 
-Programs import it before anything that takes long.
+Programs import it before any slow import.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ INTERRUPTED = "interrupted; run it again"
 
 
 def _leave(number: int, frame: Any) -> NoReturn:
-    """End a program that has begun nothing, or has ended all."""
+    """End a program that has begun nothing yet, or has finished everything."""
     with contextlib.suppress(OSError):
         os.write(2, f"{os.path.basename(sys.argv[0])}: {INTERRUPTED}\n".encode())
     os._exit(130)
 
 
 def _at_ctrl_c(act: Callable[[int, Any], object]) -> None:
-    """Set what Ctrl-C does, unless a shell has the program ignore it."""
+    """Set the effect of Ctrl-C, unless a shell makes the program ignore it."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, act)
 
@@ -32,7 +32,10 @@ _at_ctrl_c(_leave)
 
 
 def run(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
-    """Exit with the status of `main`: 130 after Ctrl-C, 1 if nobody reads its output, `fault` if it fails."""
+    """Exit with the status of `main`.
+
+    The status is 130 after Ctrl-C, 1 if nobody reads the output, and `fault` after a crash.
+    """
     from appliance.box.root import error_location, error_text
     from appliance.errors import StorageError
 
@@ -59,7 +62,7 @@ def run(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
     _at_ctrl_c(_leave)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    # Output that cannot be written would be a traceback when Python ends.
+    # Without this, output that cannot be written would give a traceback when Python ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if why:
         print(f"{name}: {why}", file=sys.stderr)

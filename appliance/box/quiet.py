@@ -1,7 +1,7 @@
-"""f5-quiet: mask sleep, boot without a desktop, limit the journal, hold NVIDIA's packages.
+"""f5-quiet: masks sleep, boots without a desktop, limits the journal, holds NVIDIA's packages.
 
-Functions that take a Root find what is missing, for the health checks too. `quiet` changes
-links and files in /etc and apt's holds, and records the state before for `undo`.
+Functions with a Root as argument find what is missing; the health checks use them too. `quiet` changes links
+and files in /etc and apt's holds, and records the previous state for `undo`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HIDDEN = re.compile(r"^Hidden\s*=\s*true\s*$", re.MULTILINE)
 CAPPED = re.compile(r"^SystemMaxUse\s*=\s*\S", re.MULTILINE)
 JOURNAL_CONF = f"{paths.JOURNALD[0]}/f5-quiet.conf"
 JOURNAL = "[Journal]\nStorage=persistent\nSystemMaxUse=500M\n"
-"""Earlier boots are kept, and the disk is not filled."""
+"""Content of JOURNAL_CONF: earlier boots stay in the journal, but it does not fill the disk."""
 Say = Callable[[str], None]
 State = dict[str, str] | None
 """{"link": target}, {"text": content}, or None if there is no file."""
@@ -38,7 +38,7 @@ class _Change:
 
 @dataclass(frozen=True)
 class _QuietRecord:
-    """The fields are the keys of the file."""
+    """Record of the changes. The fields are the keys of the file."""
 
     files: dict[str, _Change]
     held: tuple[str, ...]
@@ -46,20 +46,20 @@ class _QuietRecord:
 
 
 def default_target(root: Root) -> str:
-    """systemd's default target; empty if none is set."""
+    """systemd's default target; "" if none is set."""
     folders = (paths.UNITS_OF_ROOT, *paths.UNITS_OF_PACKAGES)
     states = (_state(root, f"{folder}/default.target") or {} for folder in folders)
     return next((os.path.basename(state["link"]) for state in states if "link" in state), "")
 
 
 def sleeps(root: Root) -> list[str]:
-    """Those that are not masked."""
+    """Sleep targets that are not masked."""
     states = {f"{name}.target": _state(root, f"{paths.UNITS_OF_ROOT}/{name}.target") for name in SLEEP}
     return [name for name, state in states.items() if state not in ({"link": "/dev/null"}, {"text": ""})]
 
 
 def shows_indicator(root: Root) -> bool:
-    """A desktop starts NVIDIA's indicator."""
+    """True if a desktop starts NVIDIA's indicator."""
     return not HIDDEN.search(root.text(paths.INDICATOR) or "Hidden=true")
 
 
@@ -70,7 +70,7 @@ def is_journal_capped(root: Root) -> bool:
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Raises AptError, OSError."""
+    """Apply everything that is missing. Raises AptError, OSError."""
     files, (packages, half) = dict(_wanted(box.root)), dpkg.loose(box.root)
     _announce(files, "hold", packages, say)
     if half:
@@ -86,7 +86,10 @@ def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
 
 
 def undo(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Restore the recorded state, except what was changed since. Raises AptError, OSError."""
+    """Restore the recorded state, except settings that somebody has changed since.
+
+    Raises AptError, OSError.
+    """
     record, known = _read_record(box), dpkg.packages(box.root)
     now = {path: _state(box.root, path) for path in record.files}
     files = {path: change.before for path, change in record.files.items() if now[path] == change.after}
@@ -102,6 +105,7 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
 
 
 def _wanted(root: Root) -> Iterator[tuple[str, State]]:
+    """The files to write, with their content, as (path, state)."""
     for name in sleeps(root):
         yield f"{paths.UNITS_OF_ROOT}/{name}", {"link": "/dev/null"}
     if default_target(root) not in ("", TARGET):
@@ -121,7 +125,7 @@ def _announce(files: Mapping[str, State], verb: str, packages: Sequence[str], sa
 
 
 def _change(box: Box, files: Mapping[str, State], tools: Tools, verb: str, packages: Sequence[str]) -> None:
-    """Put files into their states, then hold packages or let them go."""
+    """Put files into their states, then hold or release packages."""
     for path, state in files.items():
         place = box.root.unresolved(path)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +152,7 @@ def _state(root: Root, path: str) -> State:
 
 
 def _read_record(box: Box) -> _QuietRecord:
-    """Raises OSError."""
+    """Read the record. Raises OSError."""
     try:
         exists = box.root.is_private(paths.QUIET)
         return box.root.load(paths.QUIET, _QuietRecord) if exists else _QuietRecord({}, ())

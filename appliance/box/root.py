@@ -1,7 +1,7 @@
-"""Root: the file tree of the box, `/` or a folder that stands in for it (F5_SYSROOT).
+"""Root: the file tree of the box, `/` or a folder that replaces it (F5_SYSROOT).
 
-Kernel attributes are read with plain system calls: a thermal zone whose part is powered down answers EAGAIN,
-which Python's buffered readers turn into a TypeError.
+Kernel attributes are read with plain system calls: a thermal zone without power answers EAGAIN, which
+Python's buffered readers turn into a TypeError.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MAX_RECORD_BYTES = 1 << 24
 
 
 def error_text(error: Exception) -> str:
-    """Error's message; of an OSError without number and path."""
+    """Message of an error; of an OSError, without number and path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
 
 
 def error_location(error: Exception) -> str:
-    """File and line, for a bug report."""
+    """File and line of an error, for a bug report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
 
 def parse_int(text: str | None) -> int | None:
-    """Decimal or 0x…; None for anything else."""
+    """Integer of a decimal or a 0x… number; None for anything else."""
     found = re.fullmatch(r"-?[0-9]{1,19}|0(x)[0-9a-fA-F]{1,16}", (text or "").strip())
     return int(found[0], 16 if found[1] else 10) if found else None
 
@@ -54,11 +54,11 @@ class Root:
     def at(self, path: str) -> Path:
         """Resolve `path` to a path of this machine, following links as a process inside the tree would.
 
-        Raises OSError when links form a loop.
+        Raises OSError if links form a loop.
         """
         if self.folder == Path("/"):
             return Path(path)
-        # Strings, not Paths, which would cost ten times as much here.
+        # Strings instead of Paths, which are ten times slower here.
         todo = [part for part in reversed(path.split("/")) if part not in ("", ".")]
         top = folder = str(self.folder)
         links = 0
@@ -80,7 +80,7 @@ class Root:
         return Path(folder)
 
     def read(self, path: str) -> str:
-        """Read a file, stripped. Raises OSError; BlockingIOError for a part that is powered down."""
+        """Read a file, and strip it. Raises OSError; BlockingIOError for a part without power."""
         if "\0" in path:
             raise OSError(errno.EINVAL, "its name holds a NUL")
         handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -91,17 +91,17 @@ class Root:
         return data.decode("utf-8", "replace").strip("\0\n\t ")
 
     def text(self, path: str) -> str | None:
-        """Like `read`; None when the file cannot be read."""
+        """Content of a file, stripped; None if it cannot be read."""
         with contextlib.suppress(OSError):
             return self.read(path)
         return None
 
     def number(self, path: str) -> int | None:
-        """None when the file holds no whole number or cannot be read."""
+        """Number in a file; None if it holds no whole number or cannot be read."""
         return parse_int(self.text(path))
 
     def record(self, path: str) -> dict[str, Any]:
-        """Read a JSON object. Raises OSError, and ValueError with a message for a person."""
+        """Read a JSON object. Raises OSError, or ValueError with a message for a person."""
         text = self.read(path)
         try:
             raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
@@ -112,12 +112,12 @@ class Root:
         return raw
 
     def load(self, path: str, kind: type[T]) -> T:
-        """Read a JSON object into a dataclass; other keys are ignored. Raises OSError, ValueError."""
+        """Read a JSON object into a dataclass, and ignore other keys. Raises OSError, ValueError."""
         loaded: T = from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
         return loaded
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """List a folder, cpu2 before cpu10; () when it cannot be read."""
+        """Names in a folder, cpu2 before cpu10; () if it cannot be read."""
         try:
             names = os.listdir(self.at(folder))
         except OSError:
@@ -130,7 +130,7 @@ class Root:
         return False
 
     def write(self, path: str, text: str) -> None:
-        """Write to an existing file, e.g. a kernel attribute. Raises OSError."""
+        """Write to an existing file, as a kernel attribute. Raises OSError."""
         handle = os.open(self.at(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.write(handle, text.encode())
@@ -138,28 +138,29 @@ class Root:
             os.close(handle)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Write a file atomically; makes its folder. Raises OSError.
+        """Write a file atomically, and create its folder. Raises OSError.
 
-        Safe in a folder where others can write: the new file has a random name.
+        Safe in a folder that others can write to: the new file has a random name.
         """
         target = self.at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, text.encode(), mode)
 
     def unresolved(self, path: str) -> Path:
-        """Resolve all but the last part: a link is found itself, not its target."""
+        """Resolve all parts but the last: the path of a link is its own, not its target's."""
         folder, name = os.path.split(path)
         return self.at(folder) / name
 
-    # Files and folders that only root can have written: root acts on them, e.g. restores a baseline.
+    # Files and folders that only root can have written. Root acts on them: it restores a baseline, for
+    # example.
 
     def private_folder(self, path: str) -> Path:
-        """Make the folder with mode 700 unless it is there, and return its path on this machine.
+        """Path of a folder on this machine. Makes it with mode 700 if it does not exist.
 
-        Raises PermissionError when it belongs to another user, OSError when it cannot be made.
+        Raises PermissionError if it belongs to another user, OSError if it cannot be made.
         """
         place = self.unresolved(path)
-        # The folder above has the usual mode: its other files may be public.
+        # The folder above has the usual mode, because its other files may be public.
         place.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             place.mkdir(mode=0o700)
@@ -167,7 +168,7 @@ class Root:
         return place
 
     def is_private(self, path: str) -> bool:
-        """True if the file exists. Raises PermissionError when others can have written it or its folder."""
+        """True if the file exists. Raises PermissionError if others may have written to it or its folder."""
         place = self.unresolved(path)
         try:
             _check_owner(place.parent, str(PurePosixPath(path).parent), stat.S_ISDIR, "folder")

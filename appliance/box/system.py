@@ -21,12 +21,14 @@ ASK_S = 10.0
 
 
 def seconds_since_boot() -> float:
-    """It includes suspend and does not jump when the wall clock is set."""
+    """Seconds since boot. They include suspend, and do not jump when the wall clock is set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
 class Box:
+    """Access to the machine: its files, programs and clocks. Tests replace each."""
+
     root: Root = field(default_factory=Root)
     tools: Tools = field(default_factory=Tools)
     wall: Callable[[], float] = time.time
@@ -39,12 +41,12 @@ class Box:
 
     @property
     def boot_id(self) -> str:
-        """Changes with each boot; empty when it cannot be read."""
+        """Id that changes with each boot; "" if it cannot be read."""
         return self.root.text(paths.BOOT_ID) or ""
 
     @property
     def reset_source(self) -> str:
-        """Source of the reset before this boot, by the Tegra's power management controller, or empty."""
+        """Source of the reset before this boot, by the Tegra's power management controller; "" if unknown."""
         return next(filter(None, map(self.root.text, paths.RESET_REASONS)), "")
 
     @property
@@ -53,7 +55,7 @@ class Box:
 
 
 def program_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """Parser of a program of the box, which has the box's options and the program's docstring as help."""
+    """Parser of a program of the box, with the box's options. Its help is the program's docstring."""
     parser = argparse.ArgumentParser(
         prog=name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +64,7 @@ def program_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
 
 
 def add_box_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `open_box`, by default from the environment."""
+    """Add the arguments of `open_box`. Their defaults come from the environment."""
     for option, variable, help in (
         ("--sysroot", "F5_SYSROOT", "stands in for / (F5_SYSROOT)"),
         ("--tools", "F5_TOOLS", "where programs are looked for first (F5_TOOLS)"),
@@ -71,7 +73,7 @@ def add_box_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_box(sysroot: str = "", tools: str = "") -> Box:
-    """Open the box in `sysroot` (empty: this machine); programs are looked for in `tools` first."""
+    """Open the box in `sysroot` ("": this machine). Programs are first searched in `tools`."""
     environment = {name: value for name, value in (("F5_SYSROOT", sysroot), ("F5_TOOLS", tools)) if value}
     folders = (Path(tools),) if tools else ()
     return Box(Root(Path(sysroot or "/")), Tools(folders, environment))
@@ -79,12 +81,12 @@ def open_box(sysroot: str = "", tools: str = "") -> Box:
 
 @dataclass(frozen=True)
 class Unit:
-    """State as `systemctl show` prints it; what it does not know is empty."""
+    """State of a unit, as `systemctl show` prints it. Unknown properties are empty."""
 
     properties: Mapping[str, str]
     installed: bool
     active: str
-    """active, activating, inactive, failed, …"""
+    """ActiveState: active, activating, inactive, failed, …"""
     result: str
     """Result of the last run: success, exit-code, watchdog, start-limit-hit, …"""
     exit_status: int
@@ -92,9 +94,9 @@ class Unit:
     restarts: int
     """Automatic restarts since the last manual start."""
     status: str
-    """The line that the daemon gives of itself."""
+    """Status line that the daemon reports to systemd."""
     queued: bool
-    """A start or stop of it is under way or waits for other units."""
+    """True if a start or stop of the unit is under way, or waits for other units."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Unit:
@@ -119,7 +121,7 @@ class Unit:
 
 
 def unit(box: Box, name: str) -> Unit | None:
-    """None without systemd, or if it does not know the state."""
+    """State of a unit; None if there is no systemd, or it does not know the unit."""
     ran = box.tools.execute("systemctl", "show", "-p", ",".join(PROPERTIES), name, timeout_s=ASK_S)
     pairs = (line.partition("=") for line in ran.output.splitlines())
     properties = {key: value.strip() for key, equals, value in pairs if equals and key in PROPERTIES}

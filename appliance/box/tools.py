@@ -1,6 +1,6 @@
-"""Run NVIDIA's and systemd's programs: without a terminal, without a shell, with a time limit.
+"""Runs NVIDIA's and systemd's programs: without a terminal, without a shell, with a timeout.
 
-nvpmodel asks on its standard input whether to reboot; an end of file there declines.
+nvpmodel asks on its standard input whether to reboot; the end of the input declines.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from appliance.box.root import error_text
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSED_ON = ("F5_SYSROOT", "F5_TOOLS")
-"""To programs, of our environment."""
+"""Variables of our environment that programs get."""
 NOT_FOUND = 127
 FOLLOW_S = 1.0
 GRACE_S = 5.0
-"""Time between SIGTERM and SIGKILL: enough for dpkg to leave its records whole."""
+"""Time between SIGTERM and SIGKILL: enough for dpkg to finish its records."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """`code` is 127 when it is not installed, negative when a signal or we ended it."""
+    """Result of a program.
+
+    `code` is 127 if it is not installed, negative if a signal or our timeout ended it.
+    """
 
     command: tuple[str, ...]
     code: int
@@ -40,7 +43,7 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """Both streams: releases of NVIDIA's tools differ in which one a message is on."""
+        """Both streams: NVIDIA's releases differ in which of the two a message is printed to."""
         return f"{self.output}\n{self.errors}"
 
     @property
@@ -60,17 +63,17 @@ class Completed:
 
 @dataclass(frozen=True)
 class Tools:
-    """Programs, found in `folders` first, then in the system's own."""
+    """Programs, searched in `folders` first, then in the system's folders."""
 
     folders: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to the fixed environment."""
+    """Variables in addition to the fixed environment."""
 
     def find(self, name: str) -> str | None:
         return shutil.which(name, path=":".join([*map(str, self.folders), SEARCH]))
 
     def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
-        """Run a program; `answer` is its standard input. Does not raise."""
+        """Run a program with `answer` as its standard input. Does not raise."""
         process = self._started(name, arguments, stdin=bool(answer))
         if isinstance(process, Completed):
             return process
@@ -79,16 +82,16 @@ class Tools:
             try:
                 output, errors = process.communicate(answer or None, timeout=timeout_s)
             except subprocess.TimeoutExpired:
-                # Its whole session: a script's child would keep the pipes open.
+                # The whole session is killed, because a script's child would keep the pipes open.
                 os.killpg(process.pid, signal.SIGKILL)
                 output, errors = process.communicate()
                 return Completed(command, -signal.SIGKILL, output, errors, timed_out=True)
         return Completed(command, process.returncode, output, errors)
 
     def follow(self, name: str, *arguments: str, say: Callable[[str], None]) -> Completed:
-        """Run a program as long as it takes; `say` gets its lines, and "" after FOLLOW_S without one.
+        """Run a program without a timeout. `say` gets each line, and "" after FOLLOW_S without one.
 
-        Both streams are in the output. Does not raise.
+        The output contains both streams. Does not raise.
         """
         process = self._started(name, arguments, errors=subprocess.STDOUT)
         if isinstance(process, Completed):
@@ -118,12 +121,16 @@ class Tools:
     def _started(
         self, name: str, arguments: Sequence[str], *, stdin: bool = False, errors: int = subprocess.PIPE
     ) -> subprocess.Popen[str] | Completed:
+        """Start a program with a fixed environment.
+
+        Returns a Completed with NOT_FOUND if it cannot be started.
+        """
         path = self.find(name)
         if path is None:
             return Completed((name, *arguments), NOT_FOUND)
         command = (path, *arguments)
         passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        # Without HOME jetson_clocks writes its store into the current folder; systemd sets none.
+        # Without HOME, which systemd does not set, jetson_clocks writes its store into the current folder.
         environment = {"PATH": SEARCH, "HOME": "/root", "LC_ALL": "C", **passed_on, **self.environment}
         try:
             return subprocess.Popen(
@@ -142,7 +149,10 @@ class Tools:
 
 @contextlib.contextmanager
 def _session(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Wait for it to end. An exception, e.g. Ctrl-C, which does not reach it, ends its whole session."""
+    """Wait for the process to end.
+
+    After an exception (Ctrl-C does not reach the process), end its whole session.
+    """
     with process:
         try:
             yield
@@ -152,13 +162,13 @@ def _session(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def _end_session(process: subprocess.Popen[str]) -> None:
-    """Send its session SIGTERM, and SIGKILL after GRACE_S."""
+    """Send SIGTERM to the process's session, and SIGKILL after GRACE_S."""
     deadline = time.monotonic() + GRACE_S
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:
             os.killpg(process.pid, signal.SIGTERM)
             while time.monotonic() < deadline:
-                process.poll()  # reaps it: a zombie would count as alive
+                process.poll()  # reaps the process: a zombie would count as alive
                 os.killpg(process.pid, 0)
                 time.sleep(0.02)
         finally:

@@ -1,4 +1,4 @@
-"""L4T, TensorRT and module: now, and as recorded at installation."""
+"""Versions of L4T, TensorRT and the module: current ones, and those recorded at installation."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from appliance.box.root import Root, error_text
 
 Version = tuple[int, ...]
 SHIPPED: Mapping[Version, Version] = {(36, 4): (10, 3), (36, 5): (10, 3), (39, 2): (10, 16)}
-"""L4T → its JetPack's TensorRT (NVIDIA's release notes). Others, as 10.13, may lack code for this GPU."""
+"""L4T → TensorRT of its JetPack (NVIDIA's release notes).
+
+Others, such as 10.13, may lack code for this GPU.
+"""
 
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """L4T, TensorRT and module versions something was built for. Empty fields match anything."""
+    """Versions of L4T, TensorRT and the module that something was built for. Empty fields match anything."""
 
     l4t: Version = ()
     tensorrt: Version = ()
     module: str = ""
-    """E.g. p3701-0005."""
+    """Module, as "p3701-0005"."""
     problem: str = ""
 
     def differences(self, now: BuildInfo) -> list[str]:
-        """In the parts of versions that both have."""
+        """Differences, a line each. Versions are compared as far as both are precise."""
         found = []
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
             if differ(then, today):
@@ -36,7 +39,7 @@ class BuildInfo:
 
 
 def tensorrt(root: Root) -> Version:
-    """By its Debian package, or its library's name; () without one."""
+    """Version of the Debian package, else of the library's file name; () without TensorRT."""
     for package in dpkg.packages(root).values():
         if re.fullmatch(r"libnvinfer\d+", package.name):
             return version(package.version)[:3]
@@ -46,14 +49,14 @@ def tensorrt(root: Root) -> Version:
 
 
 def driver(root: Root) -> str:
-    """Version of NVIDIA's display driver, e.g. 540.4.0 on JetPack 6; empty without one."""
+    """Version of NVIDIA's display driver, as "540.4.0" on JetPack 6; "" without one."""
     form = r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s"
     found = re.search(form, root.text(paths.DRIVER) or "")
     return found[1] if found else ""
 
 
 def installed(root: Root) -> BuildInfo | None:
-    """None when nothing is installed."""
+    """Versions recorded at installation; None if there is no record."""
     if not root.exists(paths.INSTALLATION):
         return None
     try:
@@ -73,7 +76,7 @@ def version(value: object) -> Version:
 
 
 def differ(one: Version, other: Version) -> bool:
-    """In the parts that both have."""
+    """True if the versions differ in a number that both have."""
     common = min(len(one), len(other))
     return one[:common] != other[:common]
 

@@ -1,4 +1,4 @@
-"""Bundles of a box: `source` copies one, `installed` puts it in use or goes back, `restart` proves it."""
+"""Bundles of a box: `source` copies one, `installed` puts it in use or goes back, `restart` tests it."""
 
 from appliance.bundles.installed import BundleStore
 from appliance.bundles.restart import Restart, load_on_cpu, running_folder

@@ -1,10 +1,10 @@
 """The bundles of a box, and the change from one to another.
 
-PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
-PATH.before    the one before, in the same way
-PATHs/NAME     every installed bundle, whose files never change
+    PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
+    PATH.before    the previous bundle, in the same form
+    PATHs/NAME     every installed bundle, whose files never change
 
-An install makes PATH.before name the new bundle, then exchanges the two names (RENAME_EXCHANGE): after a
+An install makes PATH.before name the new bundle, then exchanges the two names (RENAME_EXCHANGE). So after a
 power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
 """
 
@@ -27,37 +27,39 @@ from appliance.durable import exchange, locked, remove, sync
 from appliance.errors import BundleError, StorageError
 
 STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
-"""Names that installs give; others are an operator's own."""
+"""Names of folders that installs create. Others belong to the operator."""
 
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
 Prove = Callable[[Path], str]
-"""Starts the daemon on a bundle's folder; returns the problem, or ""."""
+"""Starts the daemon with a bundle's folder; returns the problem, or ""."""
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class StoredBundle:
+    """A folder in the store of bundles."""
+
     folder: Path
     use: str
-    """ "in use", "beside", "before", or "unused"."""
+    """Use: "in use", "beside", "before", or "unused"."""
     manifest: Manifest | None
     problem: str
     """Fault of the manifest, or ""."""
 
 
 class BundleStore:
-    """Changes hold a lock between processes."""
+    """The bundles. Changes hold a lock between processes."""
 
     def __init__(self, path: Path, report: Report = lambda line: None, beside: Collection[Path] = ()) -> None:
-        """`report` takes one line for each step; `beside` are in use too, by rows of `text.languages`."""
+        """`report` gets a line for each step. `beside` are bundles in use by rows of `text.languages`."""
         self.path, self.beside = path, beside
         self.before = path.with_name(f"{path.name}.before")
         self.folder = path.with_name(f"{path.name}s")
         self._report = report
 
     def stored(self) -> list[StoredBundle]:
-        """The one in use first."""
+        """All bundles, first the one in use."""
         uses: dict[Path, str] = {}
         for name, use in ((self.path, "in use"), (self.before, "before")):
             if os.path.lexists(name):
@@ -73,7 +75,7 @@ class BundleStore:
     def install(
         self, source: Path, check: Check, *, prove: Prove | None = None, running: Path | None = None
     ) -> Path:
-        """Put the bundle of a folder or archive in use, and go back if `prove` finds something wrong.
+        """Put the bundle of a folder or archive in use, and go back if `prove` reports a problem.
 
         Removes unneeded bundles, except the daemon's, `running`. Returns the folder in the store. Raises
         BundleError, StorageError.
@@ -101,18 +103,21 @@ class BundleStore:
             return new
 
     def add(self, source: Path, check: Check) -> Path:
-        """Store the bundle of a folder or archive, unused. Returns its folder. Raises as `install`."""
+        """Store the bundle of a folder or archive without using it.
+
+        Returns its folder. Raises what `install` raises.
+        """
         with _storage_errors(self.path), self._lock():
             return self._add(source, check)
 
     def back(self, *, prove: Prove | None = None) -> Path:
-        """Put the bundle before in use again. Raises BundleError, StorageError."""
+        """Put the previous bundle in use again. Raises BundleError, StorageError."""
         with _storage_errors(self.path), self._lock():
             if not os.path.lexists(self.before):
-                raise BundleError(f"there is no bundle before this one: {self.before} does not exist")
+                raise BundleError(f"there is no previous bundle: {self.before} does not exist")
             new = _real(self.before)
             if new == _real(self.path):
-                raise BundleError(f"the bundle before is the one in use: {new}")
+                raise BundleError(f"the previous bundle is the one in use: {new}")
             self._report_voices(contract.read(new))
             exchange(self.path, self.before)
             sync(self.path.parent)
@@ -122,7 +127,7 @@ class BundleStore:
     # Before the change.
 
     def _keep_before(self) -> Path | None:
-        """Move a real folder at PATH.before, which will be a link, into the store."""
+        """Move a real folder at PATH.before into the store, because PATH.before will be a link."""
         if self.before.is_dir() and not self.before.is_symlink():
             manifest = _stored(self.before, "").manifest
             name = _store_name(Bundle(self.before, manifest)) if manifest else ""
@@ -133,7 +138,7 @@ class BundleStore:
         return _real(self.before) if os.path.lexists(self.before) else None
 
     def _add(self, source: Path, check: Check) -> Path:
-        """Copy, verify, check and sync a bundle, unless an undamaged equal one is in use or was before.
+        """Copy, verify, check and sync a bundle, unless an equal undamaged one is in use or was before.
 
         Returns its folder. Raises BundleError, OSError.
         """
@@ -162,6 +167,7 @@ class BundleStore:
             shutil.rmtree(new, ignore_errors=True)
 
     def _report_voices(self, new: Bundle) -> None:
+        """Report whether the prepared references of voices stay valid with the new bundle."""
         now, then = new.manifest, _stored(_real(self.path), "").manifest
         if then is None:
             return
@@ -176,7 +182,7 @@ class BundleStore:
     # After the change.
 
     def _prove_or_undo(self, prove: Prove | None, new: Path, earlier: Path | None) -> None:
-        """Undo the change if `prove` fails: that raises BundleError.
+        """Undo the change and raise BundleError if `prove` fails.
 
         `earlier` was PATH.before until the change.
         """
@@ -191,18 +197,19 @@ class BundleStore:
             return
         if not os.path.lexists(self.before):
             raise BundleError(
-                f"the daemon is not well with {new.name} ({problem}); there is none to go back to"
+                f"the daemon does not work with {new.name} ({problem}); there is no previous bundle"
             )
-        self._report(f"the daemon is not well with {new.name} ({problem}); going back")
+        self._report(f"the daemon does not work with {new.name} ({problem}); going back")
         self._undo(earlier)
         old = _real(self.path)
         if again := prove(old):
             state = f"{old.name} is back and is not well either ({again})"
         else:
             state = f"{old.name} is back and runs"
-        raise BundleError(f"the daemon is not well with {new.name} ({problem}); {state}")
+        raise BundleError(f"the daemon does not work with {new.name} ({problem}); {state}")
 
     def _undo(self, earlier: Path | None) -> None:
+        """Put the previous bundle back into use. `earlier` becomes the one before it."""
         if not os.path.lexists(self.before):
             return
         exchange(self.path, self.before)
@@ -213,6 +220,7 @@ class BundleStore:
         sync(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
+        """Remove stored bundles that nothing names and that the daemon does not run."""
         for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
             if leftover.is_symlink():
                 leftover.unlink()
@@ -224,7 +232,10 @@ class BundleStore:
     # Names.
 
     def _link(self, name: Path, folder: Path) -> None:
-        """Make `name` a link in one rename, relative beside the store, so that a disk can be moved."""
+        """Make `name` a link in one rename.
+
+        Inside the store's folder it is relative, so that a disk can be moved.
+        """
         new = name.with_name(f".{name.name}.{secrets.token_hex(4)}")
         inside = folder.parent == self.folder and name.parent == self.folder.parent
         new.symlink_to(f"{self.folder.name}/{folder.name}" if inside else folder)
@@ -236,7 +247,7 @@ class BundleStore:
         return list(dict.fromkeys(_real(name) for name in names if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """Free name: a damaged bundle may have it."""
+        """Free name. A damaged bundle may have the usual one."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1
@@ -244,18 +255,19 @@ class BundleStore:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
+        """Let one install run at a time. Raises StorageError if another is running."""
         self.folder.mkdir(mode=0o755, exist_ok=True)
         try:
             with locked(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 yield
         except BlockingIOError:
             raise StorageError(
-                f"{self.folder}: another install is at work; wait until it has ended"
+                f"{self.folder}: another install is running; wait until it has ended"
             ) from None
 
 
 def _store_name(read: Bundle) -> str:
-    """Family and hash of the manifest, which holds all other hashes."""
+    """Family, and hash of the manifest, which contains all other hashes."""
     family = re.sub(r"[^A-Za-z0-9_-]+", "-", read.manifest.family).strip("-") or "bundle"
     return f"{family}-{identity(read.folder)[:12]}"
 
@@ -280,6 +292,7 @@ def _real(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a StorageError that names the file."""
     try:
         yield
     except (BundleError, StorageError):

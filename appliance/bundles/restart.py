@@ -1,4 +1,4 @@
-"""Proofs of a bundle: the CPU loads it, and the restarted daemon speaks from it."""
+"""Tests of a bundle: the CPU loads it, and the restarted daemon speaks from it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from appliance.errors import BundleError
 
 SERVICE = "f5-appliance.service"
 READY_S = 900.0
-"""A daemon's first start with a bundle builds engines."""
+"""Timeout of a start. A daemon's first start with a bundle builds engines."""
 SPEAK_S = 60.0
 SENTENCE = "This box speaks from its new bundle."
 
 
 def load_on_cpu(bundle: Bundle, config: EngineConfig) -> None:
-    """Load a bundle and compute a silence, on the CPU if it can. Raises BundleError, EngineFault."""
+    """Load a bundle and compute a silence, on the CPU if that is possible.
+
+    Raises BundleError, EngineFault.
+    """
     from appliance.engine import loading
 
     backends = bundle.manifest.backends
@@ -41,7 +44,7 @@ def load_on_cpu(bundle: Bundle, config: EngineConfig) -> None:
 
 
 def running_folder(config: Config) -> Path | None:
-    """Bundle folder of the running daemon; None if none answers."""
+    """Bundle folder of the running daemon; None if no daemon answers."""
     socket = config.server.admin
     if socket is None:
         return None
@@ -54,12 +57,14 @@ def running_folder(config: Config) -> Path | None:
 
 @dataclass(frozen=True)
 class Restart:
+    """Restarts the daemon, and proves that it speaks from a bundle."""
+
     config: Config
     tools: Tools
     ready_within_s: float = READY_S
 
     def __call__(self, folder: Path) -> str:
-        """Problem of the daemon on the bundle in `folder`, or ""."""
+        """Problem of the daemon with the bundle in `folder`, or ""."""
         # systemd refuses to start a service that has failed five times.
         self.tools.execute("systemctl", "reset-failed", SERVICE)
         # The service reports when it is ready, and systemctl waits for that.
@@ -74,6 +79,7 @@ class Restart:
             return f"it does not speak: {error}"
 
     def _speak(self, folder: Path) -> str:
+        """Let the daemon speak from this folder. Returns the reason if it cannot, else ""."""
         with Client(daemon_address(self.config.server)) as client:
             if (health := client.health()) != "SERVING":
                 return f"it is {health}"

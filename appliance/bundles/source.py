@@ -1,4 +1,4 @@
-"""Copying a bundle from a folder or a possibly hostile archive."""
+"""Copies a bundle from a folder or a possibly hostile archive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, O
 
 
 def copy_bundle(source: Path, new: Path) -> None:
-    """Raises BundleError, StorageError, OSError."""
+    """Copy a bundle to `new`. Raises BundleError, StorageError, OSError."""
     if source.is_dir():
         _copy_folder(source, new)
     else:
@@ -33,6 +33,7 @@ def copy_bundle(source: Path, new: Path) -> None:
 
 
 def _copy_folder(source: Path, new: Path) -> None:
+    """Copy the files of a bundle that its manifest names."""
     manifest = contract.read(source, verify=False).manifest
     names = (*manifest.files, MANIFEST)
     if missing := [name for name in names if not (source / name).is_file()]:
@@ -44,6 +45,7 @@ def _copy_folder(source: Path, new: Path) -> None:
 
 
 def _unpack(archive: Path, new: Path) -> None:
+    """Unpack the bundle in an archive."""
     with _archive_errors(archive), tarfile.open(archive, "r:*") as tar:
         files = _checked_files(archive, tar, new.parent)
         top = _bundle_folder(archive, files)
@@ -55,7 +57,7 @@ def _unpack(archive: Path, new: Path) -> None:
 
 @contextlib.contextmanager
 def _archive_errors(archive: Path) -> Iterator[None]:
-    """Raise BundleError for a damaged archive; errors of the disk pass."""
+    """Raise BundleError for a damaged archive. Errors of the disk pass."""
     try:
         yield
     except StorageError:
@@ -70,9 +72,9 @@ def _archive_errors(archive: Path) -> Iterator[None]:
 
 
 def _checked_files(archive: Path, tar: tarfile.TarFile, folder: Path) -> dict[PurePosixPath, tarfile.TarInfo]:
-    """Regular files by path. Raises BundleError for links, devices and paths out of the archive.
+    """Regular files by path. Raises BundleError for links, devices, and paths out of the archive.
 
-    Raises StorageError as soon as they exceed the room at `folder`.
+    Raises StorageError as soon as they exceed the free space at `folder`.
     """
     files: dict[PurePosixPath, tarfile.TarInfo] = {}
     size = 0

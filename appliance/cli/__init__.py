@@ -25,23 +25,23 @@ COMMANDS = {
     "say": ("saying", "speak a text through the daemon"),
     "marked": (
         "marking",
-        "does a file say that it is synthetic? exits with 0, 1 if not, 2 if it is unreadable",
+        "check whether a file is marked as synthetic; exits with 0, 1 if not, 2 if it is unreadable",
     ),
     "cancel": ("saying", "end a request by its id"),
-    "queue": ("saying", "what waits and sounds; skip, clear, pause, approve, …"),
-    "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
-    "tokens": ("operating", "make, list and revoke the tokens of clients, on the box"),
+    "queue": ("saying", "list and moderate what waits and sounds"),
+    "voices": ("enrolling", "list, add, show and remove reference voices"),
+    "tokens": ("operating", "make, list and revoke clients' tokens, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),
-    "bundle": ("operating", "install another bundle, and go back, on the box"),
-    "check": ("check", "is everything well? exits with 0, or 1 or 2 if not"),
-    "replay": ("running", "one given case on the device's engine"),
+    "bundle": ("operating", "install another bundle or return to the previous one, on the box"),
+    "check": ("checking", "check the daemon and its files; exits with 0, 1 for warnings, 2 for failures"),
+    "replay": ("running", "compute one case on the device's engine"),
     "bench": ("measuring", "measure a running daemon"),
 }
-"""Module and help of each command. The module's `add_COMMAND` adds its arguments and sets its `run`."""
+"""Command → its module and help. The module's `add_COMMAND` adds arguments and sets `run`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
+    """Run a command; return its exit status."""
     open_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(arguments).parse_args(arguments)
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
-        # `appliance voices list | head` has read enough; Python would flush once more at its end.
+        # `appliance voices list | head` closes the pipe early. Python would flush once more at its end, and
+        # fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _call_failed() as error:
         hint = "; start one with `appliance serve`" if error.unreachable else ""
@@ -64,14 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _call_failed() -> type[CallFailed]:
-    """The client's error; imported for an exception only, since gRPC takes longer than most commands."""
+    """The client's error.
+
+    It is imported only to handle an exception, because gRPC loads longer than most commands run.
+    """
     from appliance.client import CallFailed
 
     return CallFailed
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows its own usage beside an option that it does not know; argparse would show `appliance`'s."""
+    """Parser that shows its own usage with an unknown option; argparse would show `appliance`'s."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = super().parse_known_args(args, namespace)
@@ -81,10 +85,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """Parser that knows every command, and the arguments of the one that is given."""
+    """Parser that knows every command, and the arguments of the command in `arguments`."""
     parser = Parser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    # Every argument before the command is an option: the first name of a command is its own.
+    # Every argument before the command is an option, so the first name of a command is the command.
     given = next((argument for argument in arguments if argument in COMMANDS), None)
     for name, (module, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about)

@@ -27,7 +27,7 @@ from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.show.findings import table
 from appliance.box.system import Box, open_box
 from appliance.cli import listening
-from appliance.cli.options import add_config, print_line
+from appliance.cli.options import print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
@@ -44,21 +44,10 @@ SEED = 1
 EXACT_BACKEND: Final = "ort-cpu"
 
 
-def add_check(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument(
-        "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
-    )
-    parser.add_argument("--no-speak", action="store_true", help="no real synthesis")
-    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not their hashes")
-    parser.set_defaults(run=run)
-
-
 def run(options: argparse.Namespace) -> int:
-    """Run the checks and print the findings; the worst finding decides the exit status."""
+    """Run the checks and print the findings. The worst finding decides the exit status."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
-    if unknown := only - {*NAMES, "application"}:
+    if unknown := only - {*runner.CHECKS, *CHECKS, "application"}:
         print_line(f"appliance check: no check is called {', '.join(sorted(unknown))}", sys.stderr)
         return 2
     inspection = Inspection(options, os.environ)
@@ -78,7 +67,7 @@ def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
 
 
 def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
-    """Findings of the application's checks; only `config` if that fails."""
+    """Findings of the application's checks; only `config` if that one fails."""
     every = not only or "application" in only
     selected = {name for name in CHECKS if name in only or (every and name not in ON_DEMAND)}
     if inspection.options.no_speak:
@@ -98,6 +87,8 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
 
 
 class Inspection:
+    """Inputs of the checks: options, configuration, box and bundle."""
+
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
         self.config = Config()
@@ -106,6 +97,7 @@ class Inspection:
         self.box = open_box(sysroot, environment.get("F5_TOOLS", ""))
 
     def _load(self) -> Finding:
+        """Load the configuration, and warn about settings that a newer version removed."""
         path: Path | None = self.options.config
         removed: list[str] = []
         try:
@@ -141,7 +133,7 @@ class Inspection:
 
 
 def _compare_power_mode(path: Path) -> None:
-    """Raise ConfigError if root's commands, which have no YAML, would read another power mode."""
+    """Raise ConfigError if root's commands, which have no YAML parser, would read another power mode."""
     try:
         same = power_mode(path.read_text("utf-8")) == (load(path).device.power_mode or "")
     except ValueError:
@@ -174,7 +166,7 @@ def _is_forbidden(error: BaseException | None) -> bool:
 
 
 def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) -> Finding:
-    """The first finding that does not pass, else the first, with the values of all bundles in use."""
+    """First finding that does not pass, else the first one, with the values of all bundles in use."""
     from appliance.speech import resident
 
     all_ = resident.bundles_of(inspection.config)
@@ -191,6 +183,7 @@ def _bundle(inspection: Inspection) -> Finding:
 
 
 def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
+    """Check the bundle's files (`quick`: only their sizes), and espeak-ng if the bundle needs it."""
     from appliance.contract.tokens import BY_ESPEAK
     from appliance.text.tokens.emilia import espeak, phones
 
@@ -218,6 +211,7 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
 
 
 def _voices(inspection: Inspection) -> Finding:
+    """Check that each voice is readable, has a transcript that the bundle can read, and has its bundle."""
     from appliance.speech import resident
     from appliance.voices.store import open_store
 
@@ -258,6 +252,7 @@ def _daemon(inspection: Inspection) -> Finding:
 
 
 def _synthesis(inspection: Inspection) -> Finding:
+    """Let the daemon speak a sentence. SKIP if it is busy. FAIL if a Jetson speaks on its CPU."""
     if inspection.serving != "SERVING":
         return skipped("synthesis", "the daemon is not serving")
     with Client(inspection.address) as client:
@@ -293,6 +288,7 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 
 def _precision(inspection: Inspection) -> Finding:
+    """Measure the distance between the backend and EXACT_BACKEND on one segment."""
     from appliance.engine import loading
     from appliance.engine.engine import Synthesizer
     from appliance.engine.ort import check_integers
@@ -342,6 +338,7 @@ def _engines(inspection: Inspection) -> Finding:
 
 
 def _check_engines(cache: Path, read: Bundle) -> Finding:
+    """Report the record of the engines in `cache`: built, as exact as required, with fused attention."""
     from appliance.engine.tensorrt import prepare
 
     record = prepare.read_record(cache, read)
@@ -376,8 +373,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)
-"""Run only when named: they compute for seconds to minutes."""
-NAMES = tuple(dict.fromkeys((*runner.CHECKS, *CHECKS)))
+"""Checks that run only if they are named: they compute for seconds to minutes."""
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

@@ -1,4 +1,4 @@
-"""The command `voices`: list, add, update, show, remove, sync."""
+"""The command `voices`: list, add, update, show, remove."""
 
 from __future__ import annotations
 
@@ -6,59 +6,49 @@ import argparse
 from pathlib import Path
 
 from appliance.cli.options import (
-    FAILED,
     Failure,
     add_address,
-    add_config,
-    add_credentials,
     add_pronounce,
     client,
-    credentials,
     print_line,
     pronunciations,
     read_file,
 )
-from appliance.client import CallFailed, Client, Style, Voice
+from appliance.client import Style, Voice
 from appliance.rpc.appliance_pb2 import VoiceState
 
 
 def add_voices(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="all voices")
+    listing = actions.add_parser("list", help="list all voices")
     listing.set_defaults(run=_voices_list)
     add = actions.add_parser("add", help="register a voice, or another recording of one: a style")
     add.add_argument("name")
     add.add_argument("audio", type=Path, help="WAV, FLAC, Ogg or MP3; at most 12 s of speech")
-    add.add_argument("--style", metavar="NAME", help="store it as this style of the voice: happy")
-    add.add_argument("--transcript", required=True, help="exactly what is said in it")
-    add.add_argument("--consent", default="", help="who agreed that this voice may be used")
+    add.add_argument("--style", metavar="NAME", help="store it as this style of the voice, such as happy")
+    add.add_argument("--transcript", required=True, help="exactly the words spoken in it")
+    add.add_argument("--consent", default="", help="consent of the speaker")
     add.add_argument("--display-name", default="", help="in any script")
     add_pronounce(add)
     add.add_argument("--validate-only", action="store_true", help="check everything, store nothing")
     add.set_defaults(run=_voices_add)
-    update = actions.add_parser("update", help="change what is not its sound")
+    update = actions.add_parser("update", help="change display name and pronunciations")
     update.add_argument("name")
     update.add_argument("--display-name", help="in any script")
     add_pronounce(update)
-    update.add_argument("--forget", action="append", default=[], metavar="WORD", help="say it as it is spelt")
+    update.add_argument(
+        "--forget", action="append", default=[], metavar="WORD", help="remove this pronunciation"
+    )
     update.set_defaults(run=_voices_update)
-    show = actions.add_parser("show", help="everything that is known of a voice and its styles")
+    show = actions.add_parser("show", help="show a voice and its styles")
     show.add_argument("name")
     show.set_defaults(run=_voices_show)
-    remove = actions.add_parser("remove", help="forget a voice")
+    remove = actions.add_parser("remove", help="remove a voice")
     remove.add_argument("name")
-    remove.add_argument("--style", metavar="NAME", help="only this style of it")
+    remove.add_argument("--style", metavar="NAME", help="remove only this style")
     remove.set_defaults(run=_voices_remove)
     for action in (listing, add, update, show, remove):
         add_address(action)
-    sync = actions.add_parser("sync", help="copy the voices of this box to others, by content")
-    sync.add_argument("boxes", nargs="+", metavar="BOX", help="host:port or unix:PATH of its daemon")
-    sync.add_argument("--folder", type=Path, help="absent: voices.folder of the configuration")
-    sync.add_argument("--remove", action="store_true", help="remove what this box does not have")
-    sync.add_argument("--dry-run", action="store_true", help="print what would be done")
-    add_config(sync)
-    add_credentials(sync)
-    sync.set_defaults(run=_voices_sync)
 
 
 def _voices_list(options: argparse.Namespace) -> int:
@@ -124,36 +114,6 @@ def _voices_remove(options: argparse.Namespace) -> int:
         else:
             daemon.remove_voice(options.name)
     return 0
-
-
-def _voices_sync(options: argparse.Namespace) -> int:
-    from appliance import config
-    from appliance.cli import replicate
-
-    folder = options.folder or config.load(options.config, options.set).voices.folder
-    source = replicate.read_source(folder)
-    if not source.voices:
-        raise Failure(f"{folder} holds no voice that can be used")
-    rows = [("here", place.short, f"damaged: {problem}") for place, problem in source.damaged.items()]
-    failed = bool(rows)
-    for address in options.boxes:
-        try:
-            with Client(address, credentials(options)) as box:
-                steps = replicate.plan(source, box.voices(), remove=options.remove)
-                if options.dry_run:
-                    rows += [(address, step.place.short, step.kind) for step in steps]
-                    continue
-                for step, problem in replicate.apply(steps, source, box):
-                    failed = failed or bool(problem)
-                    rows.append(
-                        (address, step.place.short, f"{step.kind}: {problem}" if problem else step.kind)
-                    )
-        except CallFailed as error:
-            failed = True
-            rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
-    for address, name, state in rows:
-        print_line(f"{address:<24}  {name:<24}  {state}")
-    return FAILED if failed else 0
 
 
 def print_voice(voice: Voice | Style, indent: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The check `listening`: a bot's way in, tried at each address that the configuration names."""
+"""The check `listening`: connects as a bot does, at each address that the configuration names."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WARN_S = 30 * 86_400.0
 TRY_S = 3.0
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 NO_CHECK_TIME = 0x200000
-"""OpenSSL's flag to read an expired certificate; Python does not name it."""
+"""OpenSSL's flag for reading an expired certificate. Python has no name for it."""
 DAEMON, WYOMING = "f5-appliance", "f5-wyoming"
 LIMIT = "a bot gets in"
 RENEW = 'make a certificate: step 1 of "From the streaming PC"'
 
 Remark = tuple[Level, str, str]
-"""Level, words and remedy."""
+"""Level, message and remedy."""
 
 
 def examine(config: Config, box: Box) -> Finding:
@@ -38,6 +38,7 @@ def examine(config: Config, box: Box) -> Finding:
 
 
 def _remarks(config: Config, box: Box) -> Iterator[Remark]:
+    """Connect to each service that listens, and check that a token allows speaking."""
     server, tokens = config.server, config.server.tokens
     listens = {DAEMON: server.listen, "f5-gateway": config.gateway.listen, WYOMING: config.wyoming.listen}
     for name, address in listens.items():
@@ -76,7 +77,10 @@ def _tried(name: str, address: str, certificate: str, config: Config, now: float
 
 
 def _shown(connection: socket.socket, certificate: str) -> tuple[list[str], float]:
-    """Names and end of a server's certificate. Raises SSLCertVerificationError if it is not this file's."""
+    """Names and expiry of a server's certificate.
+
+    Raises SSLCertVerificationError if it is not this file's.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
@@ -89,7 +93,7 @@ def _shown(connection: socket.socket, certificate: str) -> tuple[list[str], floa
 
 
 def _foreign(names: list[str], address: str, vouched: Sequence[str]) -> list[str]:
-    """Names of a certificate that are not this box's; all if a bot on another machine can use none."""
+    """Names of a certificate that are not this box's; all, if a bot on another machine can use none."""
     if all(map(is_loopback, names)) and not is_loopback(split_address("listen", address)[0]):
         return names
     own = OwnNames("0.0.0.0:0", vouched)  # with this machine's names
@@ -106,9 +110,9 @@ def _is_ours(name: str, own: OwnNames) -> bool:
 
 
 def _refusal(server: ServerConfig, name: str) -> str:
-    """Reason why a bot gets no answer by this name; empty if a token is all that it needs."""
+    """Reason why the daemon refuses a bot at this name; "" if the bot needs nothing but a token."""
     if server.tls_clients:
-        return ""  # no certificate of a client is here
+        return ""  # this check has no client's certificate
     authority = Path(server.tls_certificate).read_bytes() if server.tls_certificate else b""
     try:
         with Client(server.listen, Credentials(authority, name=name)) as client:

@@ -1,4 +1,4 @@
-"""Command that looks for both marks of synthetic audio: marked."""
+"""The command `marked`, which looks for both marks of synthetic audio."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MARKED, UNMARKED, UNREADABLE = 0, 1, 2
 STATEMENT = re.compile(
     rb"(?:digitalSourceType=)?(?<![\"'>])%b(?:; software=[\w./+-]+)?" % re.escape(SOURCE_TYPE.encode())
 )
-"""The term in a text frame or comment; a quote or tag before it is XML of a picture in the file."""
+"""The statement in a text frame or comment. After a quote or a tag it is the XML of a picture in the file."""
 
 
 def add_marked(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="WAV, FLAC, Ogg or MP3")
     parser.add_argument(
-        "--watermark", type=Path, metavar="FOLDER", help="looked for too; see audio.watermark"
+        "--watermark", type=Path, metavar="FOLDER", help="look for this watermark too; see audio.watermark"
     )
-    parser.add_argument("--config", type=Path, help="YAML with audio.watermark, in place of --watermark")
+    parser.add_argument("--config", type=Path, help="YAML with audio.watermark, instead of --watermark")
     parser.set_defaults(run=_marked)
 
 
@@ -51,16 +51,16 @@ def _marked(options: argparse.Namespace) -> int:
 
 
 def _stated(file: bytes) -> list[str]:
-    """A line if a text in the container says it, in ASCII or UTF-16."""
+    """A line if a text of the container contains the statement, in ASCII or UTF-16."""
     if file.startswith(b"OggS"):
-        # A comment goes on in the next page, after that page's header and table of lengths.
+        # A comment continues in the next page, after that page's header and table of lengths.
         file = b"".join(page[23 + page[22] :] for page in file.split(b"OggS") if len(page) > 22)
     said = STATEMENT.search(file) or STATEMENT.search(file.replace(b"\0", b""))
     return [f"marked: {said[0].decode()}"] if said else []
 
 
 def _watermarked(folder: Path, file: soundfile.SoundFile) -> list[str]:
-    """A line if the mark is in the samples. Raises ConfigError, BundleError, EngineFault."""
+    """A line if the watermark is in the samples. Raises ConfigError, BundleError, EngineFault."""
     from appliance.engine.watermark import Watermark
 
     watermark = Watermark(folder)

@@ -18,14 +18,12 @@ def add_tokens(parser: argparse.ArgumentParser) -> None:
     from appliance.access.token_file import Role
 
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    making = actions.add_parser(
-        "add", help="make one and print it; it is not kept, so it cannot be shown again"
-    )
-    making.add_argument("name", help="whose it is")
+    making = actions.add_parser("add", help="make a token and print it; it cannot be shown again")
+    making.add_argument("name", help="name of its program")
     making.add_argument(
         "--role", action="append", choices=[role.value for role in Role], help="repeatable; absent: speak"
     )
-    listing = actions.add_parser("list", help="names, roles and age")
+    listing = actions.add_parser("list", help="list names, roles and age")
     revoking = actions.add_parser("revoke", help="refuse it from the next call on")
     revoking.add_argument("name")
     for action in (making, listing, revoking):
@@ -109,14 +107,14 @@ def add_bundle(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="verify a bundle, load it, and put it in use")
     install.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
-    add = actions.add_parser("add", help="verify a bundle and keep it, for a row of text.languages")
+    add = actions.add_parser("add", help="verify and store a bundle, for a row of text.languages")
     add.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
-    back = actions.add_parser("back", help="put the bundle before in use again")
+    back = actions.add_parser("back", help="return to the previous bundle")
     for action in (install, back):
         action.add_argument(
-            "--restart", action="store_true", help="restart the daemon; if it does not speak then, go back"
+            "--restart", action="store_true", help="restart the daemon; return if it does not speak"
         )
-    for action in (install, add, back, actions.add_parser("list", help="which are there")):
+    for action in (install, add, back, actions.add_parser("list", help="list the stored bundles")):
         add_config(action)
     parser.set_defaults(run=_bundle)
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and the values read from them."""
+"""Arguments that several commands share, and the values read from them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,27 @@ if TYPE_CHECKING:
     from appliance.config import Config
 
 FAILED = 1
-"""Exit status of every command but `serve` and `check`; argparse exits with 2."""
+"""Exit status of every command except `serve` and `check`. argparse exits with 2."""
 TOKEN = "APPLIANCE_TOKEN"
 
 
 class Failure(Exception):
-    """Failure of a command; the message is one line for a person."""
+    """Failure of a command. The message is one line for a person."""
 
 
 def sysroot() -> tuple[str, str]:
-    """Folders of tests in place of / and of the system's tools."""
+    """Folders that tests use in place of / and of the system's tools."""
     return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="host:port or unix:PATH of the daemon; absent: this box's")
-    add_credentials(parser)
-
-
-def add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authority", type=Path, metavar="PEM", help="speak TLS with a daemon of this certificate"
     )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"absent: the variable {TOKEN}")
-    parser.add_argument("--certificate", type=Path, metavar="PEM", help="of one's own, if it asks for one")
-    parser.add_argument("--key", type=Path, metavar="PEM", help="of that certificate")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="client certificate, if needed")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="key of that certificate")
 
 
 def client(options: argparse.Namespace) -> Client:
@@ -83,20 +79,24 @@ def read_file(path: Path | None) -> bytes:
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, help="YAML; without one, the defaults alone")
+    parser.add_argument("--config", type=Path, help="YAML file; absent: the defaults")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="over the file; repeatable"
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="overrides the file; repeatable",
     )
 
 
 def print_line(line: object, file: TextIO | None = None) -> None:
-    """Print without the characters that a terminal obeys: texts and names are strangers'."""
+    """Print without control characters, because texts and names come from strangers."""
     print(plain(str(line)), file=file, flush=True)
 
 
 def add_pronounce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pronounce", action="append", default=[], metavar="WORD=SAID", help="say a name right; repeatable"
+        "--pronounce", action="append", default=[], metavar="WORD=SAID", help="spoken form; repeatable"
     )
 
 

@@ -1,4 +1,4 @@
-"""Sound on this machine while it is received, and a bar of how far a long text is."""
+"""Playback on this machine while a reply arrives, and a progress bar for long texts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from appliance.cli.options import Failure
 from appliance.client import Event, Header, Piece
 
 AHEAD_S = 1.0
-"""Seconds still to be played when the next line is requested."""
+"""Seconds of audio that are still unplayed when the next line is requested."""
 NOTHING_PLAYS = "nothing here plays sound: install aplay (Debian: alsa-utils) or Python's sounddevice"
 BAR = 30
-"""Characters."""
+"""Width in characters."""
 
 
 class Player:
-    """Plays mono PCM16 in a thread of its own, so that a reply is received as fast as it is made."""
+    """Plays mono PCM16 in a thread, so that a reply is received as fast as the daemon sends it."""
 
     def __init__(self) -> None:
         self._pieces: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -46,7 +46,7 @@ class Player:
             self._check()
 
     def play(self, pcm: bytes, rate_hz: int) -> None:
-        """Play after what waits. Raises Failure where it cannot be played."""
+        """Play audio after the audio that waits. Raises Failure if it cannot be played."""
         if self._thread is None:
             self._rate_hz, write = rate_hz, _output(rate_hz)
             self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
@@ -57,7 +57,7 @@ class Player:
         self._check()
 
     def wait(self) -> None:
-        """Wait until no more than AHEAD_S are left. Raises Failure."""
+        """Wait until at most AHEAD_S are unplayed. Raises Failure."""
         ahead = AHEAD_S * SAMPLE_BYTES * self._rate_hz
         with self._changed:
             self._changed.wait_for(lambda: self._waiting <= ahead or self._failure is not None)
@@ -82,10 +82,10 @@ class Player:
 
 
 def _output(rate_hz: int) -> Callable[[bytes | None], None]:
-    """Return what plays bytes, and with None waits for the end of the sound. Both raise Failure."""
+    """Return a function that plays bytes; with None it waits for the end of the sound. Both raise Failure."""
     try:
         import sounddevice
-    except (ImportError, OSError):  # OSError: without PortAudio
+    except (ImportError, OSError):  # OSError: PortAudio is missing
         return _aplay(rate_hz)
 
     def write(pcm: bytes | None) -> None:
@@ -106,6 +106,7 @@ def _output(rate_hz: int) -> Callable[[bytes | None], None]:
 
 
 def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
+    """Start aplay. Returns a function that plays PCM16; None ends the sound. It raises Failure."""
     path = shutil.which("aplay")
     if path is None:
         raise Failure(NOTHING_PLAYS)
@@ -115,7 +116,7 @@ def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
     into, errors = process.stdin, process.stderr
 
     def write(pcm: bytes | None) -> None:
-        with suppress(BrokenPipeError):  # it has ended
+        with suppress(BrokenPipeError):  # the program has ended
             if pcm is not None:
                 into.write(pcm)
                 into.flush()
@@ -131,7 +132,7 @@ def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
 
 
 class SegmentBar:
-    """Bar on standard error for a text of several segments, where that is a terminal."""
+    """Progress bar on standard error for a text of several segments, if that is a terminal."""
 
     def __init__(self) -> None:
         self._segments = 0

@@ -14,9 +14,7 @@ from appliance.cli.options import Failure, add_config, print_line
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="record the engine's calls; written when it ends"
-    )
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="record the engine's calls")
     parser.set_defaults(run=_serve)
 
 
@@ -44,16 +42,17 @@ def _gateway(options: argparse.Namespace) -> int:
 
 def add_prepare(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say what is missing, and what it will take")
+    parser.add_argument("--dry-run", action="store_true", help="print missing engines and their cost")
     parser.add_argument(
         "--beside",
         action="store_true",
-        help="run from a package that is only unpacked: for its own demo in place of the installed one's",
+        help="for an unpacked package's own demo",
     )
     parser.set_defaults(run=_prepare)
 
 
 def _prepare(options: argparse.Namespace) -> int:
+    """Build and compare the engines of all bundles. --beside: of the bundle in this program's folder."""
     from appliance import config
     from appliance.contract import bundle
     from appliance.engine import loading
@@ -77,7 +76,7 @@ def _prepare(options: argparse.Namespace) -> int:
 def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("case", type=Path, metavar="CASE.npz")
-    parser.add_argument("--nfe", type=int, help="function evaluations; absent: what the daemon takes")
+    parser.add_argument("--nfe", type=int, help="function evaluations; absent: the daemon's")
     parser.add_argument("--out", type=Path, required=True, metavar="OUT.npz")
     parser.set_defaults(run=_replay)
 

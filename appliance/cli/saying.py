@@ -1,4 +1,4 @@
-"""Commands of a speaker: say, cancel, queue."""
+"""The commands of a speaker: say, cancel, queue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_say(parser: argparse.ArgumentParser) -> None:
                 value = {"action": "store_const", "const": True}
             parser.add_argument(option.argument, dest=option.name, help=option.say, **value)
     parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
-    parser.add_argument("--table", action="store_true", help="print where the time went")
+    parser.add_argument("--table", action="store_true", help="print the timings")
     add_address(parser)
     parser.set_defaults(run=_say)
 
@@ -56,7 +56,7 @@ def _say(options: argparse.Namespace) -> int:
     if options.text is None:
         return _say_lines(options)
     encoding = _encoding(options)
-    # A stream's WAV header does not know its length: the file's is written here.
+    # The WAV header of a stream has no length, so the header of the file is written here.
     request = _request(options, "pcm16" if encoding == "wav" else encoding)
     with _sensible_numbers(), client(options) as daemon, ExitStack() as stack:
         if options.play:
@@ -76,9 +76,9 @@ def _say(options: argparse.Namespace) -> int:
 
 
 def _say_lines(options: argparse.Namespace) -> int:
-    """Play each line of standard input; one that fails is reported, and the next one spoken."""
+    """Play each line of standard input. A line that fails is reported, and the next one is spoken."""
     if options.out is not None or not options.play:
-        raise Failure("lines of standard input are played: say --play; --out needs a TEXT")
+        raise Failure("lines of standard input can only be played: add --play; --out needs a TEXT")
     from appliance.cli.playing import Player
 
     request, status = _request(options, "pcm16"), 0
@@ -101,7 +101,7 @@ def _say_lines(options: argparse.Namespace) -> int:
 def _receive(
     daemon: Client, text: str, options: argparse.Namespace, request: Options, player: Player | None = None
 ) -> Reply:
-    """Receive a reply while it is made, and play it."""
+    """Receive a reply while the engine speaks it, and play it."""
     from appliance.cli.playing import SegmentBar
 
     progress, rate_hz = SegmentBar(), 0
@@ -119,17 +119,17 @@ def _receive(
 
 
 def _encoding(options: argparse.Namespace) -> EncodingName:
-    """Encoding of the file; PCM16 of what is only played."""
+    """Encoding of the file; PCM16 if the reply is only played."""
     if options.out is None:
         if not options.play:
-            raise Failure("where does the audio go? --play, --out FILE, or both")
+            raise Failure("the audio needs a place: add --play, --out FILE, or both")
         return "pcm16"
     path: Path = options.out
     # /dev/null and pipes have no suffix.
     by_name = "wav" if path.is_char_device() or path.is_fifo() else SUFFIXES.get(path.suffix.lower())
     encoding: EncodingName | None = options.encoding or by_name
     if encoding is None:
-        raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
+        raise Failure(f"{options.out}: must end in one of {', '.join(SUFFIXES)}; otherwise add --encoding")
     if options.play and encoding not in ("wav", "pcm16"):
         raise Failure(f"--play plays WAV and PCM16, not {encoding}: name a .wav")
     return encoding
@@ -166,7 +166,7 @@ def _write(path: Path, encoding: EncodingName, reply: Reply) -> None:
 
 
 def table(reply: Reply) -> str:
-    """One reply's times: wall time and first audio are the client's, the stages the daemon's."""
+    """Times of one reply. Wall time and first audio are the client's figures, the stages the daemon's."""
     from appliance.bench.output import aligned
 
     t, header = reply.timings, reply.header
@@ -204,32 +204,32 @@ def _cancel(options: argparse.Namespace) -> int:
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, about in (("list", "what waits and sounds"), ("watch", "the same, and then each change")):
+    for name, about in (("list", "list what waits and sounds"), ("watch", "list it, then each change")):
         action = actions.add_parser(name, help=about)
         action.add_argument("channel", nargs="?", default="", help="absent: all channels")
         action.set_defaults(run=_queue_list if name == "list" else _queue_watch)
         add_address(action)
     cancel = actions.add_parser(
-        "cancel", help="end all requests of a user, of a channel, or of one on the other"
+        "cancel", help="end all requests of a user, of a channel, or of a user on a channel"
     )
     cancel.add_argument("--user", default="", metavar="KEY")
     cancel.add_argument("--channel", default="")
     cancel.set_defaults(run=_queue_cancel)
     add_address(cancel)
     for name, about in (
-        ("skip", "end what sounds"),
-        ("clear", "end what waits"),
-        ("pause", "hold a channel"),
-        ("resume", "let it go on"),
+        ("skip", "end what sounds on a channel"),
+        ("clear", "end what waits on a channel"),
+        ("pause", "stop a channel until it is resumed"),
+        ("resume", "continue a channel"),
         ("moderate", "hold each request of a channel until it is approved"),
-        ("unmoderate", "no more"),
-        ("approve", "let held requests of a channel be heard"),
-        ("reject", "end them"),
+        ("unmoderate", "end the moderation of a channel"),
+        ("approve", "approve held requests of a channel"),
+        ("reject", "end held requests of a channel"),
     ):
         action = actions.add_parser(name, help=about)
         action.add_argument("channel")
         if name in ("approve", "reject"):
-            action.add_argument("request_ids", nargs="*", metavar="REQUEST_ID", help="absent: all of it")
+            action.add_argument("request_ids", nargs="*", metavar="REQUEST_ID", help="absent: all")
         action.set_defaults(run=_queue_verb)
         add_address(action)
 

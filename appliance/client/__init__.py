@@ -58,7 +58,7 @@ _LATER = {
     "Operator": "appliance.client.operator",
     "Status": "appliance.rpc.admin_pb2",
 }
-"""Imported once they are asked for: most commands block and do not operate, and they start often."""
+"""Names imported at first use: most commands are blocking and do not operate, and they start often."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The client for asyncio, and sessions: texts that are spoken while they are written."""
+"""The client for asyncio, and sessions, which speak a text while it is being written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(AsyncCalls):
-    """Client for asyncio, with the same methods; make it inside its event loop."""
+    """Client for asyncio, with the methods of `Client`. Must be constructed inside its event loop."""
 
     _grpc = grpc.aio
 
@@ -59,9 +59,9 @@ class AsyncClient(AsyncCalls):
         on_admitted: Callable[[], object] = lambda: None,
         **options: Unpack[Options],
     ) -> Reply:
-        """Speak a text; for `hold_s` until its first audio it awaits a daemon that is away.
+        """Speak a text. Before the first audio, wait up to `hold_s` for a daemon that does not answer.
 
-        `on_admitted` is called, once or more, when the daemon has admitted or refused it.
+        `on_admitted` is called, possibly more than once, when the daemon has admitted or refused the request.
         """
         method = self._synthesize
         attempts = self._attempts(method, text, voice, timeout, options, hold_s, on_admitted)
@@ -94,7 +94,7 @@ class AsyncClient(AsyncCalls):
         on_admitted: Callable[[], object] = lambda: None,
         **options: Unpack[Options],
     ) -> AsyncStream:
-        """As `speak`; with `hold_s`, the Header comes with the first audio."""
+        """Stream a text; see `speak`. With `hold_s`, the Header comes together with the first audio."""
         method = self._synthesizer.StreamSynthesize
         return AsyncStream(self._attempts(method, text, voice, timeout, options, hold_s, on_admitted))
 
@@ -105,7 +105,7 @@ class AsyncClient(AsyncCalls):
         return self._follow(self._queue.Listen, pb.ListenRequest(channel=channel), heard_of)
 
     def session(self, voice: str, **options: Unpack[Options]) -> Session:
-        """Speak a text while it is written; the options hold for all of its clauses."""
+        """Speak a text while it is being written. The options apply to all of its clauses."""
         configure = synthesize_request("", voice, options)
         call = self._synthesizer.Session(metadata=channel_metadata(configure.channel))
         return Session(call, configure, self.address)
@@ -138,7 +138,7 @@ async def messages_of(call: Any) -> AsyncGenerator[Any, None]:
                 return
             yield message
     finally:
-        # grpc.aio never frees a read that was cancelled: the end of the call ends it.
+        # grpc.aio never frees a cancelled read. Only the end of the call ends it.
         call.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
@@ -170,7 +170,7 @@ class AsyncStream:
                 await self._wait(wait_s)
                 self._call = None
         except asyncio.CancelledError:
-            # grpc.aio raises the same for a cancelled call as for a cancelled task.
+            # grpc.aio raises the same error for a cancelled call and for a cancelled task.
             if not self._cancelled.is_set():
                 raise
             raise CallFailed("CANCELLED", "cancelled by this client") from None
@@ -180,13 +180,13 @@ class AsyncStream:
                 self._call.cancel()
 
     async def _wait(self, seconds: float) -> None:
-        """Raises CancelledError when it is cancelled."""
+        """Wait before the next attempt. Raises CancelledError if the stream is cancelled."""
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._cancelled.wait(), seconds)
             raise asyncio.CancelledError
 
     def cancel(self) -> None:
-        """Cancel the call; its iteration raises CallFailed with CANCELLED."""
+        """Cancel the call. Its iteration raises CallFailed with CANCELLED."""
         self._cancelled.set()
         if self._call is not None:
             self._call.cancel()
@@ -199,7 +199,7 @@ class AsyncStream:
 
 
 class Session:
-    """A text that is spoken while it is written, in utterances numbered from 1.
+    """A text that is spoken while it is being written, in utterances numbered from 1.
 
         session = client.session("anna")
         async def write() -> None:
@@ -208,8 +208,8 @@ class Session:
             await session.close()
         async for utterance, event in session: ...
 
-    The iteration yields each utterance's number with a Header for each clause, its Pieces, and at last an End
-    or an UtteranceError. Leaving it early cancels the call.
+    The iteration yields the number of an utterance with each event: a Header for each clause, Pieces, and
+    finally an End or an UtteranceError. Leaving the iteration early cancels the call.
     """
 
     def __init__(self, call: Any, configure: pb.SynthesizeRequest, address: str) -> None:
@@ -222,19 +222,20 @@ class Session:
         await self._write(pb.SessionRequest(text=text))
 
     async def flush(self) -> None:
-        """End the current utterance; the next text begins another."""
+        """End the current utterance. The next text begins another."""
         await self._write(pb.SessionRequest(flush=pb.Flush()))
 
     async def cancel(self, utterance: int) -> None:
-        """Cancel an utterance by its number; it may be the current one."""
+        """Cancel an utterance by its number. It may be the current one."""
         await self._write(pb.SessionRequest(cancel=pb.CancelUtterance(utterance=utterance)))
 
     async def close(self) -> None:
-        """End the text; what was written is spoken to its end."""
+        """End the text. Everything written so far is still spoken."""
         with grpc_failures(self._address):
             await self._call.done_writing()
 
     async def _write(self, message: pb.SessionRequest) -> None:
+        """Send a message. The first one configures the session. Raises CallFailed if the call has ended."""
         async with self._writing:
             try:
                 if not self._is_open:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Client(BlockingCalls):
-    """A blocking client; any number of threads may share it."""
+    """A blocking client. Any number of threads may share it."""
 
     _grpc = grpc
 
@@ -60,19 +60,19 @@ class Client(BlockingCalls):
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Stream:
-        """Speak a text; the iteration receives the reply while it is made."""
+        """Speak a text. The iteration receives the reply while the engine speaks it."""
         return Stream(self._attempts(self._synthesizer.StreamSynthesize, text, voice, timeout, options))
 
     def watch(self, channel: str = "") -> Iterator[QueueEvent]:
-        """Waiting and sounding requests, then each change."""
+        """Yield the waiting and sounding requests, then each change."""
         return self._follow(self._queue.WatchQueue, pb.WatchQueueRequest(channel=channel))
 
     def listen(self, channel: str = "") -> Iterator[Heard]:
-        """Paused channels, then the audio of one channel, or all."""
+        """Yield the paused channels, then the audio of one channel, or of all."""
         return self._follow(self._queue.Listen, pb.ListenRequest(channel=channel), heard_of)
 
     def voices(self, *, timeout: float | None = REACH_S) -> Iterator[Voice]:
-        """Yield all voices by name; `timeout` is for each page."""
+        """Yield all voices by name. `timeout` is for each page."""
         token = ""
         while True:
             page = self._voices_page(token, timeout)
@@ -83,6 +83,7 @@ class Client(BlockingCalls):
     def _follow(
         self, method: Any, request: Any, read: Callable[[Any], Any] = lambda event: event
     ) -> Iterator[Any]:
+        """Responses of a stream, until the iteration ends."""
         call = method(request)
         try:
             with grpc_failures(self.address):
@@ -93,7 +94,7 @@ class Client(BlockingCalls):
 
 
 class Stream:
-    """A Header, Pieces, an End. Leaving the iteration early cancels the call."""
+    """A reply: a Header, Pieces, an End. Leaving the iteration early cancels the call."""
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
@@ -126,13 +127,13 @@ class Stream:
                 self._call.cancel()
 
     def cancel(self) -> None:
-        """Cancel the call from any thread; its iteration raises CallFailed with CANCELLED."""
+        """Cancel the call, from any thread. Its iteration raises CallFailed with CANCELLED."""
         self._cancelled.set()
         if (call := self._call) is not None:
             call.cancel()
 
     def reply(self, each: Callable[[Event], object] = lambda event: None) -> Reply:
-        """Receive all of it; `each` is called with every event as it comes."""
+        """Receive the whole stream; call `each` with every event as it arrives."""
         events = []
         for event in self:
             each(event)

@@ -1,4 +1,4 @@
-"""The calls of both clients that have one answer: what is asked, and how the answer is read."""
+"""Calls with one answer, for both clients: each builds its request and says how to read the response."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Asked(Generic[T]):
+    """A call that is ready to be made, and how to read its response."""
+
     method: Callable[..., Any]
     request: Message
     timeout: float | None
     read: Callable[[Any], T] = lambda response: cast("T", response)
-    """Response → answer."""
+    """Reads the response: response → answer."""
 
 
 class Call(Protocol[P, T_co]):
-    """Method of both clients: one returns the answer, the other awaits it."""
+    """Method of both clients: one returns the answer, the other an awaitable of it."""
 
     @overload
     def __get__(self, client: BlockingCalls, owner: type | None = None) -> Callable[P, T_co]: ...
@@ -43,7 +45,7 @@ class Call(Protocol[P, T_co]):
 
 
 def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
-    """Method that makes the call."""
+    """Method of both clients that makes the call which `ask` describes."""
 
     @wraps(ask)
     def method(client: BlockingCalls | AsyncCalls, *arguments: P.args, **options: P.kwargs) -> Any:
@@ -53,21 +55,23 @@ def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
 
 
 class Calls(ClientBase):
+    """Calls that both clients have, except speaking."""
+
     @call
     def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> Asked[None]:
-        """Cancel a request of any client by its id; behind a proxy, `channel` finds its box."""
+        """Cancel any client's request by its id. Behind a proxy, `channel` finds the box."""
         method = partial(self._synthesizer.CancelSynthesis, metadata=channel_metadata(channel))
         return Asked(method, pb.CancelSynthesisRequest(request_id=request_id), timeout, _nothing)
 
     @call
     def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
-        """Waiting and sounding requests of one channel, or all, in order of playing."""
+        """Waiting and sounding requests of one channel, or of all, in order of playback."""
         request = pb.ListUtterancesRequest(channel=channel)
         return Asked(self._queue.ListUtterances, request, timeout, _utterances)
 
     @call
     def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[ListUtterancesResponse]:
-        """`utterances`, and which channels are paused or moderated."""
+        """The result of `utterances`, and the channels that are paused or moderated."""
         request = pb.ListUtterancesRequest(channel=channel)
         return Asked(self._queue.ListUtterances, request, timeout)
 
@@ -75,7 +79,7 @@ class Calls(ClientBase):
     def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
     ) -> Asked[list[Utterance]]:
-        """Cancel and return all requests of a user, of a channel, or of a user on a channel."""
+        """Cancel and return the requests of a user, of a channel, or of a user on a channel."""
         request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
         return Asked(self._queue.CancelUtterances, request, timeout, _utterances)
 
@@ -91,7 +95,7 @@ class Calls(ClientBase):
 
     @call
     def pause(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
-        """Hold back a channel's audio until `resume`."""
+        """Hold a channel's audio until `resume`."""
         return Asked(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
@@ -100,19 +104,19 @@ class Calls(ClientBase):
 
     @call
     def moderate(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
-        """Hold what comes on a channel until `approve`."""
+        """Hold later requests of a channel until `approve`."""
         return Asked(self._queue.Moderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
     def unmoderate(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
-        """Speak what comes on a channel unasked; what is held stays so."""
+        """Speak later requests of a channel without approval. Held requests stay held."""
         return Asked(self._queue.Unmoderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
     def approve(
         self, channel: str, request_ids: Sequence[str] = (), *, timeout: float | None = REACH_S
     ) -> Asked[list[Utterance]]:
-        """Let held requests of a channel be heard, or all of them; return them as they then are."""
+        """Approve held requests of a channel, or all of them; return them in their new state."""
         request = pb.ApprovalRequest(channel=channel, request_ids=request_ids)
         return Asked(self._queue.Approve, request, timeout, _utterances)
 
@@ -172,7 +176,7 @@ class Calls(ClientBase):
         pronunciations: Mapping[str, str] | None = None,
         timeout: float | None = REACH_S,
     ) -> Asked[Voice]:
-        """Change what is not None; `pronunciations` replaces all that are stored."""
+        """Change the values that are not None. `pronunciations` replaces all stored ones."""
         words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
         request = pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
         return Asked(self._voices.UpdateVoice, request, timeout)
@@ -193,7 +197,7 @@ class Calls(ClientBase):
         validate_only: bool = False,
         timeout: float | None = UPLOAD_S,
     ) -> Asked[Voice]:
-        """Store another recording of a voice; the answer is the voice with all of them."""
+        """Store another recording of a voice; return the voice with all its recordings."""
         request = pb.CreateStyleRequest(
             voice=voice,
             style=style,
@@ -211,7 +215,7 @@ class Calls(ClientBase):
 
     @call
     def health(self, service: str = "", *, timeout: float | None = REACH_S) -> Asked[str]:
-        """ "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
+        """Health of a service, "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
         request = health_pb2.HealthCheckRequest(service=service)
         return Asked(self._health.Check, request, timeout, _serving_status)
 
@@ -239,4 +243,4 @@ def _serving_status(response: health_pb2.HealthCheckResponse) -> str:
 
 
 def _nothing(response: Any) -> None:
-    """Drop a response that has no fields."""
+    """Return None for a response without fields."""

@@ -1,4 +1,4 @@
-"""Order of calls on a closed connection, which grpc.aio does not keep."""
+"""Keeps calls in order while the connection opens, which grpc.aio does not."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import grpc.aio
 
 
 class InOrder(grpc.aio.UnaryStreamClientInterceptor):
-    """Begins calls in their order, once the connection is open or fails."""
+    """Begins calls in their order, once the connection is open or has failed."""
 
     def __init__(self, connection: Callable[[], Any]) -> None:
-        """`connection` returns the channel of grpc.aio, which is made after this."""
+        """`connection` returns the channel of grpc.aio, which does not exist yet."""
         self._connection = connection
         self._opening: asyncio.Task[None] | None = None
 

@@ -20,18 +20,18 @@ from appliance.rpc.context import CALLER_KEY
 
 ADDRESS = LOOPBACK_GRPC
 REACH_S = 5.0
-"""Default timeout of calls that compute nothing."""
+"""Default timeout of calls without computation, in seconds."""
 SPEAK_S = 300.0
-"""Default timeout of a synthesis; the longest speech is shorter."""
+"""Default timeout of a synthesis, in seconds. Even the longest speech takes less."""
 UPLOAD_S = 60.0
 PING_MS, PONG_MS = 4_000, 5_000
-"""Interval of pings while a call is open, and the longest wait for an answer."""
+"""Interval of pings while a call is open, and longest wait for the answer to one."""
 CHANNEL_KEY = "x-channel"
-"""Metadata by which a proxy finds the box that plays a channel."""
+"""Metadata that tells a proxy the channel, and so the box that plays it."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
-"""Value of CALLER_KEY in this context; empty: it is not sent."""
+"""Value of CALLER_KEY in this context; "" sends none."""
 TOKEN: ContextVar[str] = ContextVar("TOKEN", default="")
-"""Token of whoever this context calls for; empty: the client's own is sent."""
+"""Token of the caller in this context; "" sends the client's own token."""
 
 SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
@@ -40,23 +40,27 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
+    """Certificates and token for a connection."""
+
     authority: bytes = b""
-    """PEM of the server's certificate or authority; empty: no TLS."""
+    """Certificate of the server or its authority, in PEM; empty means no TLS."""
     token: str = ""
-    """Made by `appliance tokens add` on the box."""
+    """Token from `appliance tokens add` on the box."""
     certificate: bytes = b""
-    """PEM, where the box asks for one."""
+    """Certificate of the client in PEM, if the box asks for one."""
     key: bytes = b""
     name: str = ""
-    """Name in the server's certificate, if it is not the address's."""
+    """Name in the server's certificate, if it differs from the host of the address."""
 
 
 NO_CREDENTIALS = Credentials()
 
 
 class ClientBase:
+    """Connection to a daemon, for both clients."""
+
     _grpc: Any
-    """grpc or grpc.aio."""
+    """The module grpc or grpc.aio."""
 
     def __init__(
         self,
@@ -66,19 +70,23 @@ class ClientBase:
         own_connection: bool = False,
         retries: int = 0,
     ) -> None:
-        """Connect on first use to host:port or unix:PATH.
+        """Connect to host:port or unix:PATH at the first call.
 
-        `own_connection` is not shared with other clients of this process. `retries` is how often `speak` and
-        `stream` try again within their timeout after a refusal, after the time that it names. With it they
-        also await a daemon that is away, stops or starts, as long as their timeout, until the first audio,
-        which the Header then comes with. Without it requests of a serial channel await a daemon for a minute,
-        until they are admitted. Those of a channel reach it in the order of their calls.
+        `own_connection`: do not share the connection with other clients of this process.
+
+        `retries`: how often `speak` and `stream` try again after a refusal, within their timeout and after
+        the time that the refusal names. With retries they also wait, for the whole timeout, for a daemon that
+        does not answer, stops or starts, until the first audio; the Header then comes with that.
+
+        Without retries, requests of a serial channel wait up to a minute for a daemon, until they are
+        admitted. Requests of a channel reach the daemon in the order of their calls.
         """
         self.address = address
         self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
         self._retries, self._lines = retries, ChannelOrder()
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
-        # As a stream of one message, which it is on the wire: its metadata comes before the answer.
+        # On the wire this is a stream of one message; called as a stream, it yields its metadata before the
+        # answer.
         self._synthesize = self._connection.unary_stream(
             SYNTHESIZE,
             request_serializer=pb.SynthesizeRequest.SerializeToString,
@@ -108,7 +116,7 @@ class ClientBase:
 
 
 def channel_metadata(channel: str) -> Metadata:
-    """Metadata of a call about a channel, percent-encoded."""
+    """Metadata of a call about a channel. The name is percent-encoded."""
     if not channel:
         return ()
     from urllib.parse import quote
@@ -120,17 +128,17 @@ def _connect(
     module: Any, address: str, credentials: Credentials, own_connection: bool, interceptors: Sequence[Any]
 ) -> Any:
     options: tuple[tuple[str, int | str], ...] = (
-        # gRPC's 4 MiB are 80 s of audio.
+        # gRPC's default of 4 MiB is 80 s of audio.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
-        # gRPC's two minutes are long after a daemon was restarted.
+        # gRPC's default of two minutes is too long after a daemon has been restarted.
         ("grpc.max_reconnect_backoff_ms", 2_000),
-        # A daemon that is frozen keeps its connections open.
+        # The connections of a frozen daemon stay open.
         ("grpc.keepalive_time_ms", PING_MS),
         ("grpc.keepalive_timeout_ms", PONG_MS),
-        # Where this is longer (60 s by default), the timeout above has no effect.
+        # The timeout above has no effect if this one is longer (the default is 60 s).
         ("grpc.http2.ping_timeout_ms", PONG_MS),
-        # By default no third ping is sent while a call waits for its turn.
+        # By default, gRPC sends no third ping while a call waits for its turn.
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
@@ -147,7 +155,7 @@ def _connect(
 
 
 class _WithMetadata:
-    """gRPC channel whose calls carry the token, the caller and the `channel` of their request.
+    """gRPC channel whose calls carry the token, the caller, and the `channel` of their request.
 
     gRPC's own call credentials refuse to send a token without TLS.
     """
@@ -158,11 +166,13 @@ class _WithMetadata:
         self.close = connection.close
 
     def __getattr__(self, kind: str) -> Callable[..., Any]:
-        """Method that makes a call's method of this kind: `unary_unary`, `unary_stream`, `stream_stream`."""
+        """Factory of calls of this kind: `unary_unary`, `unary_stream`, `stream_stream`."""
         make = getattr(self.inner, kind)
         return lambda *arguments, **options: self._with_metadata(make(*arguments, **options))
 
     def _with_metadata(self, method: Any) -> Any:
+        """A method whose calls carry token, caller and channel as metadata."""
+
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
             channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
             caller = ((CALLER_KEY, CALLER.get()),) if CALLER.get() else ()

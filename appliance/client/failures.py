@@ -1,4 +1,4 @@
-"""CallFailed, and gRPC's errors as CallFailed."""
+"""CallFailed, and the translation of gRPC's errors into it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import grpc
 DETAILS_KEY = "grpc-status-details-bin"
 PROBE_S = 1.0
 CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED:?([\w -]*)|Hostname Verification Check failed")
-"""gRPC's words for a certificate that it refuses."""
+"""gRPC's messages about a certificate that it refuses."""
 
 
 class CallFailed(Exception):
+    """A call ended with a gRPC status other than OK."""
+
     def __init__(
         self,
         status: str,
@@ -28,19 +30,19 @@ class CallFailed(Exception):
     ) -> None:
         super().__init__(f"{message} ({status})")
         self.status = status
-        """Name of the gRPC status: "RESOURCE_EXHAUSTED"."""
+        """Name of the gRPC status, as "RESOURCE_EXHAUSTED"."""
         self.message = message
         self.reason = reason
-        """The daemon's own, "QUEUE_FULL"; else empty."""
+        """Reason that the daemon gives, as "QUEUE_FULL"; "" without one."""
         self.field = field
-        """Wrong field of the request, or empty."""
+        """Wrong field of the request; "" if none is wrong."""
         self.retry_s = retry_s
-        """Seconds until a retry may succeed; None: unknown."""
+        """Seconds after which a retry may succeed; None if unknown."""
         self._address = address
 
     @property
     def explained(self) -> str:
-        """Message for a person: the daemon's, or why no call reached one."""
+        """Message for a person: the daemon's, or the reason why no call reached a daemon."""
         if self.status != "UNAVAILABLE" or self.reason:
             return str(self)
         if found := CERTIFICATE.search(self.message):
@@ -53,13 +55,13 @@ class CallFailed(Exception):
 
     @property
     def unreachable(self) -> bool:
-        """True if nothing listens at the address, which this resolves and tries for up to a second."""
+        """True if nothing listens at the address. Resolves the address and tries it for up to a second."""
         return self.status == "UNAVAILABLE" and not self.reason and not _listens(self._address)
 
 
 @contextmanager
 def grpc_failures(address: str) -> Iterator[None]:
-    """Raise gRPC's errors as CallFailed."""
+    """Turn gRPC's errors into CallFailed."""
     try:
         yield
     except grpc.RpcError as error:
@@ -67,7 +69,7 @@ def grpc_failures(address: str) -> Iterator[None]:
 
 
 def _call_failed(error: Any, address: str) -> CallFailed:
-    """Read the daemon's ErrorInfo, BadRequest, RetryInfo."""
+    """CallFailed with the daemon's ErrorInfo, BadRequest and RetryInfo."""
     from google.rpc import error_details_pb2, status_pb2
 
     status = status_pb2.Status()
@@ -88,7 +90,7 @@ def _call_failed(error: Any, address: str) -> CallFailed:
 
 
 def _listens(address: str) -> bool:
-    """True if host:port or unix:PATH takes a connection, or is another kind of target."""
+    """True if host:port or unix:PATH accepts a connection, or the target is of another kind."""
     host, _, port = address.rpartition(":")
     try:
         if address.startswith("unix:"):

@@ -28,14 +28,16 @@ from appliance.rpc.appliance_pb2 import (
 
 @dataclass(frozen=True)
 class Piece:
+    """A message of audio."""
+
     data: bytes
     sample_offset: int
-    """Samples that were encoded before `data`."""
+    """Number of samples before `data`."""
     segment: int
     arrived: float
-    """time.monotonic() when it was read."""
+    """Time of time.monotonic() at which the piece arrived."""
     rest_is_made: bool = False
-    """True in the first piece of a reply that is made already; the rest follows at once."""
+    """True in the first piece of a finished reply; the rest follows at once."""
 
 
 Event = Header | Piece | End
@@ -47,22 +49,23 @@ Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
 
 @dataclass(frozen=True)
 class Reply:
-    """Times are seconds from the call."""
+    """A whole reply. Times are in seconds from the call."""
 
     audio: bytes
     header: Header
     timings: Timings
     wall_s: float
+    """Time until the whole reply was here."""
     first_audio_s: float
-    """Equal to `wall_s` for a reply in one message."""
+    """Equal to `wall_s` if the reply came in one message."""
     words: Sequence[WordTiming] = ()
-    """With the option `word_timings`."""
+    """Words of the reply, if the option `word_timings` is set."""
     mark: str = ""
-    """The daemon's statement that the audio is synthetic; empty: it makes none."""
+    """The daemon's statement that the audio is synthetic; "" if it has none."""
 
     @property
     def audio_s(self) -> float:
-        """From the size of PCM16, otherwise the daemon's figure."""
+        """Seconds of audio: computed for PCM16, otherwise the daemon's figure."""
         if self.header.encoding != pb.PCM16:
             return self.timings.audio_ms / 1e3
         rate_hz = self.header.sample_rate_hertz
@@ -70,7 +73,7 @@ class Reply:
 
 
 def synthesize_request(text: str, voice: str, options: Options) -> pb.SynthesizeRequest:
-    """Build the message. Raises TypeError for unknown options, ValueError, OverflowError."""
+    """Message of a request. Raises TypeError for unknown options, ValueError, OverflowError."""
     if unknown := options.keys() - Options.__annotations__.keys():
         valid = ", ".join(Options.__annotations__)
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; valid options: {valid}")
@@ -107,13 +110,16 @@ def heard_of(response: pb.ListenResponse) -> Heard:
 
 
 def whole_reply(response: pb.SynthesizeResponse, begun: float, metadata: Received) -> Reply:
-    """`begun`: time.monotonic() at the call; `metadata`: the call's initial."""
+    """Reply in one message.
+
+    `begun`: time.monotonic() at the call; `metadata`: the call's initial metadata.
+    """
     wall_s, mark = time.monotonic() - begun, _mark(metadata)
     return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words, mark)
 
 
 def streamed_reply(events: Sequence[Event], begun: float, metadata: Received) -> Reply:
-    """`begun`: time.monotonic() at the call; `metadata`: the call's initial."""
+    """Reply from a stream. `begun`: time.monotonic() at the call; `metadata`: the call's initial metadata."""
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
     header = next((event for event in events if isinstance(event, Header)), Header())
@@ -128,7 +134,7 @@ def _mark(metadata: Received) -> str:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """A message as JSON holds it: bytes in base64, enumerations by name, 64-bit integers as strings."""
+    """Message as JSON has it: bytes in base64, enumerations by name, 64-bit integers as strings."""
     from google.protobuf import json_format
 
     fields: dict[str, Any] = json_format.MessageToDict(

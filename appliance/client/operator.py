@@ -14,7 +14,7 @@ from appliance.rpc.admin_pb2 import Status
 
 
 class Operator:
-    """A client of the Admin socket, on the box itself."""
+    """Client of the Admin socket, which is on the box itself."""
 
     def __init__(self, socket: str = ADMIN_SOCKET) -> None:
         self._address = f"unix:{socket}"
@@ -32,23 +32,23 @@ class Operator:
         return status
 
     def drain(self) -> None:
-        """Make the daemon finish what is under way and exit."""
+        """Have the daemon finish the requests under way, and exit."""
         self._call(self._admin.Drain, admin_pb2.DrainRequest())
 
     def reload(self) -> list[str]:
-        """Read the configuration again; returns the sections that need a restart."""
+        """Have the daemon read the configuration; return the sections that need a restart."""
         return list(self._call(self._admin.Reload, admin_pb2.ReloadRequest()).need_restart)
 
     def log_level(self, level: str) -> None:
-        """`level`: debug, info, warning or error."""
+        """Set the level to debug, info, warning or error."""
         self._call(self._admin.SetLogLevel, admin_pb2.SetLogLevelRequest(level=level))
 
     def self_test(self) -> float:
-        """Make the engine compute a silence; returns its seconds."""
+        """Have the engine speak a silence; return the seconds it took."""
         return float(self._call(self._admin.SelfTest, admin_pb2.SelfTestRequest()).took_ms) / 1e3
 
     def swap(self, bundle: str, *, timeout: float | None = None) -> Status:
-        """Load and use the bundle in another folder; no stream is dropped."""
+        """Load the bundle in another folder, and use it. No stream is dropped."""
         request = admin_pb2.SwapBundleRequest(path=bundle)
         status: Status = self._call(self._admin.SwapBundle, request, timeout)
         return status

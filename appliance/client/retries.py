@@ -1,4 +1,4 @@
-"""Retries of a synthesis: a daemon that is away is awaited, and with `retries` a refusal is tried again."""
+"""Retries of a synthesis: they wait for a daemon that does not answer and repeat refused requests."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from appliance.client.messages import Event, Piece
 from appliance.rpc.appliance_pb2 import OVERLAP, End, SynthesizeRequest
 
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
-"""Wait before the first retry, doubled with each retry, and its limit."""
+"""Wait before the first retry, doubled with each retry; and its limit."""
 LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
-"""Statuses of a call whose box went away."""
+"""Statuses of a call whose box has gone."""
 HOLD_S = 60.0
-"""Wait of a serial channel's request, until it is admitted, for a daemon that is away."""
+"""Seconds that a serial channel's request waits for a daemon that does not answer, until it is admitted."""
 LOOK_S = 0.02
-"""Interval at which a request looks at those before it on its channel."""
+"""Interval at which a request checks whether earlier requests of its channel still wait."""
 
 
 class ChannelOrder:
-    """Requests of each serial channel that await the daemon, in the order of their calls."""
+    """Requests that wait for the daemon, by serial channel, in the order of their calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,22 +61,28 @@ class Attempts:
     call: Callable[..., Any]
     request: SynthesizeRequest
     timeout: float | None
-    """For all attempts together."""
+    """Seconds for all attempts together."""
     retries: int
+    """Number of attempts that are allowed after the first."""
     address: str
     lines: ChannelOrder = field(default_factory=ChannelOrder)
+    """Order of the requests on each serial channel."""
     hold_s: float | None = None
-    """Seconds for which a daemon that is away is awaited without `retries`, until the first audio; None:
-    HOLD_S on a serial channel, until it is admitted."""
+    """Seconds of waiting, without `retries`, for a daemon that does not answer.
+
+    A number waits until the first audio; None waits HOLD_S on a serial channel, until the request is
+    admitted.
+    """
     on_admitted: Callable[[], object] = lambda: None
-    """Called when the daemon has it, or it has ended; again after each time that it was lost."""
+    """Called when the daemon has the request, or the request has ended; again after each lost attempt."""
     begun: float = field(default_factory=time.monotonic)
+    """Time of the first attempt, on time.monotonic."""
     count: int = 0
-    """Attempts that were refused or lost, but for those that found no daemon."""
+    """Attempts that were refused or lost. Attempts that found no daemon do not count."""
     is_last: bool = False
-    """True once the caller has received something."""
+    """True once the caller has received an event: then there is no other attempt."""
     held: list[Event] = field(default_factory=list)
-    """Events before the first audio: the attempt may not be the last."""
+    """Events before the first audio. The caller gets them only if this attempt is the last."""
 
     def __post_init__(self) -> None:
         self._channel = "" if self.request.playout == OVERLAP else self.request.channel
@@ -89,7 +95,7 @@ class Attempts:
         self._away_since = self.begun
         self._last = CallFailed("UNAVAILABLE", "those before it on its channel await the daemon")
         if self._may_repeat and not self.request.request_id:
-            # A box that still works on the last attempt then refuses the next one, rather than do both.
+            # A box that still works on an earlier attempt refuses the next one, instead of speaking both.
             self.request.request_id = uuid.uuid4().hex
 
     @property
@@ -97,7 +103,10 @@ class Attempts:
         return bool(self.retries or self.hold_s)
 
     def must_wait(self) -> bool:
-        """True while an earlier request of its channel awaits the daemon. Raises CallFailed in the end."""
+        """True while an earlier request of the channel waits for the daemon.
+
+        Raises CallFailed if patience ends.
+        """
         if not (self._may_repeat and self.lines.has_earlier(self._channel, self._number)):
             return False
         self.lines.join(self._channel, self._number)
@@ -111,7 +120,7 @@ class Attempts:
         return self.call(self.request, timeout=None if left_s is None else max(left_s, 0.0))
 
     def received(self, event: Event) -> list[Event]:
-        """Take an event; returns those that the caller may have."""
+        """Add an event; return the events that the caller gets now."""
         self.admitted()
         self.held.append(event)
         self.is_last = self.is_last or not self._until_audio or isinstance(event, (Piece, End))
@@ -121,14 +130,14 @@ class Attempts:
         return events
 
     def admitted(self) -> None:
-        """Let those after it follow: the daemon has it, or it has ended."""
+        """Let later requests of the channel follow: the daemon has this one, or it has ended."""
         if not self._is_admitted:
             self._is_admitted = True
             self.lines.leave(self._channel, self._number)
             self.on_admitted()
 
     def wait_s(self, failure: CallFailed) -> float:
-        """Seconds until the next attempt. Raises a failure that is final."""
+        """Seconds until the next attempt. Raises `failure` if it is final."""
         if self.is_last or not self._may_repeat:
             raise failure
         self._last = failure
@@ -149,13 +158,13 @@ class Attempts:
         return wait_s
 
     def _refused_s(self, failure: CallFailed) -> float:
-        """`wait_s` of a refusal, or of a call that was lost on the way."""
+        """Seconds until the next attempt after a refusal, or after a call that was lost on the way."""
         if self.count > self.retries:
             raise failure
         wait_s = _backoff_s(self.count)
         if failure.status == "RESOURCE_EXHAUSTED" and failure.retry_s is not None:
             return max(failure.retry_s, wait_s)
-        # With a field at fault, the last attempt has not ended there yet.
+        # This field is at fault if the daemon still works on an earlier attempt.
         is_ours = failure.field == "request_id" and self.count + self._absent > 1
         if not is_ours and (failure.reason or failure.status not in LOST):
             raise failure
@@ -165,7 +174,7 @@ class Attempts:
         return None if self.timeout is None else self.timeout - (time.monotonic() - self.begun)
 
     def _patience_left_s(self) -> float:
-        """Seconds for which it awaits a daemon that is away."""
+        """Seconds for which the request still waits for a daemon that does not answer."""
         patience_s = max(self.hold_s or 0.0, LONGEST_BACKOFF_S * self.retries)
         patience_s -= time.monotonic() - self._away_since
         if (left_s := self._left_s()) is None:

@@ -1,4 +1,4 @@
-"""Replies that the engine has made anew and that can be heard."""
+"""Replies that the engine has spoken just now, and that are not silent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ AUDIBLE_PEAK = 100
 
 
 def speak_anew(client: Client, text: str, voice: str, timeout: float, **options: Any) -> Reply:
-    """Stream a reply in PCM16. Raises CallFailed, also for silence."""
-    # A seed that was used before could be answered from the cache of phrases, without the engine.
+    """Stream a reply in PCM16 that is in no cache. Raises CallFailed, also for silence."""
+    # A seed that was used before might be answered from the phrase cache, without the engine.
     seed = secrets.randbits(32)
     reply = client.stream(text, voice, timeout=timeout, seed=seed, encoding="pcm16", **options).reply()
     check_audible(reply.audio_s, peak(reply.audio), voice)
@@ -24,7 +24,7 @@ def speak_anew(client: Client, text: str, voice: str, timeout: float, **options:
 
 
 def check_audible(audio_s: float, loudest: int, voice: str) -> None:
-    """Raises CallFailed for a reply without audio and for silence."""
+    """Raise CallFailed for a reply without audio, and for silence."""
     if not audio_s:
         raise CallFailed("INTERNAL", "the daemon sent no audio")
     if loudest < AUDIBLE_PEAK:

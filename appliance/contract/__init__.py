@@ -1,1 +1,1 @@
-"""Contract between the workshop and the device. Imports numpy and PyYAML only."""
+"""Contract between the exporter and the device. It imports numpy and PyYAML only."""

@@ -26,37 +26,44 @@ from appliance.fields import AtLeast, Between, Count, Ranged, from_mapping, show
 
 FORMAT = "1.8"
 OLDEST = "1.1"
-"""Oldest format that is read: 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`, 1.5
-`reference`, 1.6 `encodes` and `text.durations`, 1.7 `shapes.kept`, 1.8 `text.voice`, `around`, `dialect`."""
+"""Oldest format that can be read. 1.2 adds keys, 1.3 `sampler`, 1.4 `shapes` and `model` in place of `arch`,
+1.5 `reference`, 1.6 `encodes` and `text.durations`, 1.7 `shapes.kept`, 1.8 `text.voice`, `around`, `dialect`.
+"""
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
-"""Variant in float32, on a half-precision bundle's weights."""
+"""Variant in float32, with the weights of a half-precision bundle."""
 FLOAT32_SUMS = "float32-sums"
-"""Variant with products of float16 summed in float32."""
+"""Variant in float16 whose products are summed in float32."""
 FUSED = "ort-cuda"
-"""Variant, and backend, with fused attention, whose masks ONNX Runtime's CPU misreads."""
+"""Variant, and backend, with fused attention. ONNX Runtime's CPU provider misreads its masks."""
 INT8 = "ort-cpu-int8"
-"""Variant of `ort-cpu` with dynamic INT8 products in its step graphs, where a processor is quick at them."""
+"""Variant of `ort-cpu` whose step graphs have dynamic INT8 products, for processors with fast ones."""
 FRAMES_ALLOWED = range(256, 8192 + 1)
-"""Upstream's position table ends at 8192."""
+"""Allowed values of `max_frames`. Upstream's position table ends at 8192."""
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
-"""`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
+"""Precision of the graphs.
+
+`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs.
+"""
 Sampling = Literal["exact", "short", "short-kv", "short-once"]
-"""`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
-alone. `short-kv`: `short`, and most steps reuse the reference's keys and values; `short-once`: all but the
-first do."""
+"""Computation of the reference.
+
+`exact`: as upstream. `short`: the reference follows its known path, and the unguided row has the reply alone.
+`short-kv`: as `short`, and most steps reuse the reference's keys and values. `short-once`: all steps but the
+first reuse them.
+"""
 Encoded = Literal["frames", "tokens"]
-"""Length at which `condition` encodes a text that it upsamples: padded to all frames, or the tokens alone."""
+"""Length at which `condition` encodes a text before upsampling: padded to all frames, or the tokens alone."""
 Conditioning = Literal["f5", "zipvoice"]
-"""Makers whose rules prepare a reference: `voices/rules.py`."""
+"""Projects whose rules prepare a reference; see `voices/rules.py`."""
 Duration = Literal["script", "bytes", "tokens"]
 
 
 @dataclass(frozen=True)
 class Arch(Ranged):
-    """The DiT's architecture, in upstream's names (`model.arch`)."""
+    """Architecture of the DiT, in upstream's names (`model.arch`)."""
 
     dim: Count
     depth: Count
@@ -73,72 +80,89 @@ class Arch(Ranged):
 
     @property
     def encodes(self) -> Encoded:
-        """The shorter length that its text blocks allow."""
+        """Shorter of the two lengths, if the text blocks allow it."""
         masks = self.text_mask_padding and self.conv_layers > 0
         return "tokens" if masks and self.text_embedding_average_upsampling else "frames"
 
 
 @dataclass(frozen=True)
 class Shapes(Ranged):
-    """Sizes that the engine needs of an architecture that is no DiT."""
+    """Sizes that the engine needs for an architecture that is no DiT."""
 
     dim: Count
-    """D."""
+    """Width of the model."""
     time_rows: Count
     upsampling: graphs.Upsampling
     kept: graphs.KeptSizes | None = None
-    """Sizes of a reference's states that steps reuse; None: they compute it anew, and sampling is `exact`."""
+    """Sizes of a reference's states that steps reuse.
+
+    None: steps compute them again, and sampling is `exact`.
+    """
 
 
 @dataclass(frozen=True)
 class Vocoder:
+    """Kind of the vocoder."""
+
     name: Literal["vocos", "bigvgan", "hifigan", "source-filter"]
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:
-        """A centred inverse STFT has one hop fewer than frames."""
+        """Samples of a number of frames. A centred inverse STFT has one hop fewer than frames."""
         return max(frames - 1, 0) * hop if self.padding == "center" else frames * hop
 
 
 @dataclass(frozen=True)
 class Defaults(Ranged):
-    """Sampling settings that belong to the weights; NFE is the configuration's."""
+    """Sampling settings that belong to the weights. NFE belongs to the configuration."""
 
     guidance: Annotated[float, Between(0.0, MAX_GUIDANCE)] = 2.0
     sway: Annotated[float, Between(-1e9, 1e9)] = -1.0
+    """Parameter of the grid's sway; −1 puts more steps at the beginning."""
     grid: Literal["epss", "uniform", "shift"] = "epss"
+    """Kind of the times of the steps; see `time_grid`."""
     shift: Annotated[float, Between(1e-9, 1.0)] = 1.0
     """Parameter of the grid `shift`."""
     target_rms: Annotated[float, Between(1e-9, 1.0)] = 0.1
+    """Level that a quieter reference is raised to."""
     cross_fade_s: Annotated[float, Between(0.0, 5.0)] = 0.15
+    """Cross-fade between segments."""
     sampling: Sampling = "exact"
 
     def times(self, nfe: int) -> NDArray[np.float64]:
-        """(nfe + 1,) times. Raises ValueError."""
+        """(nfe + 1,) times of the grid. Raises ValueError."""
         return time_grid(nfe, grid=self.grid, sway=self.sway, shift=self.shift)
 
 
 @dataclass(frozen=True)
 class Text:
-    """Reading that the weights were trained with."""
+    """Text handling that the weights were trained with."""
 
     languages: tuple[str, ...] = ()
-    """ISO 639-1, the first for lines that could be of any; none: nothing is put into a text."""
+    """Languages (ISO 639-1), the first for lines that could be of any.
+
+    If there are none, no words are put into a text.
+    """
     tokenizer: Tokenizer = "pinyin"
     case: Literal["both", "lower", "upper"] = "both"
     form: Literal["NFC", "NFD"] = "NFC"
     duration: Duration = "script"
-    """Measure of a text's length: letters weighed by script where it and the transcript are of two; else, and
-    with `bytes` always, F5's bytes. `tokens`: as ZipVoice, without a space after the transcript."""
+    """Measure of a text's length.
+
+    `script` and `bytes`: F5's bytes; but if text and transcript differ in script, `script` weighs letters by
+    script. `tokens`: as ZipVoice, without a space after the transcript.
+    """
     durations: dict[str, tuple[float, ...]] = field(default_factory=dict, hash=False)
-    """Token → its mean frames at each place (`Placement.table`), by which lengths go and tokens are placed;
-    empty: all tokens are equally long."""
+    """Token → its mean frames at each place (`Placement.table`), which decide lengths and where tokens lie.
+
+    Empty: all tokens last equally long.
+    """
     voice: str = ""
-    """Language, as espeak names it, of the tokenizer `espeak`."""
+    """Language of the tokenizer `espeak`, by espeak's name."""
     around: tuple[str, ...] = ("", "")
-    """Signs before transcript and text, and after them, which count for no length."""
+    """Signs before transcript and text, and after them. They do not count for the length."""
     dialect: str = ""
-    """Its makers' name of the dialect for which `around` stands; for a person."""
+    """Dialect for which `around` stands, in its makers' words; for a person."""
 
     @property
     def lengths(self) -> str:
@@ -188,6 +212,8 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest(Ranged):
+    """Content of manifest.json: everything about a bundle except its graphs."""
+
     format: str
     family: str
     arch: Arch | None
@@ -196,11 +222,15 @@ class Manifest(Ranged):
     vocoder: Vocoder
     precision: Precision
     variants: dict[str, dict[str, str]]
-    """Variant → graph → file. `default` has all, others what differs; a backend runs that of its name."""
+    """Variant → graph → file.
+
+    `default` has all graphs, other variants the different ones. A backend runs the variant of its name.
+    """
     backends: tuple[str, ...]
     batch_invariant: bool
     """True if a lane's result does not depend on its batch."""
     max_frames: int
+    """Longest segment, reference and reply together."""
     vocab_size: Count
     licence: Licence
     files: dict[str, File]
@@ -209,16 +239,18 @@ class Manifest(Ranged):
     sampler: Sampler = field(default_factory=Sampler)
     shapes: Shapes | None = None
     model: dict[str, Any] = field(default_factory=dict)
-    """Architecture of another family, in the names of its makers."""
+    """Architecture of another family, in its makers' names."""
     reference: Conditioning = "f5"
+    """Rules that prepare a reference."""
     encodes: Encoded = "frames"
     weights: Literal["", "average", "raw"] = ""
-    """Weights that were taken; empty: not recorded."""
+    """Weights of the checkpoint that were exported; "" if not recorded."""
     evidence: dict[str, Any] = field(default_factory=dict)
     """Flow-matching losses on recordings with known words, measured at export."""
     parity: dict[str, Any] = field(default_factory=dict)
-    """Report of the measurement made at export."""
+    """Report of the parity measured at export."""
     created_by: str = ""
+    """Version of the exporter."""
 
     def __post_init__(self) -> None:
         if self.max_frames not in FRAMES_ALLOWED:
@@ -250,11 +282,14 @@ class Manifest(Ranged):
 
     @property
     def prepares(self) -> tuple[MelSpec, float, Conditioning]:
-        """Features of a reference differ where these do."""
+        """Everything that the features of a reference depend on."""
         return self.mel, self.defaults.target_rms, self.reference
 
     def times(self, nfe: int) -> NDArray[np.float64]:
-        """(nfe + 1,) times of the bundle's own grid. Raises ValueError for steps that it does not take."""
+        """(nfe + 1,) times of the bundle's own grid.
+
+        Raises ValueError for a number of steps that it does not allow.
+        """
         self.sampler.check_steps(nfe)
         return self.defaults.times(nfe)
 
@@ -266,6 +301,7 @@ def dimensions(
     sampler: Sampler = UPSTREAM,
     encodes: Encoded = "frames",
 ) -> graphs.Dimensions:
+    """Dimensions of the graphs' tensors, from the architecture and the sampler."""
     of_all = graphs.Dimensions(
         dim=arch.dim,
         depth=0,
@@ -287,6 +323,8 @@ def dimensions(
 
 @dataclass(frozen=True)
 class Bundle:
+    """A folder with a manifest and its files."""
+
     folder: Path
     manifest: Manifest
 
@@ -301,7 +339,7 @@ class Bundle:
             ) from missing
 
     def up_to(self, seconds: float | None) -> Bundle:
-        """The bundle for up to so many seconds of reference and speech; None: all."""
+        """The bundle, limited to these seconds of reference and speech together; None sets no limit."""
         if seconds is None:
             return self
         spec = self.manifest.mel
@@ -318,7 +356,10 @@ class Bundle:
 
     @property
     def words(self) -> Mapping[str, Path]:
-        """Files whose rows replace those of a language, by code: words-de.tsv. The manifest may omit them."""
+        """Language code → file whose rows replace those of the language (words-de.tsv).
+
+        The manifest may omit these files.
+        """
         files = sorted(self.folder.glob("words-*.tsv"))
         return {path.stem.removeprefix("words-"): path for path in files}
 
@@ -327,11 +368,11 @@ class Bundle:
 
 
 def read(folder: Path, *, verify: bool = True) -> Bundle:
-    """Read a bundle; `verify`: check the hash of every file.
+    """Read a bundle; `verify` checks the hash of every file.
 
-    Raises BundleError: no manifest, another format, unknown or missing keys, values out of range, files that
-    are missing, altered or not listed, a vocabulary of another size or without a token of `text.durations` or
-    `text.around`.
+    Raises BundleError for a missing manifest, another format, unknown or missing keys, values out of range,
+    files that are missing, altered or not listed, and a vocabulary of another size or without a token of
+    `text.durations` or `text.around`.
     """
     path = folder / MANIFEST
     try:
@@ -374,7 +415,7 @@ def write(folder: Path, manifest: Manifest) -> Bundle:
 
 
 def identity(folder: Path) -> str:
-    """SHA-256 of the manifest, which has every file's hash. Raises OSError."""
+    """SHA-256 of the manifest, which contains every file's hash. Raises OSError."""
     return sha256(folder / MANIFEST)
 
 
@@ -384,7 +425,7 @@ def verify_files(bundle: Bundle) -> None:
 
 
 def check_files(folder: Path, files: Mapping[str, File], what: str) -> None:
-    """Raise BundleError naming the first file that differs; `what`: name of all of them together."""
+    """Raise BundleError naming the first file that differs. `what` names all of the files together."""
     for name, want in files.items():
         path = folder / name
         if not path.is_file():
@@ -398,7 +439,8 @@ def check_files(folder: Path, files: Mapping[str, File], what: str) -> None:
 
 
 def _check_format(path: Path, found: object) -> None:
-    # Before the keys are looked at: another format may have others.
+    """Raise BundleError if the format is older or newer than this version reads."""
+    # The format comes before the keys, because another format may have other keys.
     try:
         got = _version(str(found))
     except ValueError:
@@ -418,6 +460,10 @@ def _version(text: str) -> tuple[int, int]:
 
 
 def _check_names(bundle: Bundle) -> None:
+    """Compare the manifest with the folder: required graphs, known names, no other files.
+
+    Raises BundleError.
+    """
     manifest = bundle.manifest
     if "default" not in manifest.variants:
         raise BundleError(f"{bundle.folder}: the manifest has no variant 'default'")

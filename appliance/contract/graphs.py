@@ -1,12 +1,13 @@
 """The graphs of a bundle: inputs, outputs, types, axes.
 
-Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
-convolution context · T tokens and those that pad · M mels · D model width · A attention width (heads ·
+Axes: R rows (latents with a condition, computed together) · N frames · P frames of the reference · C frames
+of convolution context · T tokens, padding included · M mels · D model width · A attention width (heads ·
 dim_head) · S rows of the modulation table · K time values · L samples · G conditions of a lane. An integer
-axis is fixed, and P/2 every second frame of P.
+axis is fixed. P/2 is every second frame of P.
 
-A lane guided by two rows has a conditional and an unconditional one, others the first alone (`sampler.py`).
-The step graphs give each row's velocity; `update` combines them and takes the step.
+A lane with two-row guidance has a conditional and an unconditional row; other lanes have the first alone
+(`sampler.py`). The step graphs compute each row's velocity; `update` combines the velocities and takes the
+step.
 """
 
 from __future__ import annotations
@@ -19,20 +20,28 @@ from typing import Literal
 DType = Literal["float32", "float16", "int32"]
 Axis = int | str
 Upsampling = Literal["none", "spread", "tokens", "floor"]
-"""Ways from tokens to frames. `spread`: over all frames, the last tokens a frame longer; the text is encoded
-padded to N. `tokens`: the same, encoded with TAIL fillers. `floor`: ⌊N/T⌋ frames each, the rest have the
-token that pads."""
+"""Ways from tokens to frames.
+
+`spread`: over all frames, the last tokens one frame longer; the text is encoded padded to N. `tokens`: the
+same, encoded with TAIL fillers. `floor`: ⌊N/T⌋ frames each, and the padding token for the rest.
+"""
 TAIL = 4
-"""Fillers that `tokens` encodes after a text. The text convolutions reach 3, and fillers are masked between
-them: the last one equals all that follow."""
+"""Fillers that `tokens` encodes after a text.
+
+The text convolutions reach 3 fillers, and fillers are masked between convolutions, so the last one equals all
+later ones.
+"""
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""Graphs of a DiT: `step` is for padded rows; a CPU runs `step_keys` with an empty reference. Other
-architectures have `step`, whose single form has no reference."""
+"""Graphs of a DiT.
+
+`step` is for padded rows; a CPU runs `step_keys` with an empty reference. Other architectures have `step` in
+its single form, without a reference.
+"""
 STEPS = ("step", "step_keys", "step_reply")
 KEYED = ("step_keys", "step_reply")
-"""Those of architectures with keys and values that a later step may reuse."""
+"""Step graphs of architectures with keys and values that a later step may reuse."""
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
 ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward
@@ -40,11 +49,13 @@ FINAL_ROWS = 2  # shift, scale of the last norm (upstream: scale, shift)
 CONTEXT = 30
 """C: one-sided receptive field of the convolutional position embedding (two kernels of 31)."""
 FRAME_MULTIPLE = 64
-"""Frames of which a row's number is a multiple on a GPU, where tiles of products have 64 rows or more."""
+"""A GPU's number of frames in a row is a multiple of this, because tiles of products have 64 rows or more."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
+    """Name, type and axes of a graph's input or output."""
+
     name: str
     dtype: DType
     axes: tuple[Axis, ...]
@@ -54,7 +65,7 @@ class TensorSpec:
 
 
 def rate_of(axis: Axis) -> tuple[Axis, int]:
-    """An axis and by how much it is divided: P/2 is P, 2."""
+    """An axis and its divisor: "P/2" → "P", 2."""
     if isinstance(axis, int):
         return axis, 1
     whole, _, rate = axis.partition("/")
@@ -68,6 +79,8 @@ def _size(axis: Axis, sizes: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class GraphSpec:
+    """Inputs and outputs of a graph."""
+
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -75,10 +88,10 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class KeptSizes:
-    """Sizes of a reference's states in the layers of a Zipformer, each at its own rate.
+    """Sizes of a reference's states in the layers of a Zipformer, each layer at its own rate.
 
-    Keys, the gated values of the non-linear attention, and twice values and the last frames before a
-    convolution.
+    The states are keys, the gated values of the non-linear attention, and two each of values and of the last
+    frames before a convolution.
     """
 
     keys: int
@@ -86,9 +99,9 @@ class KeptSizes:
     gated: int
     values: int
     rates: tuple[int, ...]
-    """By layer: frames of which it has one."""
+    """Input frames for one frame of the layer, by layer."""
     reaches: tuple[int, ...]
-    """By layer: frames that a convolution sees on each side."""
+    """Frames that a convolution sees on each side, by layer."""
 
     def __post_init__(self) -> None:
         if not self.rates or len(self.rates) != len(self.reaches):
@@ -98,12 +111,14 @@ class KeptSizes:
 
     @property
     def stride(self) -> int:
-        """Frames that begin together at every rate."""
+        """Smallest number of frames that is whole at every rate."""
         return math.lcm(*self.rates)
 
 
 @dataclass(frozen=True)
 class Dimensions:
+    """Sizes that decide the inputs and outputs of all graphs."""
+
     dim: int
     depth: int
     mels: int
@@ -113,18 +128,22 @@ class Dimensions:
     compute: Literal["float32", "float16"] = "float32"
     """Element type of condition, keys and values."""
     conditions: int = 2
-    """G: 1 where no lane has an unguided row."""
+    """G: 1 if no lane has an unguided row."""
     embeds_guidance: bool = False
     time_rows: int = 0
-    """Rows of one time value; 0: the AdaLN rows of `depth` blocks."""
+    """Rows of one time value; 0 means the AdaLN rows of `depth` blocks."""
     keeps_keys: bool = True
-    """Steps have a reference on a known path, with keys and values: `step_keys` and `step_reply`."""
+    """True if steps can have a reference on a known path (`step_keys`, `step_reply`), with keys and values.
+    """
     kept: KeptSizes | None = None
-    """States of layers that are no blocks of a DiT. There the unguided row has the reference too."""
+    """Sizes of the states of layers that are no DiT blocks.
+
+    In such models the unguided row has the reference, too.
+    """
 
     @property
     def stride(self) -> int:
-        """P is a multiple of it."""
+        """Divisor of P."""
         return self.kept.stride if self.kept else 1
 
     @property
@@ -141,8 +160,9 @@ class Dimensions:
 
 
 def modulation(d: Dimensions) -> GraphSpec:
-    """Rows that steps add or multiply at K time values, with embedded guidance of a strength beside each:
-    AdaLN shifts, scales and gates, or a vector for each stack.
+    """Rows that steps add or multiply, for K time values and, if guidance is embedded, its strengths.
+
+    The rows are AdaLN shifts, scales and gates, or a vector for each stack.
     """
     names = ("t", "strength") if d.embeds_guidance else ("t",)
     return GraphSpec(
@@ -153,11 +173,12 @@ def modulation(d: Dimensions) -> GraphSpec:
 
 
 def condition(d: Dimensions) -> GraphSpec:
-    """The step-invariant part of the input projection, in the order of `Sampler.conditions`.
+    """The part of the input projection that does not change from step to step, in the order of
+    `Sampler.conditions`.
 
-    `ids` are shifted by one and padded with 0, the filler, or followed by one 0; `log_mel` is the reference
-    padded with zeros; `upsample_index` is each frame's token; `counts` are the positions of a text of N
-    that each of the T stands for.
+    `ids` are shifted by one and padded with 0, the filler, or followed by one 0. `log_mel` is the reference
+    padded with zeros. `upsample_index` is each frame's token. `counts` says how many positions of a text
+    padded to N each of the T stands for.
     """
     tokens = "T" if d.upsampling in ("tokens", "floor") else "N"
     inputs = [TensorSpec("ids", "int32", (tokens,)), TensorSpec("log_mel", "float32", ("N", d.mels))]
@@ -171,15 +192,15 @@ def condition(d: Dimensions) -> GraphSpec:
 
 
 def step(d: Dimensions) -> GraphSpec:
-    """Velocity of R rows. Frames from `lengths` on are masked, their velocity undefined."""
+    """Velocity of R rows. Frames from `lengths` on are masked; their velocity is undefined."""
     return GraphSpec("step", _row_inputs(d), (_velocity(d),))
 
 
 def step_keys(d: Dimensions) -> GraphSpec:
     """Velocity after a reference on a known path, and the reference's keys and values.
 
-    A reference shorter than P stands at the end of its P frames. The last block computes only keys and values
-    for it. With `Dimensions.kept`, P has no padding.
+    A reference shorter than P fills the end of its P frames. The last block computes only keys and values for
+    the reference. With `Dimensions.kept`, P has no padding.
     """
     return GraphSpec(
         "step_keys", _row_inputs(d) + _reference_inputs(d, "reference", "P"), (_velocity(d), *kept(d))
@@ -189,7 +210,8 @@ def step_keys(d: Dimensions) -> GraphSpec:
 def step_reply(d: Dimensions) -> GraphSpec:
     """Velocity as in `step_keys`, with the reference's keys and values from an earlier step.
 
-    `context` is the end of the reference, which the position convolution sees; aligned as there.
+    `context` is the end of the reference, which the position convolution sees; it is aligned as in
+    `step_keys`.
     """
     context = () if d.kept else _reference_inputs(d, "context", "C")
     return GraphSpec("step_reply", _row_inputs(d) + context + kept(d), (_velocity(d),))
@@ -235,6 +257,7 @@ def update(d: Dimensions) -> GraphSpec:
 
 
 def _row_inputs(d: Dimensions) -> tuple[TensorSpec, ...]:
+    """Inputs that all step graphs share."""
     return (
         TensorSpec("latents", "float32", ("R", "N", d.mels)),
         TensorSpec("condition", d.compute, ("R", "N", d.dim)),
@@ -257,7 +280,7 @@ def _velocity(d: Dimensions) -> TensorSpec:
 
 
 def vocoder(d: Dimensions) -> GraphSpec:
-    """Log-mel to samples; N counts generated frames."""
+    """Log-mel to samples. N counts generated frames."""
     return GraphSpec(
         "vocoder",
         (TensorSpec("log_mel", "float32", ("N", d.mels)),),

@@ -1,6 +1,6 @@
 """The log-mel spectrogram of a model: ln(max(x, floor)) / scale.
 
-`vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram` with power 1).
+`vocos`: centred frames, magnitudes, HTK triangles of height 1 (torchaudio's `MelSpectrogram` with power 1).
 `bigvgan`: a padding of (n_fft - hop) / 2, Slaney's scale and area norm (librosa's `mel`).
 """
 
@@ -17,18 +17,23 @@ from numpy.typing import NDArray
 from appliance.fields import Between, Count, Ranged
 
 Kind = Literal["vocos", "bigvgan", "hifigan"]
-"""Log-mels by the vocoder that reads them; `hifigan`: SpeechBrain's filters without padding at the ends."""
+"""Kinds of log-mels, by the vocoder that reads them.
+
+`hifigan`: SpeechBrain's filters, without padding at the ends.
+"""
 
 FLOOR = 1e-5
 """Floor of upstream's F5-TTS: silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
 HIFIGAN_TOP_HZ = 8000.0
 MEL_VERSION = 1
-"""Incremented when a spec would give other numbers."""
+"""Version of the computation, increased if a spec would give other numbers."""
 
 
 @dataclass(frozen=True)
 class MelSpec(Ranged):
+    """Parameters of the mel spectrogram."""
+
     kind: Kind
     sample_rate_hz: Count = 24_000
     mels: Count = 100
@@ -37,10 +42,10 @@ class MelSpec(Ranged):
     win: Count = 1024
     """Samples of the Hann window, centred in n_fft."""
     scale: Annotated[float, Between(1e-9, 1e9)] = 1.0
-    """By which log-mels are divided for the model; the vocoder's graph multiplies again."""
+    """Divisor of log-mels for the model. The vocoder's graph multiplies by it again."""
     floor: Annotated[float, Between(1e-15, 0.99)] = FLOOR
     rounded: bool = False
-    """round(samples / hop) frames, of which a reply begins after the last, as ZipVoice's."""
+    """True if a sound has round(samples / hop) frames and a reply begins after the last, as in ZipVoice."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +77,7 @@ class MelSpec(Ranged):
         return f"{self.kind}-{'-'.join(map(str, sizes))}{scale}{floor}{'-rounded' * self.rounded}"
 
     def reply_begins(self, samples: int) -> int:
-        """Frame at which the reply to a reference of so many samples begins."""
+        """Frame at which the reply begins after a reference of this many samples."""
         return self.frames(samples) if self.rounded else samples // self.hop
 
     def frames(self, samples: int) -> int:
@@ -84,7 +89,7 @@ class MelSpec(Ranged):
 def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
     """(samples,) at the spec's rate → (frames, mels), within 1e-4 of upstream's float32.
 
-    Raises ValueError for more than one axis, or too few samples to reflect at the ends.
+    Raises ValueError for more than one axis, or for too few samples to reflect at the ends.
     """
     if samples.ndim != 1:
         raise ValueError(f"samples must have one axis, not shape {samples.shape}")

@@ -1,4 +1,4 @@
-"""Tokens → frames, by how long each token lasts in the mean."""
+"""Tokens → frames, by the mean duration of each token."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 MARKS = (".", ",", "?", "!", "-")
 ENDING = 4
-"""Tokens before a mark, or the end, which are spoken slower."""
+"""Tokens before a mark, or before the end, that are spoken more slowly."""
 INSIDE, PHRASE_END, END = range(3)
-"""Places of a token: within a phrase, among its last, and the mark that ends the text, whose pause is cut."""
+"""Places of a token: inside a phrase, among its last ones, or the mark that ends the text (its pause is cut).
+"""
 PLACES = END + 1
 SPACE = " "
 SHORTEST, UNKNOWN = 0.5, 5.0
-"""Frames of a token at least, and of one that the table lacks."""
+"""Fewest frames of a token, and frames of a token that the table lacks."""
 
 Table = Mapping[str, Sequence[float]]
 """Token → its mean frames at each place."""
@@ -26,12 +27,12 @@ Table = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Placement:
-    """Reference and reply, each within their own frames, a token as wide as its mean duration."""
+    """Spreads the tokens of reference and reply over their own frames, each as wide as its mean duration."""
 
     table: Table
 
     def weights(self, tokens: Sequence[str]) -> NDArray[np.float64]:
-        """(T,) mean frames of tokens that are spoken one after another."""
+        """(T,) mean frames of consecutive tokens."""
         known = self.table
         found = [
             known[token][place] if token in known else UNKNOWN
@@ -40,7 +41,7 @@ class Placement:
         return np.maximum(np.array(found, np.float64), SHORTEST)
 
     def words(self, tokens: Sequence[str], frames: int) -> list[tuple[float, float]]:
-        """(begin, end), in frames, of what stands between spaces, but for marks at its ends."""
+        """(begin, end), in frames, of each word between spaces, without marks at its ends."""
         weights = self.weights(tokens)
         ends = np.cumsum(weights) * (frames / weights.sum())
         begins = np.concatenate(([0.0], ends[:-1]))
@@ -59,20 +60,23 @@ class Placement:
     def index(
         self, reference_frames: int, before: Sequence[str], after: Sequence[str], frames: int
     ) -> NDArray[np.int32]:
-        """(N,) token of each frame; `before` share the first `reference_frames`."""
+        """(N,) token of each frame. The tokens `before` share the first `reference_frames`."""
         parts = [(before, 0, reference_frames), (after, len(before), frames - reference_frames)]
         return np.concatenate([first + spread(self.weights(some), n) for some, first, n in parts if some])
 
 
 def spread(weights: NDArray[np.float64], frames: int) -> NDArray[np.int32]:
-    """(frames,) index of the token at the middle of each frame, each token as wide as its share of them."""
+    """(frames,) index of the token at the middle of each frame.
+
+    A token's width is its share of the weights.
+    """
     ends = np.cumsum(weights) * (frames / weights.sum())
     found = np.searchsorted(ends, np.arange(frames) + 0.5, side="right")
     return np.minimum(found, len(weights) - 1).astype(np.int32)
 
 
 def places(tokens: Sequence[str]) -> list[int]:
-    """Place of each token; spaces after the text do not count as its end."""
+    """Place of each token. Spaces after the text do not count as its end."""
     found, left = [INSIDE] * len(tokens), ENDING
     last = len(tokens) - 1
     while last > 0 and tokens[last] == SPACE:

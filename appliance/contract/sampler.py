@@ -1,6 +1,6 @@
-"""How a bundle's flow is sampled: rows of a step, numbers of steps, and the update.
+"""How a bundle samples its flow: rows of a step, numbers of steps, and the update.
 
-Guidance-free models: arXiv 2504.20334. Embedded strength: ZipVoice-Distill, arXiv 2506.13053. Re-noising:
+Models without guidance: arXiv 2504.20334. Embedded strength: ZipVoice-Distill, arXiv 2506.13053. Re-noising:
 DMOSpeech 2, arXiv 2507.14988.
 """
 
@@ -17,20 +17,27 @@ from appliance.contract.limits import MAX_GUIDANCE, MAX_NFE
 from appliance.contract.schedule import check_nfe
 
 Update = Literal["euler", "renoise"]
-"""From t to t' with the velocity v. `euler`: x + (t' − t)·v. `renoise`: (1 − t')·noise' + t'·(x + (1 − t)·v),
-noise' drawn anew for each step (`schedule.noise`)."""
+"""Step from t to t' with the velocity v.
+
+`euler`: x + (t' − t)·v. `renoise`: (1 − t')·noise' + t'·(x + (1 − t)·v), with other noise' for each step
+(`schedule.noise`).
+"""
 Guidance = Literal["two-row", "none", "embedded"]
-"""`two-row`: v = c + w·(c − u) of a row with text and reference and one without; below UNGUIDED_BELOW the
-first alone. `none`: one row, the strength is in the weights. `embedded`: one row, the model is given w."""
+"""Guidance with strength w.
+
+`two-row`: v = c + w·(c − u), from a row with text and reference (c) and a row without (u); below
+UNGUIDED_BELOW the first row alone. `none`: one row, the weights contain the strength. `embedded`: one row,
+and w is an input of the model.
+"""
 Condition = Literal["full", "speech", "none"]
-"""Inputs of a row: text and reference, the reference alone, neither."""
+"""Inputs of a row: text and reference, the reference alone, or neither."""
 UNGUIDED_BELOW = 1e-5
-"""As in upstream's `CFM.sample`."""
+"""Smallest strength with an unguided row, as in upstream's `CFM.sample`."""
 
 
 @dataclass(frozen=True)
 class Unguided:
-    """Condition of the unguided row up to a time, which is included."""
+    """Condition of the unguided row, up to and including a time."""
 
     condition: Condition = "none"
     until: float = 1.0
@@ -40,14 +47,16 @@ class Unguided:
 
 @dataclass(frozen=True)
 class Sampler:
+    """How the flow is sampled: update, guidance, and numbers of steps."""
+
     update: Update = "euler"
     guidance: Guidance = "two-row"
     steps: tuple[int, ...] = ()
-    """Numbers of steps that the weights were trained for, increasing; none: any."""
+    """Numbers of steps that the weights were trained for, increasing; empty allows any."""
     strengths: tuple[float, ...] = ()
-    """Least and greatest strength that they were trained with, or the only one; none: unknown."""
+    """Smallest and largest strength that the weights were trained with, or the only one; empty if unknown."""
     unguided: tuple[Unguided, ...] = ()
-    """Unguided rows of `two-row`, by time; none: without text and reference at all times."""
+    """Unguided rows of `two-row`, by time; empty if the row never has text or reference."""
 
     def __post_init__(self) -> None:
         for nfe in self.steps:
@@ -79,11 +88,11 @@ class Sampler:
         return f"{', '.join(others)} or {last}" if others else last
 
     def nearest(self, nfe: int) -> int:
-        """The allowed number of steps next to `nfe`, the larger of two."""
+        """Allowed number of steps nearest to `nfe`; of two, the larger."""
         return min(reversed(self.steps), key=lambda steps: abs(steps - nfe), default=nfe)
 
     def check_strength(self, w: float) -> None:
-        """Raise ValueError for a strength that the weights cannot take."""
+        """Raise ValueError for a strength that the weights do not allow."""
         if self.guidance == "none" and w != 0.0:
             raise ValueError(
                 f"must be 0 or absent with this bundle, whose weights have it in them, not {w:g}"
@@ -95,13 +104,13 @@ class Sampler:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Those that a bundle computes of a segment, in the order of the graph's; the guided row's first."""
+        """Conditions that a bundle computes for a segment, the guided row's first, as in the graph."""
         if self.guidance != "two-row":
             return ("full",)
         return "full", *dict.fromkeys(one.condition for one in self.unguided or (Unguided(),))
 
     def unguided_at(self, t: float) -> Unguided:
-        """The unguided row's at a time."""
+        """Condition of the unguided row at a time."""
         return next((one for one in self.unguided if np.float32(t) <= np.float32(one.until)), Unguided())
 
     @property
@@ -116,8 +125,8 @@ class Sampler:
     def weights(self, times: NDArray[np.float64], w: float) -> NDArray[np.float32]:
         """(NFE, 2) weights of the `update` graph.
 
-        `euler`: of both rows' velocities, beside the latents. `renoise`: of latents and velocity, beside
-        (1 − t')·noise'.
+        `euler`: weights of both rows' velocities; the latents have weight 1. `renoise`: weights of latents
+        and velocity; (1 − t')·noise' is added.
         """
         now, then = times[:-1], times[1:]
         if self.update == "renoise":

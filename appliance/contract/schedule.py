@@ -16,7 +16,7 @@ from appliance.contract.limits import MAX_NFE
 
 GRIDS = ("epss", "uniform", "shift")
 KEY_TIMES = {"short-kv": (0.0, 0.076), "short-once": (0.0,)}
-"""Sampling → times at which it computes the reference's keys and values."""
+"""Sampling → times at which a step computes the reference's keys and values."""
 
 EPSS_32NDS: dict[int, tuple[int, ...]] = {
     5: (0, 2, 4, 8, 16, 32),
@@ -37,10 +37,11 @@ def check_nfe(nfe: int) -> None:
 
 @lru_cache(MAX_NFE)
 def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0, shift: float = 1.0) -> NDArray[np.float64]:
-    """(nfe + 1,) increasing times, read-only; the model is evaluated at all but the last.
+    """(nfe + 1,) increasing times, read-only. The model is evaluated at all of them but the last.
 
-    `sway` acts on the grids epss and uniform, `shift` on its own: u → s·u / (1 + (s − 1)·u) of equal steps.
-    Raises ValueError for an `nfe` or grid that is not allowed, or a sway that makes times decrease.
+    `sway` acts on the grids epss and uniform. `shift` acts on its own grid: u → s·u / (1 + (s − 1)·u), on
+    equal steps. Raises ValueError for an `nfe` or a grid that is not allowed, or a sway that makes times
+    decrease.
     """
     check_nfe(nfe)
     if grid not in GRIDS:
@@ -72,9 +73,9 @@ def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
 
 
 def noise(seed: int, segment: int, frames: int, mels: int, step: int = 0) -> NDArray[np.float32]:
-    """(frames, mels) standard normal, equal on every machine.
+    """(frames, mels) standard normal noise, equal on every machine.
 
-    `step`: that before which it is drawn; those from 1 on have streams spawned from the first's.
+    `step`: the noise is for the time before this step. Steps from 1 on have streams spawned from the first's.
     """
     sequence = np.random.SeedSequence([seed, segment], spawn_key=(step,) if step else ())
     generator = np.random.Generator(np.random.PCG64(sequence))

@@ -21,22 +21,25 @@ from appliance.fields import MOST_SHOWN, shown
 
 Segmenter = Callable[[str], Sequence[str]]
 Pinyin = Callable[[str], Sequence[str]]
-"""Word → a syllable per character, its tone a digit ("ni3")."""
+"""Word → a syllable for each character, with the tone as a digit ("ni3")."""
 
 Tokenizer = Literal["pinyin", "char", "letters", "simple", "emilia", "espeak", "phones"]
-"""`pinyin`: upstream's, Chinese as syllables. `char`: every character as it is. Those of ZipVoice leave out
-what they lack: `letters`, of LibriTTS; `simple`, every character as it is; `emilia`, phones, initials and
-finals; `espeak`, phones of a voice of espeak. So does `phones`, of English (text/phones)."""
+"""Tokenizers. `pinyin`: upstream's, with Chinese as syllables.
+
+`char`: every character as it is. ZipVoice's leave out what their vocabulary lacks: `letters`, of LibriTTS;
+`simple`, every character as it is; `emilia`, phones, initials and finals; `espeak`, phones of a voice of
+espeak. `phones`, of English (text/phones), leaves out unknown tokens, too.
+"""
 
 BY_ESPEAK = ("emilia", "espeak")
-"""Tokenizers that read through the process of espeak."""
+"""Tokenizers that use the process of espeak."""
 ESPEAK_VOICE = re.compile(r"[a-z]{2,3}(-[a-z0-9]+)*")
-"""Language as espeak names it: de, en-gb, pt-br, cmn."""
+"""Language by espeak's name: de, en-gb, pt-br, cmn."""
 
 UNKNOWN = 0
 """Index of unknown tokens: the space, as in upstream."""
 FIRST = (" ", "\ufeff ")
-"""Allowed first lines; upstream takes a byte order mark as part of the token, so that spaces are unknown."""
+"""Allowed first lines. Upstream reads a byte order mark as part of the token, so spaces are then unknown."""
 
 _SUBSTITUTES = str.maketrans({";": ",", "“": '"', "”": '"', "‘": "'", "’": "'"})
 _NO_SPACE_AFTER = " :'\""
@@ -45,10 +48,12 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 
 @dataclass(frozen=True)
 class Vocabulary:
+    """Tokens of a bundle, and the tokenizer that makes them."""
+
     tokens: tuple[str, ...]
     tokenizer: Tokenizer = "pinyin"
     voice: str = ""
-    """Voice of `espeak`."""
+    """Voice of the tokenizer `espeak`."""
 
     def __post_init__(self) -> None:
         if self.tokens and self.tokenizer in ("simple", "espeak"):
@@ -59,7 +64,7 @@ class Vocabulary:
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
-        """Token → its line, from 0; of duplicates the last, as in upstream.
+        """Token → its line, counted from 0. Of duplicates the last line counts, as in upstream.
 
         Duplicates make upstream's embedding smaller than the file: tokens beyond it are unknown.
         """
@@ -68,35 +73,35 @@ class Vocabulary:
 
     @functools.cached_property
     def size(self) -> int:
-        """Distinct tokens; a model has one more embedding, the filler."""
+        """Number of distinct tokens. A model has one more embedding, for the filler."""
         return len(set(self.tokens))
 
     @functools.cached_property
     def repeated(self) -> tuple[str, ...]:
-        """Tokens of several lines."""
+        """Tokens that several lines have."""
         return tuple(token for token, lines in Counter(self.tokens).items() if lines > 1)
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Independent of line endings."""
+        """Hash of the tokens, independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     @property
     def leaves_out(self) -> bool:
-        """True if unknown tokens are left out, False if they are read as spaces."""
+        """True if unknown tokens are left out, False if they read as spaces."""
         return self.tokenizer not in ("pinyin", "char")
 
     @property
     def spells(self) -> bool:
-        """True if each character is a token by itself."""
+        """True if each character is a token."""
         return self.tokenizer in ("char", "letters", "simple")
 
     def lacks(self, tokens: Iterable[str]) -> str:
-        """Tokens that are not in the vocabulary, for a message; "" for none."""
+        """Tokens that the vocabulary lacks, for a message; "" if it lacks none."""
         return ", ".join(shown(token) for token in tokens if token not in self.index)[:MOST_SHOWN]
 
     def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:
-        """Tokens of a text; `make` makes those of tokenizers that do not spell."""
+        """Tokens of a text; `make` is the tokenizer, unless each character is a token."""
         made = list(text) if self.spells else make(text)
         return [token for token in made if token in self.index] if self.leaves_out else made
 
@@ -106,23 +111,29 @@ class Vocabulary:
 
 
 def parse_vocabulary(text: str, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
-    """One token per line. Raises ValueError when the first is not a single space, where one is needed."""
+    """Vocabulary with one token per line.
+
+    Raises ValueError if the first must be a single space and is not.
+    """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines), tokenizer, voice)
 
 
 def read_vocabulary(path: Path, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
-    """Raises BundleError when the file is missing or no vocabulary."""
+    """Read a vocabulary. Raises BundleError if the file is missing or no vocabulary."""
     try:
-        return parse_vocabulary(_lines(path.read_bytes()), tokenizer, voice)
+        return parse_vocabulary(lines(path.read_bytes()), tokenizer, voice)
     except OSError as error:
         raise BundleError(f"{path}: unreadable: {error.strerror}") from error
     except ValueError as error:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
 
 
-def _lines(raw: bytes) -> str:
-    """One token per line, of a text in UTF-8 or UTF-16, or of JSON: a list, or tokens and their numbers."""
+def lines(raw: bytes) -> str:
+    """Tokens of a file: one per line, in UTF-8 or UTF-16; or a list, or tokens with numbers, in JSON.
+
+    Raises ValueError.
+    """
     text = raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8")
     if not text.lstrip().startswith(('["', '{"', "[\n", "{\n")):
         return text
@@ -141,9 +152,9 @@ def _lines(raw: bytes) -> str:
 
 
 def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
-    """Letters, digits and signs one by one, Chinese characters as a space and a syllable each.
+    """Letters, digits and signs one by one; each Chinese character as a space and a syllable.
 
-    A word of ASCII is preceded by a space, except after a space, a colon or a quote.
+    A space precedes a word in ASCII, except after a space, a colon or a quote.
     """
     tokens: list[str] = []
     for word in segment(text.translate(_SUBSTITUTES)):
@@ -161,6 +172,7 @@ def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
 
 
 def _syllables(word: str, pinyin: Pinyin) -> Iterator[str]:
+    """Pinyin of a word, with a space before each Chinese character, as upstream writes it."""
     spoken = pinyin(word)
     # A converter returns unknown characters as one piece, on which upstream fails.
     if len(spoken) != len(word):

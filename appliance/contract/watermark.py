@@ -1,4 +1,4 @@
-"""Watermark: the two graphs of a network that marks samples and finds its mark, in one folder."""
+"""Watermark: the two graphs of a network that marks samples and detects its mark, in one folder."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ EMBED, DETECT = "embed.onnx", "detect.onnx"
 
 @dataclass(frozen=True)
 class WatermarkManifest(Ranged):
+    """Content of a watermark's manifest."""
+
     sample_rate_hz: Annotated[int, AtLeast(1)]
     window: Annotated[int, AtLeast(2)]
-    """Samples of a Hann window, of which a frame is the spectrum."""
+    """Samples of a Hann window. A frame is the spectrum of one window."""
     hop: Annotated[int, AtLeast(1)]
     """Samples between two frames."""
     bands: Annotated[int, AtLeast(1)]
-    """Lowest bins of a frame, in which the mark is."""
+    """Lowest bins of a frame, which have the mark."""
     threshold: Annotated[float, Between(0.0, 1.0)]
-    """Least confidence of a mark that is found."""
+    """Smallest confidence at which the mark counts as detected."""
     source: str
     licence: str
     files: dict[str, File] = field(default_factory=dict)
 
     @property
     def graphs(self) -> dict[str, GraphSpec]:
-        """By file; N frames. `gain` multiplies the lowest bins."""
+        """File → its graph. N counts frames; `gain` multiplies the lowest bins."""
         frames = (TensorSpec("magnitude", "float32", ("N", self.window // 2 + 1)),)
         gain = (TensorSpec("gain", "float32", ("N", self.bands)),)
         confidence = (TensorSpec("confidence", "float32", (1,)),)
@@ -44,7 +46,7 @@ class WatermarkManifest(Ranged):
 
 
 def read(folder: Path) -> WatermarkManifest:
-    """Read a folder's manifest and check the hash of every file. Raises ConfigError naming what is wrong."""
+    """Read a folder's manifest, and check the hash of every file. Raises ConfigError with the fault."""
     path = folder / MANIFEST
     try:
         raw = parse_yaml(path.read_bytes(), path, BundleError)
@@ -61,7 +63,7 @@ def read(folder: Path) -> WatermarkManifest:
 
 
 def write(folder: Path, manifest: WatermarkManifest) -> None:
-    """Hash the folder's files and write the manifest."""
+    """Hash the folder's files, and write the manifest."""
     files = {path.name: File(sha256(path), path.stat().st_size) for path in sorted(folder.glob("*.onnx*"))}
     text = yaml.safe_dump(to_plain(replace(manifest, files=files)), sort_keys=False, width=110)
     (folder / MANIFEST).write_text(text, "utf-8")

@@ -1,18 +1,25 @@
-"""Parse YAML; `appliance.fields` reads the result."""
+"""Parses YAML; `appliance.fields` reads the result."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 MOST_KEYS = 10_000
-"""Limit of one mapping, with those that it merges."""
+"""Limit of keys in one mapping, including merged ones."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(Composer, yaml.CSafeLoader):
+    """libyaml scans and parses; its own composer overflows the stack at deep nesting, Python's raises."""
+
+    def __init__(self, text: str) -> None:
+        yaml.CSafeLoader.__init__(self, text)
+        Composer.__init__(self)
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Raise YAMLError, with the line, whatever a constructor raises: KeyError for `!!bool foo`."""
+        """Raise YAMLError, with the line, whatever a constructor raises: `!!bool foo` raises KeyError."""
         try:
             return super().construct_object(node, deep)
         except (yaml.YAMLError, RecursionError):
@@ -24,7 +31,7 @@ class _Loader(yaml.SafeLoader):
             ) from error
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge `<<`, which multiplies by aliases of aliases."""
+        """Merge `<<`. Aliases of aliases multiply the keys."""
         super().flatten_mapping(node)
         if len(node.value) > MOST_KEYS:
             raise yaml.constructor.ConstructorError(
@@ -33,9 +40,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: bytes | str, where: object, error: type[Exception]) -> Any:
-    """Raises `error` with `where` in front of a message of one line."""
+    """Value of a YAML text. Raises `error` with a message of one line that begins with `where`."""
     try:
-        # A subclass of SafeLoader, which makes plain values alone.
+        # CSafeLoader constructs plain values alone.
         return yaml.load(text.decode("utf-8") if isinstance(text, bytes) else text, _Loader)
     except (ValueError, RecursionError, yaml.YAMLError) as invalid:
         raise error(f"{where}: unreadable: {' '.join(str(invalid).split())}") from invalid

@@ -1,1 +1,1 @@
-"""Owner of the accelerator: a segment in, samples out, one flow step at a time."""
+"""Owner of the accelerator: takes a segment, returns samples, one flow step at a time."""

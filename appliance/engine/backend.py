@@ -1,4 +1,4 @@
-"""The runtime interface of the engine."""
+"""The interface of a runtime, as the engine uses it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from appliance.errors import EngineFault
 
 HostArray = NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
-"""Axis letter → least and largest size that will be bound."""
+"""Axis letter → smallest and largest size that will be bound."""
 RUNS_BEFORE_CAPTURE = 2
-"""Runs that may still allocate and select kernels."""
+"""Runs before a capture, because the first ones may still allocate and select kernels."""
 
 
 class Arithmetic(enum.Enum):
-    """Arithmetic of a graph that is wrong as exported; tried in this order."""
+    """Arithmetic for a graph that is wrong as exported, in the order of trial."""
 
-    FLOAT32_SUMS = "float32 sums"  # of products of float16 numbers
+    FLOAT32_SUMS = "float32 sums"  # products of float16 numbers, summed in float32
     TF32 = "TF32"  # products of 10-bit mantissas, all else in float32
     FLOAT32 = "float32"
 
@@ -44,39 +44,45 @@ class Tensor(Protocol):
 
 
 class Bound(Protocol):
-    def run(self, *, release: bool = False, capture: bool = False) -> None:
-        """Compute, without waiting for a device; `release` then returns working memory to the system.
+    """A graph with its inputs and outputs."""
 
-        `capture` allows a CUDA graph in place of launches, after RUNS_BEFORE_CAPTURE runs.
-        Raises EngineFault, or Interrupted after `Backend.interrupt`; the outputs are then undefined.
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
+        """Compute, without waiting for the device. `release` then returns working memory to the system.
+
+        `capture` allows a CUDA graph in place of launches, after RUNS_BEFORE_CAPTURE runs. Raises
+        EngineFault, or Interrupted after `Backend.interrupt`. The outputs are then undefined.
         """
         ...
 
 
 class Graph(Protocol):
+    """A loaded graph."""
+
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         """Bind every input and output by name. Raises EngineFault for tensors that do not fit."""
         ...
 
 
 class Backend(Protocol):
+    """A runtime on a device: loads graphs, and owns the memory of tensors."""
+
     name: str
     label: str
-    """The name, and what is computed otherwise than usual: "ort-cuda (plain attention)"."""
+    """The name, with any unusual computation: "ort-cuda (plain attention)"."""
     frame_multiple: int
-    """Rows are padded to a multiple of it. 1: rows run alone, at their true length."""
+    """Rows are padded to a multiple of this. 1: rows run alone, at their true length."""
     max_batch: int
     """Most rows in one call."""
     builds: bool
-    """Graphs are compiled for this device and verified before use (`tensorrt/prepare.py`)."""
+    """True if graphs are compiled for this device and verified before use (`tensorrt/prepare.py`)."""
     can_interrupt: bool
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
-        """Raises BundleError when the runtime cannot read the file."""
+        """Load a graph. Raises BundleError if the runtime cannot read the file."""
         ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
-        """Allocate zeros."""
+        """Allocate a tensor of zeros."""
         ...
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> Tensor:
@@ -84,23 +90,26 @@ class Backend(Protocol):
         ...
 
     def upload(self, array: HostArray, to: Tensor) -> None:
-        """to[...] = array, which may be changed afterwards."""
+        """to[...] = array. The array may change afterwards."""
         ...
 
     def copy(self, source: Tensor, to: Tensor) -> None:
-        """to[...] = source, which may not overlap."""
+        """to[...] = source. They must not overlap."""
         ...
 
     def download(self, tensor: Tensor) -> HostArray:
-        """Wait, and copy to the host."""
+        """Wait for the device, and copy to the host."""
         ...
 
     def wait(self) -> None:
-        """Wait for everything enqueued. Raises EngineFault where it failed."""
+        """Wait for everything enqueued. Raises EngineFault if something of it failed."""
         ...
 
     def interrupt(self, on: bool) -> None:
-        """Make calls raise Interrupted, the current too, until called with False. Any thread."""
+        """Make calls raise Interrupted, including the current one, until called with False.
+
+        Any thread may call this.
+        """
         ...
 
     def close(self) -> None: ...
@@ -112,7 +121,7 @@ def sizes_of(
     outputs: Mapping[str, Tensor],
     fault: Callable[[str], EngineFault],
 ) -> dict[str, int]:
-    """The size of each axis. Raises `fault` where tensors contradict the spec or each other."""
+    """Size of each axis. Raises `fault` if tensors contradict the spec or each other."""
     sizes: dict[str, int] = {}
     for what, specs, tensors in (("inputs", spec.inputs, inputs), ("outputs", spec.outputs, outputs)):
         if difference := {one.name for one in specs} ^ tensors.keys():

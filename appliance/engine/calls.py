@@ -1,4 +1,4 @@
-"""The runtime calls that steps make, by which they are estimated."""
+"""The runtime calls of a step. The estimate of its cost depends on them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class StepCall:
 
     @property
     def pairs(self) -> int:
-        """Positions times positions attended to."""
+        """Positions times positions they attend to."""
         return self.tokens * (self.frames + self.reference)
 
 
 @dataclass(frozen=True)
 class BackendCalls:
-    """Calls on one backend. Holds no graph: the estimates outlive an engine that rests."""
+    """Computes the calls on one backend. Holds no graph, so that the estimates outlive a resting engine."""
 
     frame_multiple: int
     max_batch: int
@@ -44,6 +44,7 @@ class BackendCalls:
         return calls_alone(segment, step, self.frame_multiple, self.max_batch, self.sampler, self.dimensions)
 
     def together(self, steps: Steps) -> list[StepCall]:
+        """The runtime calls if these steps are taken together."""
         calls = [call for segment, step in steps for call in self.alone(segment, step)]
         return [
             replace(
@@ -58,7 +59,7 @@ class BackendCalls:
 def calls_alone(
     segment: Segment, step: int, multiple: int, max_batch: int, sampler: Sampler, dimensions: Dimensions
 ) -> list[StepCall]:
-    """The calls of a segment of one or two rows that makes this step alone."""
+    """Calls of this step of a segment of one or two rows, if no other lane shares it."""
     d = dimensions
     rows = sampler.rows(segment.guidance)
     start = 0
@@ -79,7 +80,7 @@ def calls_alone(
 
 
 def unguided(sampler: Sampler, segment: Segment) -> tuple[int, ...]:
-    """(NFE,) places in `Sampler.conditions` of the unguided row's; empty without one."""
+    """(NFE,) index in `Sampler.conditions` of the unguided row's, by step; empty if there is no such row."""
     if sampler.rows(segment.guidance) == 1:
         return ()
     places = {name: place for place, name in enumerate(sampler.conditions)}
@@ -87,7 +88,7 @@ def unguided(sampler: Sampler, segment: Segment) -> tuple[int, ...]:
 
 
 def changes(conditions: Sequence[int], step: int) -> bool:
-    """True where a step has another condition than that before."""
+    """True if a step has another condition than the step before."""
     return bool(conditions) and step > 0 and conditions[step] != conditions[step - 1]
 
 
@@ -96,7 +97,7 @@ def padded(frames: int, multiple: int) -> int:
 
 
 def joined_calls(calls: Sequence[StepCall], most: int) -> list[list[int]]:
-    """Groups of calls, by index, that become one: rows without a reference, by length."""
+    """Groups of calls, by index, that become one call: rows without a reference, of one length."""
     joined: list[list[int]] = []
     room = 0
     for i in sorted(range(len(calls)), key=lambda i: (calls[i].reference > 0, calls[i].frames)):

@@ -17,7 +17,7 @@ from appliance.request import FloatArray, Segment
 
 VOICES = resources.files("appliance") / "demo" / "voices"
 FEMALE, MALE = "heart", "michael"
-"""The demo's voices."""
+"""Voices of the demo."""
 TARGET_RMS = 0.1
 TEXT = (
     "The ferry leaves the harbour at a quarter past nine, and by noon it has reached the outer islands. "
@@ -46,7 +46,7 @@ def samples(voice: str, rate_hz: int) -> FloatArray:
 
 
 class DemoSpeech:
-    """The demo voice at any length, with a text to match."""
+    """Speech of a demo voice at any length, with a text to match."""
 
     def __init__(self, manifest: Manifest, vocabulary: Vocabulary) -> None:
         spec: MelSpec = manifest.mel
@@ -67,7 +67,7 @@ class DemoSpeech:
         guidance: float,
         seed: int = 0,
     ) -> Segment:
-        """A segment whose latents begin at times[0] on the path from noise to the voice."""
+        """Segment whose latents begin at times[0] on the path from noise to the voice."""
         text = transcript(FEMALE)
         frames = reply + reference
         tokens = max(round(len(text) * frames / len(self._log_mel)), 1)

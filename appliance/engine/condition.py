@@ -1,4 +1,4 @@
-"""Text and reference → condition, the step-invariant part of the input projection."""
+"""Text and reference → condition: the part of the input projection that does not change from step to step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from appliance.request import FloatArray, Segment
 
 
 class Conditioner:
+    """Computes the condition of a segment from its text and reference."""
+
     def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions, max_frames: int) -> None:
         self._graph, self._backend, self._dimensions = graph, backend, dimensions
         spec = signatures(dimensions)["condition"]
@@ -21,7 +23,7 @@ class Conditioner:
         }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """(G, N, D): the guided row, then any unguided ones. The next call overwrites it."""
+        """(G, N, D): the guided row, then any unguided ones. The next call overwrites the tensor."""
         host = condition_inputs(
             segment.ids,
             segment.reference_log_mel,
@@ -46,7 +48,7 @@ def condition_inputs(
     upsampling: Upsampling,
     index: NDArray[np.int32] | None = None,
 ) -> dict[str, NDArray[np.int32] | FloatArray]:
-    """Inputs of the graph, of (T,) indices and (reference frames, M); `index` (N,) places the tokens."""
+    """Inputs of the graph from (T,) indices and (reference frames, M). `index` (N,) places the tokens."""
     tokens = len(ids) if upsampling == "floor" else min(len(ids), frames)
     length = {"tokens": tokens + TAIL, "floor": tokens + 1}.get(upsampling, frames)
     host: dict[str, NDArray[np.int32] | FloatArray] = {
@@ -62,7 +64,7 @@ def condition_inputs(
 
 
 def counts(tokens: int, frames: int) -> FloatArray:
-    """(T,) positions of a text padded to all frames that each token and each of TAIL fillers stands for."""
+    """(T,) positions, in a text padded to all frames, that each token and each of TAIL fillers stands for."""
     out = np.ones(tokens + TAIL, np.float32)
     fillers = frames - tokens
     out[tokens:] = np.arange(TAIL) < fillers
@@ -71,7 +73,7 @@ def counts(tokens: int, frames: int) -> FloatArray:
 
 
 def floor_index(tokens: int, frames: int) -> NDArray[np.int32]:
-    """(N,) index of each frame's token: equal lengths, the rest `tokens`, the place of the padding."""
+    """(N,) index of each frame's token: equal lengths, then `tokens`, the index of the padding."""
     each = frames // tokens
     index = np.arange(frames, dtype=np.int32) // each if each else np.full(frames, tokens, np.int32)
     return np.minimum(index, tokens, dtype=np.int32)
@@ -93,7 +95,7 @@ def padded_mel(log_mel: FloatArray, frames: int) -> FloatArray:
 
 
 def upsample_index(tokens: int, frames: int) -> NDArray[np.int32]:
-    """(N,) index of each frame's token: equal lengths, the last ones a frame longer."""
+    """(N,) index of each frame's token: equal lengths, the last tokens one frame longer."""
     tokens = min(tokens, frames)
     repeat, remainder = divmod(frames, tokens)
     repeats = np.full(tokens, repeat)

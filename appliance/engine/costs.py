@@ -1,7 +1,7 @@
 """Estimated seconds of calls: c0·(runtime calls) + c1·tokens + c2·(token pairs).
 
-The terms are launches, linear layers and attention, fitted at warm-up; a moving average then corrects each
-size.
+The terms stand for launches, linear layers and attention. They are fitted at warm-up; then a moving average
+corrects each size.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ CLAMP = 2.0
 MOST_KEPT = 10_000
 """Entries in the cache of work by shape."""
 TRUSTED = 1.3
-"""Ratio of a request's time to its prediction above which all estimates are raised."""
+"""Ratio of a request's time to its estimate above which all estimates are raised."""
 
 Work = tuple[float, float, float]
 """Runtime calls, tokens, token pairs."""
 
 
 class CostTable:
+    """Estimates the seconds of engine calls. It learns from each call's duration."""
+
     def __init__(self, calls_of: Callable[[Steps], list[StepCall]]) -> None:
         self._calls_of = calls_of
         self._works: dict[Hashable, tuple[Work, Hashable]] = {}
@@ -74,7 +76,7 @@ class CostTable:
         self.reset()
 
     def check(self, predicted_s: float, measured_s: float) -> None:
-        """Raise all estimates if a request took TRUSTED times its prediction."""
+        """Raise all estimates if a request took TRUSTED times its estimate."""
         ratio = measured_s / predicted_s
         logger.info("a request of the warm-up took %.3f s, predicted %.3f s", measured_s, predicted_s)
         if ratio > TRUSTED:
@@ -101,7 +103,7 @@ class CostTable:
 
     def _work(self, call: str, steps: Steps) -> tuple[Work, Hashable]:
         """Work of a call, and the key of its correction."""
-        # Cached: the scheduler estimates between any two calls of the engine.
+        # Cached, because the scheduler estimates between any two calls of the engine.
         shapes = (call, *(_shape(segment, step) for segment, step in steps))
         if shapes in self._works:
             return self._works[shapes]
@@ -123,6 +125,7 @@ class CostTable:
 
 
 def _shape(segment: Segment, step: int) -> Hashable:
+    """Everything that a segment's calls depend on: the key of a cached estimate."""
     return (
         segment.frames,
         segment.reference_frames,

@@ -1,4 +1,4 @@
-"""Memory of an NVIDIA device through cuda-python, and the one stream on which all is enqueued."""
+"""Memory of an NVIDIA device through cuda-python, and the one stream for all work."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ STAGING_BYTES = 4 << 20
 """Bytes of each of two pinned buffers."""
 
 CAPTURING = threading.Lock()
-"""Held while ONNX Runtime captures a CUDA graph, when no other thread may allocate, and while an engine is
-loaded beside the one that speaks, since a graph is replayed only on the thread that captured it."""
+"""Held while ONNX Runtime captures a CUDA graph, because no other thread may allocate then.
+
+Also held while another engine is loaded, because a graph is replayed only on the thread that captured it.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceTensor:
+    """A tensor in GPU memory."""
+
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -40,7 +44,7 @@ BINDINGS = (
     "the package holds it: sudo apt install --reinstall ./FILE.deb; in a checkout: "
     "pip install cuda-python==12.6.2.post1 (JetPack 6) or 'cuda-bindings==13.2.*' (JetPack 7)"
 )
-"""Remedy where cuda-python is missing or newer than the driver."""
+"""Remedy if cuda-python is missing or newer than the driver."""
 STATUSES: Mapping[int, type[EngineFault]] = {
     2: OutOfDeviceMemory,  # cudaErrorMemoryAllocation
     46: DeviceLost,  # cudaErrorDevicesUnavailable
@@ -57,7 +61,10 @@ STATUSES: Mapping[int, type[EngineFault]] = {
     719: DeviceLost,  # cudaErrorLaunchFailure
     999: DeviceLost,  # cudaErrorUnknown: after a reset of the driver
 }
-"""CUDA statuses (driver_types.h); DeviceLost ends the process. Others are faults of one call."""
+"""CUDA status (driver_types.h) → error.
+
+DeviceLost ends the process. Other statuses are faults of one call.
+"""
 TEXTS = {
     "out of memory|failed to allocate": 2,
     "illegal memory access": 700,
@@ -66,7 +73,7 @@ TEXTS = {
     "misaligned address": 716,
     "unspecified launch failure": 719,
 }
-"""Messages (`cudaGetErrorString`) → status: TensorRT quotes them without a number."""
+"""Message (`cudaGetErrorString`) → status, because TensorRT quotes messages without their numbers."""
 REMEDIES: Mapping[type[EngineFault], str] = {
     OutOfDeviceMemory: "lower engine.lanes, or end what else uses the device's memory",
     DeviceLost: "the daemon has to start again; where it repeats, `sudo journalctl -k -b` says why",
@@ -74,7 +81,7 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """The error of a CUDA status, by default that in a runtime's message, with a remedy."""
+    """Error of a CUDA status, with a remedy. The default is the status in the runtime's message."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         quoted = (number for text, number in TEXTS.items() if re.search(text, message, re.I))
@@ -84,13 +91,15 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
 
 
 class DeviceMemory:
+    """Tensors in GPU memory, for the backends on CUDA."""
+
     builds = False
     can_interrupt = False
     frame_multiple = FRAME_MULTIPLE
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
-        """Raises BundleError without cuda-python, driver or device; `backend` is the name in errors."""
+        """Raises BundleError without cuda-python, driver or device. `backend` is the name in errors."""
         try:
             from cuda.bindings import runtime
         except ImportError as missing:
@@ -104,7 +113,7 @@ class DeviceMemory:
             self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
         except (DeviceLost, OutOfDeviceMemory):
             raise  # temporary: another start may succeed
-        except RuntimeError as fault:  # without libcuda cuda-python 12.6 raises it and gives no status
+        except RuntimeError as fault:  # cuda-python 12.6 raises it without libcuda, and has no status
             reason = f"no NVIDIA device can be used: {fault}; {self._versions()}"
             raise BundleError(f"backend {backend!r}: {reason}") from fault
         self.device = device
@@ -112,7 +121,7 @@ class DeviceMemory:
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
 
     def _versions(self) -> str:
-        """CUDA versions of cuda-python and the driver, with a remedy where the driver is older."""
+        """CUDA versions of cuda-python and the driver, with a remedy if the driver is older."""
         runtime = self._cuda.cudaRuntimeGetVersion()[1]
         try:
             driver = self._cuda.cudaDriverGetVersion()[1]
@@ -138,7 +147,7 @@ class DeviceMemory:
         raise NotImplementedError("what a device was given cannot be taken back")
 
     def empty(self, shape: Sequence[int], dtype: str) -> DeviceTensor:
-        """Raises OutOfDeviceMemory, EngineFault."""
+        """Allocate a tensor of zeros. Raises OutOfDeviceMemory, EngineFault."""
         kind = np.dtype(dtype)
         size = max(math.prod(shape) * kind.itemsize, 1)
         try:
@@ -150,12 +159,12 @@ class DeviceMemory:
         return DeviceTensor(address, tuple(shape), kind)
 
     def free(self, tensor: DeviceTensor) -> None:
-        """Wait, and free a tensor of `empty`. Raises EngineFault."""
+        """Wait, and free a tensor from `empty`. Raises EngineFault."""
         self._allocations.remove(tensor.address)
         self._call("cudaFree", tensor.address)
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> DeviceTensor:
-        """Raises ValueError beyond the tensor's end."""
+        """View of a tensor. Raises ValueError beyond the tensor's end."""
         whole = cast(DeviceTensor, tensor)
         first = sum(i * math.prod(whole.shape[axis + 1 :]) for axis, i in enumerate(at))
         if first < 0 or first + math.prod(shape) > math.prod(whole.shape):
@@ -199,9 +208,9 @@ class DeviceMemory:
         self._call("cudaStreamSynchronize", self._stream)
 
     def capture(self, enqueue: Callable[[], None]) -> Any:
-        """A CUDA graph of the work that `enqueue` enqueues, not run. Raises EngineFault.
+        """CUDA graph of the work that `enqueue` enqueues, without running it. Raises EngineFault.
 
-        `enqueue` may neither wait, allocate, nor touch host memory.
+        `enqueue` must not wait, allocate, or touch host memory.
         """
         # Thread-local: calls by other threads do not end the capture.
         mode = self._cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
@@ -227,7 +236,7 @@ class DeviceMemory:
         self._cuda.cudaGraphExecDestroy(captured)
 
     def close(self) -> None:
-        # Statuses are not looked at: the device may have failed.
+        # Statuses are ignored, because the device may have failed.
         self._cuda.cudaStreamSynchronize(self._stream)
         for address in self._allocations:
             self._cuda.cudaFree(address)
@@ -236,7 +245,7 @@ class DeviceMemory:
         self._cuda.cudaStreamDestroy(self._stream)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """Call the CUDA runtime; its result without the status. Raises EngineFault."""
+        """Call the CUDA runtime; return its result without the status. Raises EngineFault."""
         status, *results = getattr(self._cuda, name)(*arguments)
         if int(status):
             message = self._cuda.cudaGetErrorString(status)[1]
@@ -246,13 +255,13 @@ class DeviceMemory:
 
 
 def _version(number: int) -> str:
-    """12060 → "12.6"."""
+    """Version of a number: 12060 → "12.6"."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 @dataclass
 class _Staging:
-    """Two pinned buffers; one is reused when all copies from it have ended."""
+    """Two pinned buffers. One is reused when all copies from it have ended."""
 
     call: Callable[..., Any]
     stream: Any

@@ -1,4 +1,4 @@
-"""The engine as the scheduler uses it, from one thread."""
+"""The engine as the scheduler uses it, on one thread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar, get_args
 
@@ -28,15 +29,15 @@ from appliance.request import MAX_REFERENCE_S, FloatArray, Lane, PassedOver, Seg
 
 T = TypeVar("T")
 MEASURE_S = 6.0
-"""Limit of the warm-up's measurements; larger sizes are extrapolated."""
+"""Limit of the warm-up's measurements, in seconds. Larger sizes are extrapolated."""
 FRAMES_PER_TOKEN = 4
 """Pace of fast speech, at which the warm-up's texts fill their frames."""
 MEASURED = (*itertools.product((80, 160, 300, 560), (4, 2)), (1000, 4))
-"""(frames, n) of the warm-up's measurements: one frame in n belongs to the reference."""
+"""(frames, n) of the warm-up's measurements. One frame in n belongs to the reference."""
 ALL_GRAPHS = 3
-"""Steps in which `short-kv` runs all its graphs."""
+"""Steps within which `short-kv` runs all its graphs."""
 LAUNCH_BOUND_S = 0.02
-"""Time of a step below which launches are captured: that saves the host about 2 ms a step."""
+"""Seconds of a step below which launches are captured. That saves the host about 2 ms a step."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
@@ -53,9 +54,9 @@ class Synthesizer:
         variant: str | None = None,
         safer: Mapping[str, Arithmetic] | None = None,
     ) -> None:
-        """Load the graphs of `variant` (None: the backend's); `host` computes modulation rows.
+        """Load the graphs of `variant` (None: the backend's). `host` computes modulation rows.
 
-        Raises BundleError when the bundle is not for this backend.
+        Raises BundleError if the bundle is not for this backend.
         """
         manifest = bundle.manifest
         if backend.name not in manifest.backends:
@@ -73,7 +74,7 @@ class Synthesizer:
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
-        # `self` is not in the closure: a cycle would keep the sessions until some later collection.
+        # The closure must not contain `self`: a cycle would keep the sessions until a later collection.
         def load(name: str, to: Backend = backend) -> Graph:
             path = bundle.graph(name, variants.get(name, usual))
             return to.load(name, path, specs[name], ranges(name, manifest, to))
@@ -81,31 +82,31 @@ class Synthesizer:
         self._modulation = ModulationTable(partial(load, "modulation", self._host), self._host, backend, d)
         self._condition = Conditioner(load("condition"), backend, d, longest)
         self.longest_reference = longest_reference(manifest)
-        # A CPU gives memory when it is first written.
+        # A CPU's memory counts only once it is written.
         beside = longest if backend.frame_multiple == 1 else self.longest_reference
         table = self._modulation.table
         calls = BackendCalls(backend.frame_multiple, backend.max_batch, manifest.sampler, d)
         self._flow = Flow(backend, d, load, table, longest, beside, lanes, manifest.sampler, calls)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
-        # `exact`: both rows of a guided lane share a call; in other samplings their lengths differ.
+        # `exact`: both rows of a guided lane share a call. In other samplings their lengths differ.
         most_rows = manifest.sampler.most_rows
         rows = most_rows if manifest.defaults.sampling == "exact" else 1
         usual_w = manifest.defaults.guidance
         self._strengths = tuple(dict.fromkeys((usual_w, 0.0)[:most_rows]))
-        """Strengths of guidance in the warm-up: one for each number of rows, the usual first."""
+        """Strengths of guidance in the warm-up: one for each number of rows, first the usual one."""
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step."""
         self.costs = CostTable(calls.together)
         self.captures = False
-        """Makes CUDA graphs of steps; set by the warm-up."""
+        """True if steps become CUDA graphs; the warm-up sets it."""
         self.watermark: Watermark | None = None
         self.passed_over: tuple[PassedOver, ...] = ()
         """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
         self.ready_s = time.monotonic() - begun
-        """Seconds in which its graphs were loaded and its paths run."""
+        """Seconds that loading the graphs and running the paths took."""
 
     @property
     def backend(self) -> str:
@@ -116,13 +117,13 @@ class Synthesizer:
 
     @property
     def runtime(self) -> str:
-        """The backend's name."""
+        """Name of the backend."""
         return self._backend.name
 
     def open(self, segment: Segment) -> Lane:
-        """Take a lane and compute its condition.
+        """Open a lane, and compute its condition.
 
-        Raises ValueError for a segment that does not fit, RuntimeError when all lanes are open.
+        Raises ValueError for a segment that does not fit, RuntimeError if all lanes are open.
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
@@ -143,14 +144,18 @@ class Synthesizer:
         return Lane(lane_id, state.steps_left)
 
     def step(self, lane_ids: Sequence[int]) -> None:
-        """Advance lanes by one step. Raises ValueError for lanes that cannot, EngineFault; they survive."""
+        """Advance lanes by one step.
+
+        Raises ValueError for lanes that cannot advance, EngineFault. Lanes survive.
+        """
         if not lane_ids or len(set(lane_ids)) < len(lane_ids):
             raise ValueError(f"one or more different lanes are stepped, not {list(lane_ids)}")
         states = [self._lanes[i] for i in lane_ids]
         if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
             raise ValueError(f"lane {done[0]} has no step left")
         self._flow.step(states, captures=self.captures)
-        # Once a step: the scheduler picks the next one by the time that this one took.
+        # This waits after every step, because the scheduler chooses the next one by the time that this one
+        # took.
         self._backend.wait()
 
     def condition(self, segment: Segment) -> HostArray:
@@ -159,7 +164,7 @@ class Synthesizer:
         return self._backend.download(self._condition(segment))
 
     def log_mel(self, lane_id: int) -> FloatArray:
-        """(N, M): the reference's log-mel, then the latents. Raises EngineFault when they are not finite."""
+        """(N, M): the reference's log-mel, then the latents. Raises EngineFault if they are not finite."""
         state = self._lanes[lane_id]
         known = state.segment.reference_log_mel
         latents = np.asarray(self._backend.download(self._flow.latents(state)), np.float32)
@@ -169,9 +174,9 @@ class Synthesizer:
         return mel
 
     def finish(self, lane_id: int) -> FloatArray:
-        """(samples,) of the generated part, at the model's rate and the reference's original level, marked.
+        """(samples,) of the reply, at the model's rate and the reference's original level, watermarked.
 
-        Raises EngineFault when they are not finite, ValueError while steps are left.
+        Raises EngineFault if they are not finite, ValueError while steps are left.
         """
         state = self._lanes[lane_id]
         segment = state.segment
@@ -184,13 +189,13 @@ class Synthesizer:
         self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(known)))
         samples = self._decoder.run(len(known) + generated.shape[0])
         if not np.isfinite(samples).all():
-            self.log_mel(lane_id)  # raises where the flow is at fault
+            self.log_mel(lane_id)  # raises if the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
         samples = samples * np.float32(segment.gain)
         return samples if self.watermark is None else self.watermark.embed(samples)
 
     def decode(self, log_mel: FloatArray) -> FloatArray:
-        """(N, M) → (samples,) through the vocoder. Raises EngineFault when they are not finite."""
+        """(N, M) → (samples,) through the vocoder. Raises EngineFault if they are not finite."""
         self._backend.upload(log_mel, self._decoder.frames(len(log_mel)))
         samples = self._decoder.run(len(log_mel))
         if not np.isfinite(samples).all():
@@ -202,8 +207,9 @@ class Synthesizer:
         self._flow.close(state)
         self._modulation.release(state.times)
 
-    def reserve(self) -> None:
-        segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
+    def reserve(self, nfe: int = 1) -> None:
+        """Open all lanes once, so that their memory is allocated."""
+        segment = self._silence(64, 20, nfe, self.manifest.defaults.guidance)
         opened: list[Lane] = []
         try:
             for _ in range(self.max_lanes):
@@ -217,10 +223,10 @@ class Synthesizer:
     def run_paths(self, nfe: int) -> None:
         """Run every path once."""
         begun = time.monotonic()
-        self.reserve()
+        self.reserve(nfe)
         longest = self.manifest.max_frames
-        # A device allocates its working memory in the first runs. Shorter tensors fit into other pieces of
-        # that memory, which may grow again: so lengths between follow.
+        # A device allocates its working memory in the first runs. Shorter tensors may fit into other pieces
+        # of that memory and make it grow again, so the lengths between are run too.
         between = ((longest * eighths // 8, 1, ALL_GRAPHS) for eighths in range(7, 0, -1))
         sizes = [(longest, self.longest_reference, nfe), (longest, 1, nfe), *between, (128, 40, nfe)]
         for frames, reference, steps in sizes[-1:] if self._backend.frame_multiple == 1 else sizes:
@@ -237,7 +243,7 @@ class Synthesizer:
         guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
         segment = self._silence(min(400, longest), 150, nfe, guidance)
         predicted_s, took_s = self.costs.of(segment).whole_s, math.inf
-        for _ in range(3):  # the fastest is the least disturbed, and one as fast as predicted suffices
+        for _ in range(3):  # the fastest is the least disturbed, and one as fast as estimated suffices
             begun = time.monotonic()
             self._speak([segment])
             took_s = min(took_s, time.monotonic() - begun)
@@ -247,23 +253,26 @@ class Synthesizer:
         self.captures = took_s / nfe < LAUNCH_BOUND_S
 
     def _measure(self, nfe: int) -> None:
+        """Measure the costs of calls, by segments of silence in several lengths and numbers of lanes."""
         guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
         begun = time.monotonic()
         for frames, part in MEASURED:
             if frames > longest or time.monotonic() - begun > MEASURE_S:
                 break
+            # Further steps make the same calls.
+            whole = self._silence(frames, frames // part, nfe, guidance)
+            segment = replace(whole, times=whole.times[: ALL_GRAPHS + 1])
             for lanes in (n for n in (1, 2, 4, 8) if n <= min(self.max_batch, self.max_lanes)):
-                segment = self._silence(frames, frames // part, nfe, guidance)
                 self._speak([segment] * lanes, self.costs.measure)
             for w in self._strengths[1:]:
-                self._speak([self._silence(frames, frames // part, nfe, w)], self.costs.measure)
+                self._speak([replace(segment, guidance=w)], self.costs.measure)
 
     @property
     def can_interrupt(self) -> bool:
         return self._backend.can_interrupt
 
     def interrupt(self, on: bool) -> None:
-        """Any thread may call it; lanes survive."""
+        """Interrupt the current call, or no longer. Any thread may call this. Lanes survive."""
         self._backend.interrupt(on)
 
     def self_test(self, segment: Segment | None = None) -> None:
@@ -273,7 +282,7 @@ class Synthesizer:
     def _speak(
         self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] = lambda *_: None
     ) -> None:
-        """Synthesise segments together; `measure` takes kind, steps and seconds of each call."""
+        """Synthesise segments together. `measure` gets kind, steps and seconds of each call."""
 
         def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
             begun = time.monotonic()
@@ -328,6 +337,7 @@ class Synthesizer:
         require(is_known, f"sampling must be exact with this bundle, not {sampling!r}")
 
     def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
+        """A segment without text, for measurements and the warm-up."""
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
         return Segment(
             index=0,
@@ -343,7 +353,7 @@ class Synthesizer:
 
 
 def require(holds: object, message: str) -> None:
-    """Raise ValueError with the message unless it holds."""
+    """Raise ValueError with the message unless `holds` is true."""
     if not holds:
         raise ValueError(message)
 

@@ -1,4 +1,19 @@
-"""Steps of the flow, as the bundle's sampler takes them."""
+"""Steps of the flow, as the bundle's sampler takes them.
+
+A segment is a fixed number of equal steps, and a step is the unit of scheduling. Between two steps a lane can
+be closed or wait, and several lanes can share the next step. A lane's state is its latents and its number of
+steps.
+
+A step has three parts. It sets the reference's latents to their known path, (1 − t)·noise + t·mel. The step
+graphs compute the velocity of each row. `update` combines the velocities of a lane's rows, and moves the
+latents. The update is a graph of its own because the rows of a lane may be in different calls (with `short`
+sampling their lengths differ), and a call may have rows of several lanes.
+
+Memory is allocated once for each lane, at the size of the longest segment. So addresses never change: CUDA
+graphs stay valid, and no request runs out of memory halfway. The price is that memory, and a copy of the
+latents into each row after each step: a call reads its rows one after the other, so rows cannot share
+latents.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +33,9 @@ from appliance.engine.rows import PADDED, SharedRows
 from appliance.request import FloatArray, Segment
 
 RELEASE_FRAMES = 1024
-"""Length from which the last step releases working memory."""
+"""Length in frames from which the last step releases working memory."""
 WORTH_CAPTURING = 4
-"""Least steps left for a CUDA graph, which costs a few runs."""
+"""Fewest steps left for a CUDA graph, which costs as much as a few runs."""
 
 
 @dataclass
@@ -28,19 +43,19 @@ class Places:
     """Memory of a lane."""
 
     rows: dict[tuple[int, bool], SharedRows] = field(default_factory=dict)
-    """Rows by (part, has a reference)."""
+    """(part, has a reference) → rows."""
     unguided: dict[int, Tensor] = field(default_factory=dict)
-    """(longest, D) conditions by their place in `Sampler.conditions`, if the unguided row has several."""
+    """Index in `Sampler.conditions` → (longest, D) condition, if the unguided row has several."""
 
 
 @dataclass(eq=False)
 class LaneState:
-    """An open segment. Each of its rows holds a copy of the latents."""
+    """An open segment. Each of its rows has a copy of the latents."""
 
     segment: Segment
     place: Places
     parts: list[SharedRows]
-    """The conditional row and, guided by two, the unconditional one; one part if they share calls."""
+    """The conditional row and any unconditional one; a single part if both share calls."""
     referring: list[SharedRows]
     """Parts with a reference."""
     start: int
@@ -48,15 +63,18 @@ class LaneState:
     times: NDArray[np.int32]
     """(NFE,) indices into the modulation table."""
     weights: FloatArray
-    """(NFE, 2), of `Sampler.weights`."""
+    """(NFE, 2), from `Sampler.weights`."""
     step: Bound
+    """Binding that moves the latents of the parts by one step."""
     paths: list[Bound]
-    """Move the reference along its path, of each part that has one: it has no latents."""
+    """For each part with a reference: moves the reference along its path, because it has no latents."""
     noise: FloatArray
     """(N, M) of the next step."""
     unguided: tuple[int, ...]
-    """(NFE,) places in `Sampler.conditions` of the unguided row's; empty without one."""
+    """(NFE,) index of the unguided row's condition in `Sampler.conditions`, by step; empty without the row.
+    """
     done: int = 0
+    """Steps that are done."""
 
     @property
     def steps_left(self) -> int:
@@ -69,21 +87,25 @@ class LaneState:
 
     @property
     def conditions(self) -> tuple[int, ...]:
-        """Place in `Sampler.conditions` of each row's first condition."""
+        """Index in `Sampler.conditions` of each row's first condition."""
         return (0, *self.unguided[:1])
 
 
 @dataclass
 class Flow:
-    """Owner of rows and step graphs, each loaded when first needed."""
+    """Owner of rows and step graphs, each loaded at its first use."""
 
     backend: Backend
     dimensions: Dimensions
     load: Callable[[str], Graph]
+    """Loads a graph by its name."""
     table: Tensor
+    """The modulation table."""
     max_frames: int
-    longest_reference: int  # frames
+    """Longest segment, reference and reply together."""
+    longest_reference: int  # in frames
     max_lanes: int
+    """Lanes that may be open at the same time."""
     sampler: Sampler
     calls: BackendCalls
     _batch: SharedRows | None = None
@@ -109,7 +131,7 @@ class Flow:
             }
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take a lane for a segment with condition (G, N, D); the caller opens at most `max_lanes`."""
+        """Open a lane for a segment with condition (G, N, D). The caller opens at most `max_lanes`."""
         calls = self.calls.alone(segment, 0)
         place = self._free.pop()
         try:
@@ -136,9 +158,9 @@ class Flow:
         return lane
 
     def step(self, lanes: Sequence[LaneState], *, captures: bool = False) -> None:
-        """Advance every lane by one step; each has one left. `captures` allows CUDA graphs.
+        """Advance every lane by one step. Each must have one left. `captures` allows CUDA graphs.
 
-        Raises EngineFault; lanes that did not advance keep their latents.
+        Raises EngineFault. Lanes that did not advance keep their latents.
         """
         parts: list[SharedRows] = []
         calls: list[StepCall] = []
@@ -169,14 +191,14 @@ class Flow:
             lane.done, lane.noise = lane.done + 1, drawn
 
     def _noise(self, segment: Segment, step: int) -> FloatArray:
-        """(N, M) before a step: given, else drawn."""
+        """(N, M) noise before a step: the segment's own, else drawn."""
         given, mels = segment.noise, self.dimensions.mels
         if given is None or (step and given.ndim == 2):
             return noise(segment.seed, segment.index, segment.frames, mels, step)
         return given[step] if given.ndim == 3 else given
 
     def _next_noise(self, lane: LaneState) -> FloatArray:
-        """(N, M) of the step after the next, whose share in the latents is put in its place."""
+        """Draw (N, M) noise for the step after the next, and upload its share of the latents."""
         segment, after = lane.segment, lane.done + 1
         drawn = self._noise(segment, after) if after < segment.nfe else np.zeros_like(lane.noise)
         share = np.float32(1.0) - np.float32(segment.times[after])
@@ -229,14 +251,14 @@ class Flow:
         self._copy_context(lane, "reference_condition", "context_condition")
 
     def _unguided(self, lane: LaneState, index: int, begin: int, frames: int) -> Tensor:
-        """(frames, D) from frame `begin` on of a condition that an unguided row has at some time."""
+        """(frames, D), from frame `begin` on, of a condition that an unguided row has at some time."""
         if index not in lane.place.unguided:
             shape = (*self._next.shape[:1], self.dimensions.dim)
             lane.place.unguided[index] = self.backend.empty(shape, self.dimensions.compute)
         return self.backend.view(lane.place.unguided[index], (frames, self.dimensions.dim), (begin,))
 
     def _set_unguided(self, lane: LaneState) -> None:
-        """Give the unguided row the condition of its time."""
+        """Copy the condition of the current time into the unguided row."""
         if changes(lane.unguided, lane.done):
             index = lane.unguided[lane.done]
             rows = lane.parts[-1]
@@ -270,6 +292,7 @@ class Flow:
         self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[SharedRows], frames: int) -> Bound:
+        """Bind the update of latents from the velocities of the parts."""
         first, last = parts[0], parts[-1]
         shape = (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
@@ -285,6 +308,7 @@ class Flow:
         return self._bind_update(noise, mel, noise, reference)
 
     def _bind_update(self, latents: Tensor, guided: Tensor, unguided: Tensor, out: Tensor) -> Bound:
+        """Bind the graph `update`: out = latents moved by the weighted velocities."""
         inputs: Mapping[str, Tensor] = {
             "latents": latents,
             "guided": guided,

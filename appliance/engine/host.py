@@ -13,6 +13,8 @@ from appliance.engine.backend import HostArray, Tensor
 
 
 class HostMemory:
+    """Tensors in main memory, for the backend on the CPU."""
+
     builds = False
     can_interrupt = False
     frame_multiple = max_batch = 1
@@ -21,8 +23,8 @@ class HostMemory:
         raise NotImplementedError(f"{type(self).__name__} cannot interrupt a call")
 
     def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
-        # The system provides pages when they are first written. Heap that was used before would be cleared by
-        # writing, which made an engine that is loaded a second time 125 MB larger.
+        # The system provides pages when they are first written. Reused heap would be cleared by writing,
+        # which made an engine that is loaded a second time 125 MB larger.
         size = math.prod(shape)
         memory = mmap.mmap(-1, max(size * np.dtype(dtype).itemsize, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         return np.frombuffer(memory, dtype, size).reshape(shape)

@@ -1,4 +1,4 @@
-"""Loads the synthesizer of a configuration."""
+"""Loads the synthesizer that a configuration describes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, INT8, Bundle
@@ -19,11 +19,6 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, check_integers, cpu_variant
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.resting import RestingEngine
-from appliance.engine.tensorrt import prepare
-from appliance.engine.tensorrt.build import Report
-from appliance.engine.tensorrt.gate import Comparison, compare_steps
-from appliance.engine.tensorrt.prepare import OpenBackend
-from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.engine.watermark import Watermark
 from appliance.errors import (
     ApplianceError,
@@ -37,26 +32,34 @@ from appliance.errors import (
 )
 from appliance.request import PassedOver
 
+if TYPE_CHECKING:
+    from appliance.engine.tensorrt.build import Report
+    from appliance.engine.tensorrt.gate import Comparison
+    from appliance.engine.tensorrt.prepare import OpenBackend
+    from appliance.engine.tensorrt.trt import TrtBackend
+
+    Ensure = Callable[[Bundle, TrtBackend, OpenBackend, int], Mapping[str, Arithmetic]]
+    """Signature of `prepare.ensure` without its options. A daemon on a CPU imports nothing of TensorRT."""
+
 logger = logging.getLogger(__name__)
 
-Ensure = Callable[[Bundle, TrtBackend, OpenBackend, int], Mapping[str, Arithmetic]]
-"""`prepare.ensure` with its options."""
-
 BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu")
-"""In the order in which `auto` tries them."""
+"""Backends in the order in which `auto` tries them."""
 DEFAULTS = EngineConfig()
 FUSED_LENGTHS = (150, 200)
 """Frames at which fused and plain attention are compared."""
 REASON_LENGTH = 400
 TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
-"""Temporary faults: they end a start under `auto` too."""
+"""Temporary faults, which end a start even under `auto`."""
 UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
-"""Errors after which `auto` takes the next backend. TensorRT raises TypeError where its library fails."""
+"""Errors after which `auto` tries the next backend. TensorRT raises TypeError if its library fails."""
 
 
 def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
-    """Import a runtime and open its backend. Raises BundleError where it is not installed."""
+    """Import a runtime, and open its backend. Raises BundleError if it is not installed."""
     if name == "tensorrt":
+        from appliance.engine.tensorrt.trt import TrtBackend
+
         return TrtBackend(config.cache, report=report)
     if name == "ort-cuda":
         return OrtCudaBackend()
@@ -73,24 +76,24 @@ def load_for(
     watermark: Path | None = None,
     beside: Collection[Path] = (),
 ) -> Synthesizer:
-    """Load by a configuration, under "auto" on the first of BACKENDS that synthesises a silence.
+    """Load the engine of a configuration; under "auto", on the first of BACKENDS that synthesises a silence.
 
-    `postponed`: reason for which "auto" builds no engines now, and takes the next backend. `beside`: folders
-    of bundles in use, whose built engines are kept. Raises BundleError naming what each backend lacks,
-    EngineFault where one failed otherwise, ConfigError for the folder `watermark`, and what `report` raises.
+    `postponed`: reason for which "auto" builds no engines now, and tries the next backend. `beside`: folders
+    of other bundles in use, whose built engines stay. Raises BundleError naming what each backend lacks,
+    EngineFault if one failed otherwise, ConfigError for the folder `watermark`, and the errors of `report`.
     """
     try:
         mark = None if watermark is None else Watermark(watermark, config.threads)
         if mark is not None:
             mark.check_rate(bundle.manifest.mel.sample_rate_hz)
         postponed = postponed if config.backend == "auto" else ""
-        engine = _load(bundle, config, report, partial(prepare.ensure, postponed=postponed, beside=beside))
+        engine = _load(bundle, config, report, partial(_ensure, postponed=postponed, beside=beside))
         engine.watermark = mark
         return engine
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
-        # Temporary, and not of the bundle: another start may succeed.
+        # The fault is temporary and not the bundle's: another start may succeed.
         raise engine_fault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
@@ -104,7 +107,7 @@ def load_beside(
     watermark: Path | None = None,
     beside: Collection[Path] = (),
 ) -> Synthesizer:
-    """Load and warm up an engine beside the one that speaks. `beside` as in `load_for`; raises as it does."""
+    """Load and warm up an engine while another one speaks. See `load_for` for `beside` and errors."""
     with CAPTURING:
         loaded = load_for(bundle, config, report, watermark=watermark, beside=beside)
         try:
@@ -118,7 +121,7 @@ def load_beside(
 def that_rests(
     engine: Synthesizer, bundle: Bundle, config: EngineConfig, nfe: int, watermark: Path | None = None
 ) -> Synthesizer | RestingEngine:
-    """The engine as the scheduler gets it: one that rests, where `idle_unload_s` has it."""
+    """The engine for the scheduler: one that rests, if `idle_unload_s` is set."""
     if config.idle_unload_s is None:
         return engine
     same = replace(config, backend=cast(Any, engine.runtime))
@@ -126,7 +129,14 @@ def that_rests(
     return RestingEngine(engine, again, nfe, config.idle_unload_s)
 
 
+def _ensure(*given: Any, **how: Any) -> Mapping[str, Arithmetic]:
+    from appliance.engine.tensorrt import prepare
+
+    return prepare.ensure(*given, **how)
+
+
 def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) -> Synthesizer:
+    """Load an engine. For "auto", the first backend that passes a self-test."""
     open_ = partial(open_backend, config=config, report=report)
     if config.backend != "auto":
         return _synthesizer_on(config.backend, bundle, open_, config.lanes, ensure)
@@ -147,7 +157,7 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) 
                 kind = EngineFault
             reason = _reason(error).removeprefix(f"backend {name!r}").removeprefix(": ").lstrip()
             passed_over.append(PassedOver(name, reason))
-            logger.warning("engine.backend auto: %s passed over: %s", name, reason)
+            logger.warning("engine.backend auto: cannot use %s: %s", name, reason)
         else:
             engine.passed_over = tuple(passed_over)
             return engine
@@ -166,10 +176,12 @@ def _reason(error: Exception) -> str:
 def prepare_for(
     bundle: Bundle, config: EngineConfig, report: Report, beside: Collection[Path], *, dry_run: bool
 ) -> None:
-    """Build and compare engines, or report the plan. `beside` as in `load_for`.
+    """Build and compare engines, or report the plan. See `load_for` for `beside`.
 
     Raises BundleError, StorageError.
     """
+    from appliance.engine.tensorrt import prepare
+
     open_ = partial(open_backend, config=config, report=report)
     names = BACKENDS if config.backend == "auto" else (config.backend,)
     try:
@@ -185,25 +197,26 @@ def prepare_for(
         if not device.builds:
             report(f"nothing is built for {device.name}")
         elif dry_run:
-            for line in prepare.plan(bundle, cast(TrtBackend, device), config.lanes).lines():
+            for line in prepare.plan(bundle, cast("TrtBackend", device), config.lanes).lines():
                 report(line)
         else:
-            prepare.ensure(bundle, cast(TrtBackend, device), open_, config.lanes, beside=beside)
+            prepare.ensure(bundle, cast("TrtBackend", device), open_, config.lanes, beside=beside)
             report("prepared")
     finally:
         device.close()
 
 
 def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, ensure: Ensure) -> Synthesizer:
+    """Open a backend and load the bundle on it, with the variant that is exact on this machine."""
     device = open_(name)
     try:
         safer: Mapping[str, Arithmetic] = {}
         if device.builds:
-            safer = ensure(bundle, cast(TrtBackend, device), open_, lanes)
+            safer = ensure(bundle, cast("TrtBackend", device), open_, lanes)
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
-                "%s: fused attention is wrong here, the plain one takes its place: %s", name, wrong
+                "%s: fused attention computes wrongly here; plain attention replaces it: %s", name, wrong
             )
             device.label, variant = f"{name} (plain attention)", "default"
         if name == "ort-cpu":
@@ -218,10 +231,12 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int, e
 
 
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
-    """The first difference of fused and plain graphs.
+    """First difference between fused and plain graphs; None if they agree.
 
-    Compared in padded rows, whose masks only the memory-efficient kernel reads as intended.
+    Padded rows are compared: only the memory-efficient kernel reads their masks as intended.
     """
+    from appliance.engine.tensorrt.gate import compare_steps
+
     engines: list[Synthesizer] = []
     try:
         for variant in (FUSED, "default"):

@@ -12,21 +12,21 @@ from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine.backend import Backend, Graph, Tensor
 
 CAPACITY = 128
-"""Times: two grids of the largest NFE."""
+"""Number of times: two grids of the largest NFE."""
 EMBEDDED_CAPACITY = 512
-"""Eight such grids: requests of different strengths share no rows."""
+"""Eight such grids, because requests of different strengths share no rows."""
 Key = tuple[np.float32, np.float32]
 
 
 class ModulationTable:
-    """Rows by float32 time, and strength where it is embedded. Open lanes hold those of their grids; others
-    stay until their place is needed.
+    """Rows by float32 time, and by strength if it is embedded.
 
-    The graph has 42 % of a model's weights, so it is loaded for each new grid and dropped.
+    Open lanes hold the rows of their grids. Other rows stay until their place is needed. The graph has 42 %
+    of a model's weights, so it is loaded for each new grid and dropped.
     """
 
     def __init__(self, load: Callable[[], Graph], host: Backend, backend: Backend, d: Dimensions) -> None:
-        """`host` computes the rows of a time, `backend` keeps them."""
+        """`host` computes the rows of a time; they stay in the memory of `backend`."""
         self._load, self._host, self._backend = load, host, backend
         self._inputs = [t.name for t in signatures(d)["modulation"].inputs]
         size = capacity(d)
@@ -36,9 +36,9 @@ class ModulationTable:
         self._free = list(range(size - 1, -1, -1))
 
     def hold(self, times: NDArray[np.float32], strength: float = 0.0) -> NDArray[np.int32]:
-        """(k,) times → (k,) indices, held until `release`. Raises RuntimeError when every row is held.
+        """(k,) times → (k,) indices, held until `release`. Raises RuntimeError if every row is held.
 
-        `strength` counts where it is embedded. An error changes nothing.
+        `strength` counts if it is embedded. An error changes nothing.
         """
         w = np.float32(strength if "strength" in self._inputs else 0.0)
         keys = [(t, w) for t in times]

@@ -25,21 +25,23 @@ from appliance.errors import (
 )
 
 RunOptions = tuple[Any, Any]
-"""Usual options, and those that return working memory to the system."""
+"""Usual options of a run, and options that return working memory to the system."""
 OLDEST = (1, 18)
 """First version of ONNX Runtime that reads IR 10."""
 SHRINKS = ("memory.enable_memory_arena_shrinkage", "cpu:0")
-"""Option of a run."""
+"""Option of a run that returns the arena's free memory to the system."""
 PRODUCT_DEPTH = 256
 EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
 INTEGER_MODEL = Path(__file__).with_name("products.onnx")
 """MatMulInteger of a, uint8, and an int8 matrix (PRODUCT_DEPTH, 64) of 127s.
 
-It has both zero points, which are optional: without them ONNX Runtime's rewriting to u8·u8 crashes.
+The model has both zero points, which are optional: without them ONNX Runtime's rewriting to u8·u8 crashes.
 """
 
 
 class OrtBound:
+    """A graph with its inputs and outputs, on the CPU."""
+
     def __init__(
         self,
         session: Any,
@@ -48,7 +50,7 @@ class OrtBound:
         options: RunOptions,
         fault: Callable[[str], EngineFault] = engine_fault,
     ) -> None:
-        """`fault` makes an error of the runtime's message."""
+        """`fault` turns the runtime's message into an error."""
         self._session, self._binding, self._options, self._fault = session, binding, options, fault
         self._tensors = tensors  # keeps the addresses valid
 
@@ -56,7 +58,7 @@ class OrtBound:
         options = self._options[release]
         try:
             self._session.run_with_iobinding(self._binding, options)
-        except Exception as error:  # the runtime's exceptions share no base class of their own
+        except Exception as error:  # the runtime's exceptions have no base class in common
             traceback.clear_frames(error.__traceback__)  # else the error holds the session beyond `close`
             if options.terminate:
                 raise Interrupted from error
@@ -67,6 +69,8 @@ class OrtBound:
 
 
 class OrtGraph:
+    """A graph in a session of ONNX Runtime, on the CPU."""
+
     def __init__(self, session: Any, options: RunOptions) -> None:
         self._session, self._options = session, options
 
@@ -76,6 +80,8 @@ class OrtGraph:
 
 
 class OrtBackend(HostMemory):
+    """ONNX Runtime on the CPU."""
+
     name = label = "ort-cpu"
     can_interrupt = True
 
@@ -97,6 +103,7 @@ class OrtBackend(HostMemory):
 
 
 def import_runtime() -> Any:
+    """Import ONNX Runtime. Raises EngineFault if it is too old for the graphs."""
     import onnxruntime
 
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < OLDEST:
@@ -122,34 +129,36 @@ def bind(
         for bind_one, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
             for name, tensor in tensors.items():
                 bind_one(name, device, number, tensor.dtype.type, tensor.shape, address(tensor))
-    except Exception as error:  # the runtime's exceptions share no base class of their own
+    except Exception as error:  # the runtime's exceptions have no base class in common
         raise engine_fault(f"ONNX Runtime: {error}") from error
     return binding
 
 
 def session_options(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
+    """Options of all sessions: threads, and no rewriting that would saturate INT8 sums."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    # Computes u8·s8 as u8·u8: exact, but with VNNI or AMX, which do not saturate, several times slower.
+    # This computes u8·s8 as u8·u8, which is exact. With VNNI or AMX, which do not saturate, it would be
+    # several times slower.
     options.add_session_config_entry("session.x64quantprecision", str(int(adds_in_16_bits())))
-    # That rewriting fails on products that share a zero point, as those of int8-qdq do: they stay float.
+    # The rewriting fails on products that share a zero point, as int8-qdq has. These stay in float.
     options.add_session_config_entry("session.disable_quant_qdq", str(int(adds_in_16_bits())))
     return options
 
 
 def share_memory(options: Any) -> None:
-    """Let all sessions of the process compute in one arena: they run in turns, and each arena grows."""
+    """Let all sessions of the process compute in one arena. They run one at a time, and each arena grows."""
     _make_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    # Weights between its chunks would hold regions that could be given back.
+    # Weights between its chunks would keep regions from being released.
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
 
 
 @functools.cache
 def _make_arena() -> None:
-    """Register the arena: no maximum, the runtime's usual growth and chunks."""
+    """Register the arena, without a maximum, with the runtime's default growth and chunks."""
     runtime = import_runtime()
     kind = runtime.OrtMemoryInfo(
         "Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT
@@ -158,7 +167,7 @@ def _make_arena() -> None:
 
 
 def shrink_memory() -> None:
-    """Return what the arena holds of sessions that are gone: it does so only at the end of a run."""
+    """Release the arena's memory of sessions that are gone. The arena does so only at the end of a run."""
     runtime = import_runtime()
     options, run_options = runtime.SessionOptions(), runtime.RunOptions()
     share_memory(options)
@@ -167,25 +176,25 @@ def shrink_memory() -> None:
 
 
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
-    """Raises BundleError when the runtime cannot read the file, OutOfDeviceMemory."""
+    """Load a session. Raises BundleError if the runtime cannot read the file, OutOfDeviceMemory."""
     try:
         return runtime.InferenceSession(str(path), options, providers=providers)
-    except Exception as error:  # the runtime's exceptions share no base class of their own
+    except Exception as error:  # the runtime's exceptions have no base class in common
         kind = OutOfDeviceMemory if lacks_memory(str(error)) else BundleError
         raise kind(f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}") from error
 
 
 @functools.cache
 def adds_in_16_bits() -> bool:
-    """True where products of uint8 and int8 saturate: on x86 without VNNI."""
+    """True if products of uint8 and int8 saturate: on x86 without VNNI."""
     runtime = import_runtime()
     return integer_product(runtime, runtime.SessionOptions()) != EXACT_PRODUCT
 
 
 def cpu_variant(bundle: Bundle) -> str:
-    """The bundle's INT8 variant, if it has one and products of uint8 and int8 are exact, else the backend's.
+    """The bundle's INT8 variant, if it has one and products of uint8 and int8 are exact; else the backend's.
 
-    Made exact without VNNI, such products take longer than float32's.
+    Without VNNI, exact products take longer than float32's.
     """
     quick = INT8_VARIANT in bundle.manifest.variants and not adds_in_16_bits()
     return INT8_VARIANT if quick else bundle.variant_for(OrtBackend.name)
@@ -199,7 +208,7 @@ def integer_product(runtime: Any, options: Any, run_options: Any = None) -> int:
 
 
 def check_integers(bundle: Bundle) -> None:
-    """Raise BundleError for an INT8 bundle where integer products are wrong."""
+    """Raise BundleError for an INT8 bundle if integer products are wrong."""
     precision, runtime = bundle.manifest.precision, import_runtime()
     if precision not in ("int8", "int8-qdq"):
         return

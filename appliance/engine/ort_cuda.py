@@ -15,14 +15,14 @@ from appliance.errors import BundleError
 
 PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
-"""`AttentionBackend::EFFICIENT_ATTENTION`, whose reading of masks the fused step graphs need."""
+"""`AttentionBackend::EFFICIENT_ATTENTION`. The fused step graphs need its reading of masks."""
 UNCAPTURED = -1
 MAX_CAPTURED = 64
-"""ONNX Runtime keeps each CUDA graph as long as its session."""
+"""Limit of CUDA graphs. ONNX Runtime keeps each as long as its session."""
 
 
 class OrtCudaBound(OrtBound):
-    """A binding that becomes a CUDA graph: a number's first run is captured."""
+    """A binding that becomes a CUDA graph: the first run with a number is captured."""
 
     def __init__(self, graph: OrtCudaGraph, binding: Any, tensors: list[Tensor]) -> None:
         super().__init__(graph.session, binding, tensors, graph.options(UNCAPTURED), fault_of)
@@ -43,8 +43,10 @@ class OrtCudaBound(OrtBound):
 
 
 class OrtCudaGraph:
+    """A graph in a session of ONNX Runtime, on a GPU."""
+
     def __init__(self, runtime: Any, session: Any, device: int, numbers: Iterator[int]) -> None:
-        """`numbers` of the CUDA graphs that may still be made."""
+        """`numbers`: numbers of the CUDA graphs that may still be captured."""
         self._runtime, self.session, self._device, self.numbers = runtime, session, device, numbers
         self._bound: WeakSet[OrtCudaBound] = WeakSet()
 
@@ -67,13 +69,13 @@ class OrtCudaGraph:
 
 
 class OrtCudaBackend(DeviceMemory):
-    """The CUDA execution provider, never falling back to the CPU."""
+    """The CUDA execution provider, which never falls back to the CPU."""
 
     name = label = "ort-cuda"
     max_batch = 8
 
     def __init__(self, device: int = 0) -> None:
-        """Raises BundleError where the provider, cuda-python, the driver or the device is missing."""
+        """Raises BundleError if the provider, cuda-python, the driver or the device is missing."""
         runtime = import_runtime()
         if PROVIDER not in runtime.get_available_providers():
             raise BundleError(
@@ -81,7 +83,7 @@ class OrtCudaBackend(DeviceMemory):
                 "onnxruntime-gpu in place of onnxruntime"
             )
         super().__init__(self.name, device)
-        # CUDA and cuDNN from pip's packages, where the system has none. It prints what is missing.
+        # CUDA and cuDNN come from pip's packages if the system has none. The call prints what is missing.
         if hasattr(runtime, "preload_dlls"):
             runtime.preload_dlls()
         self._runtime = runtime
@@ -89,24 +91,25 @@ class OrtCudaBackend(DeviceMemory):
         self._graphs: list[OrtCudaGraph] = []
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
-        """Raises BundleError where the file cannot be read, or the provider cannot be started."""
+        """Load a graph. Raises BundleError if the file cannot be read, or the provider cannot be started."""
         is_step = name in STEPS
         options = {
             "device_id": str(self.device),
             "user_compute_stream": str(self.stream),
-            # Float32 is float32: TF32 has ten bits of mantissa.
+            # Float32 is float32: TF32 has a mantissa of ten bits.
             "use_tf32": "0",
             "sdpa_kernel": MEMORY_EFFICIENT,
-            # By default each new length of a convolution would be searched for, in new memory.
+            # The default would search an algorithm for each new length of a convolution, in new memory.
             "cudnn_conv_algo_search": "HEURISTIC",
             "enable_cuda_graph": str(int(is_step)),
         }
         usual = self._runtime.SessionOptions()
-        # Else each new length would ask for one piece of working memory, and weights lie between the pieces.
+        # Otherwise each new length would allocate one piece of working memory, with weights between the
+        # pieces.
         usual.enable_mem_pattern = False
         usual.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         session = load_session(self._runtime, path, usual, [(PROVIDER, options)])
-        # Without its libraries the provider is replaced by the CPU one, with a line in the log.
+        # If its libraries are missing, the provider is replaced by the CPU's, with a line in the log.
         if PROVIDER not in (used := session.get_providers()):
             raise BundleError(
                 f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "

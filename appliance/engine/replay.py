@@ -1,4 +1,4 @@
-"""Runs a case with all inputs given."""
+"""Runs a case whose inputs are all in a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONAL = ("guidance", "sway", "grid", "sampling", "upsample_index")
 
 
 def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
-    """Raises ApplianceError, OSError."""
+    """Run a case, and write the result. Raises ApplianceError, OSError."""
     engine = load_for(bundle, EngineConfig(lanes=1))
     try:
         write_result(out, *replay(engine, read_case(case, engine, nfe)))
@@ -33,7 +33,7 @@ def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
 
 
 def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
-    """(n_frames, M) log-mel, reference included, and its (samples,), without levels or cuts."""
+    """(n_frames, M) log-mel, including the reference, and its (samples,), without levels or cuts."""
     lane = engine.open(case)
     try:
         for _ in range(lane.steps_left):
@@ -45,10 +45,11 @@ def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
 
 
 def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
-    """Read `cond` (1, reference frames + 1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), where steps
-    renoise (nfe, n_frames, M) too, and OPTIONAL.
+    """Segment with the arrays of a file.
 
-    Raises InvalidRequest naming the array that is missing or misshapen.
+    The arrays are `cond` (1, reference frames + 1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M) or, if
+    steps re-noise, (nfe, n_frames, M), and OPTIONAL. Raises InvalidRequest naming the array that is missing
+    or misshapen.
     """
     arrays = _arrays(path)
     if missing := [name for name in REQUIRED if name not in arrays]:
@@ -94,6 +95,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Arrays of an .npz file. Raises InvalidRequest."""
     try:
         with path.open("rb") as stream:  # numpy does not close a file that it cannot read
             stored = np.load(stream, allow_pickle=False)
@@ -112,6 +114,6 @@ def _scalar(name: str, value: object) -> Any:
 
 
 def write_result(path: Path, mel: FloatArray, wave: FloatArray) -> None:
-    """Write an .npz of `mel` (n_frames, M) and `wave` (samples,)."""
+    """Write an .npz with `mel` (n_frames, M) and `wave` (samples,)."""
     with path.open("wb") as stream:
         np.savez(stream, mel=mel, wave=wave)

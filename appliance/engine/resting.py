@@ -1,4 +1,4 @@
-"""An engine that gives its memory back while nobody speaks, and is loaded again for the next request."""
+"""An engine that frees its memory while nobody speaks, and is loaded again for the next request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 class RestingEngine:
-    """The scheduler's Engine. At rest it has its estimates alone, by which requests are admitted."""
+    """Engine for the scheduler. At rest it has only its estimates, with which requests are admitted."""
 
     def __init__(self, engine: Synthesizer, load: Callable[[], Synthesizer], nfe: int, idle_s: float) -> None:
-        """`load` makes the same engine again; its paths are run with `nfe` steps. It rests after `idle_s`."""
+        """`load` loads the same engine again; its paths run with `nfe` steps. It rests after `idle_s`."""
         self._awake: Synthesizer | None = engine
         self.idle_s = idle_s
         self._load, self._nfe, self._captures = load, nfe, engine.captures
@@ -26,7 +26,7 @@ class RestingEngine:
         self.max_lanes, self.max_batch = engine.max_lanes, engine.max_batch
         self.can_interrupt = engine.can_interrupt
         self.wake_s = engine.ready_s
-        """Seconds that the last wake took; before the first wake, the start without builds."""
+        """Seconds that the last wake took; before the first wake, the seconds of the start without builds."""
 
     def rest(self) -> None:
         """Free graphs, tensors and the device. No lane may be open."""
@@ -37,7 +37,7 @@ class RestingEngine:
             shrink_memory()
 
     def wake(self) -> None:
-        """Load it and run its paths. Raises as `load_for`."""
+        """Load the engine, and run its paths. Raises what `load_for` raises."""
         if self._awake is None:
             begun = time.monotonic()
             engine = self._load()

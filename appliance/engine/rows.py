@@ -1,4 +1,4 @@
-"""Memory of a lane's rows, allocated once for the longest segment."""
+"""Memory of a lane's rows, allocated once at the size of the longest segment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PADDED = ("latents", "condition")
 class SharedRows:
     """Rows that share every call, each with its own latents and condition.
 
-    A tensor holds them one after the other, padded to N frames. Only a single row has a reference, at its
-    true length: so every tensor is bound where it begins.
+    A tensor has the rows one after the other, padded to N frames. Only a single row has a reference, at its
+    true length. So every tensor is bound at its beginning.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class SharedRows:
         shared: Mapping[str, Tensor],
         capacity: Mapping[str, int],
     ) -> None:
-        """Allocate for the graphs of `specs` at the R, N, P and C of `capacity`.
+        """Allocate for the graphs of `specs`, at the R, N, P and C of `capacity`.
 
-        `shared` has the modulation table, and zeros for PADDED where frames are padded.
+        `shared` has the modulation table, and zeros for PADDED if frames are padded.
         """
         self._backend, self._specs, self._graph = backend, specs, graph
         self._zeros = {name: tensor for name, tensor in shared.items() if name in PADDED}
@@ -98,6 +98,7 @@ class SharedRows:
         self._backend.upload(np.array(values, np.int32), cells)
 
     def _binding(self, graph: str) -> Bound:
+        """The binding of a graph at the current sizes. The MOST_BOUND latest are cached."""
         key = (graph, len(self.lengths), self.padded, self.reference)
         if key not in self._bound:
             sizes = {"R": key[1], "N": key[2], "P": key[3], "C": min(key[3], CONTEXT)}

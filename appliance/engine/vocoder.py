@@ -1,4 +1,4 @@
-"""Log-mel frames to samples."""
+"""Log-mel frames → samples."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from appliance.request import FloatArray
 
 
 class Decoder:
+    """Computes the samples of log-mels with the vocoder's graph."""
+
     def __init__(
         self, graph: Graph, backend: Backend, vocoder: Vocoder, hop: int, mels: int, max_frames: int
     ) -> None:

@@ -1,4 +1,4 @@
-"""Watermark of samples by a trained network, on the CPU: marks segments, and finds the mark in any audio."""
+"""Watermark by a trained network, on the CPU: marks segments, and detects the mark in any audio."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ LONGEST_S = 30.0
 
 
 class Watermark:
+    """Adds a watermark to audio, and finds it."""
+
     def __init__(self, folder: Path, threads: int = 0) -> None:
-        """Raises ConfigError for what is no watermark or is damaged, BundleError, EngineFault."""
+        """Raises ConfigError if the folder is no watermark or is damaged, BundleError, EngineFault."""
         self.manifest = manifest = contract.read(folder)
         self._window = np.hanning(manifest.window + 1)[:-1].astype(np.float32)
         self._folder, self._backend = folder, OrtBackend(threads)
         self._embedder = self._load(contract.EMBED)
 
     def check_rate(self, rate_hz: int) -> None:
-        """Raise ConfigError for a voice of another rate."""
+        """Raise ConfigError if the bundle has another sample rate."""
         if rate_hz != (own := self.manifest.sample_rate_hz):
             raise ConfigError(f"audio.watermark: is for {own} samples a second, and the bundle has {rate_hz}")
 
     def embed(self, samples: FloatArray) -> FloatArray:
-        """(samples,) of a whole segment → as many, marked. Raises EngineFault."""
+        """(samples,) of a whole segment → the same number of samples, marked. Raises EngineFault."""
         if not len(samples):
             return samples
         frames = self._frames(samples)
@@ -45,7 +47,7 @@ class Watermark:
         return samples + self._samples(mark, len(samples))
 
     def confidence(self, samples: FloatArray, rate_hz: int) -> float:
-        """(samples,) at any rate → 0 to 1, of the piece of at most LONGEST_S that is surest to be marked."""
+        """(samples,) at any rate → 0 to 1, of the most certain piece of at most LONGEST_S."""
         own_hz = self.manifest.sample_rate_hz
         at_ours = soxr.resample(np.asarray(samples, np.float32), rate_hz, own_hz)
         pieces = np.array_split(at_ours, max(math.ceil(len(at_ours) / (LONGEST_S * own_hz)), 1))
@@ -59,7 +61,7 @@ class Watermark:
 
     @cached_property
     def _detector(self) -> tuple[GraphSpec, Graph]:
-        """Larger than the embedder, and of no use to a daemon, which only marks."""
+        """The detector. It is larger than the embedder, and a daemon, which only marks, does not need it."""
         return self._load(contract.DETECT)
 
     def _load(self, name: str) -> tuple[GraphSpec, Graph]:

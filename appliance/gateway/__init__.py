@@ -1,1 +1,1 @@
-"""HTTP for clients that speak no gRPC, a client of the daemon; README.md has the route."""
+"""HTTP for clients without gRPC. The gateway is a client of the daemon; README.md has its endpoints."""

@@ -1,4 +1,4 @@
-"""Times of a text's characters in ElevenLabs' shapes, from the daemon's times of its words."""
+"""Times of a text's characters in ElevenLabs' formats, from the daemon's times of its words."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from appliance.audio.captions import TOKEN, Changes, matched_tokens
 from appliance.client import Header, WordTiming
 
 UNSPACED = "\u2e80"
-"""First character of scripts without spaces."""
+"""First character of the scripts without spaces."""
 
 
 class Timed(NamedTuple):
+    """A character and the time when it is spoken."""
+
     character: str
     start_s: float
     end_s: float
 
 
 Alignment = list[Timed]
-"""Characters of a text in order; each begins at the end of the character before, or later."""
+"""Characters of a text in order. Each begins at or after the end of the character before it."""
 
 
 def in_seconds(timed: Alignment) -> dict[str, Any]:
-    """HTTP's shape."""
+    """Alignment in the format of the HTTP API."""
     return {
         "characters": [one.character for one in timed],
         "character_start_times_seconds": [round(one.start_s, 3) for one in timed],
@@ -33,19 +35,19 @@ def in_seconds(timed: Alignment) -> dict[str, Any]:
 
 
 class Untold:
-    """Characters of a stream that wait for their audio."""
+    """Characters of a stream whose audio has not been sent yet."""
 
     def __init__(self, timed: Sequence[Timed] = ()) -> None:
         self._timed: Alignment = [*timed]
         self._told_ms = 0
 
     def add(self, clause: Alignment) -> None:
-        """A space ends it, since clients end a word there."""
+        """Add a clause and a space after it, because clients end a word at a space."""
         end_s = clause[-1].end_s if clause else 0.0
         self._timed += [*clause, Timed(" ", end_s, end_s)]
 
     def take(self, end_s: float) -> Alignment:
-        """Remove and return the words that are over by then; by infinity all."""
+        """Remove and return the words that end by `end_s`; infinity returns all words."""
         size = len(self._timed) * (end_s == math.inf)
         for number, one in enumerate(self._timed, 1):
             if one.end_s > end_s:
@@ -56,10 +58,10 @@ class Untold:
         return told
 
     def until(self, end_s: float) -> dict[str, Any] | None:
-        """Words that are over by then, in WebSocket's shape: times after the end of those told before."""
+        """Words that end by `end_s`, in the WebSocket's format: times count from the end of earlier words."""
         if not (told := self.take(end_s)):
             return None
-        # The last message may reach further, by a few milliseconds.
+        # The last message may end a few milliseconds later.
         starts, ends = (
             [max(round(time_s * 1e3) - self._told_ms, 0) for time_s in times]
             for times in ([one.start_s for one in told], [one.end_s for one in told])
@@ -73,7 +75,7 @@ class Untold:
 
 
 def spoken(header: Header, words: Sequence[WordTiming] = (), begin_s: float = 0.0) -> Alignment:
-    """Align the spoken text, which begins at `begin_s`; `words` have better times than the header."""
+    """Align the spoken text, which begins at `begin_s`. `words` has more exact times than the header."""
     timed: Alignment = []
     for word in words or header.words:
         timed += _spread(word.word, begin_s + word.start_s, begin_s + word.end_s)
@@ -84,13 +86,14 @@ def spoken(header: Header, words: Sequence[WordTiming] = (), begin_s: float = 0.
 def written(text: str, header: Header, said: Alignment) -> Alignment:
     """Align every character of the written text; `said` is the alignment of the spoken text.
 
-    A rewritten part shares the time of the words that replace it, a dropped part the pause at its place.
+    A rewritten part gets the time of the words that replace it. A dropped part gets the pause at its place.
     """
     changes = [(change.before, change.after) for change in header.changes]
     return _aligned(text, said, changes)
 
 
 def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
+    """Times for the characters of `text`, from those of the rewritten text `said`, word by word."""
     theirs = [*TOKEN.finditer(text)]
     ours = [*TOKEN.finditer("".join(one.character for one in said))]
     timed: Alignment = []
@@ -108,7 +111,7 @@ def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
 
 
 def _spread(text: str, start_s: float, end_s: float) -> Iterator[Timed]:
-    """Equal times for each character."""
+    """Divide the time equally between the characters."""
     step_s = max(end_s - start_s, 0.0) / max(len(text), 1)
     for number, character in enumerate(text):
         yield Timed(character, start_s + number * step_s, start_s + (number + 1) * step_s)

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, what stands before them, and one handler for each kind of error."""
+"""The ASGI application: routes, the middleware before them, and one handler for each kind of error."""
 
 from __future__ import annotations
 
@@ -32,21 +32,18 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def address_of(config: Config) -> str:
-    """Daemon's address. Raises ConfigError."""
+    """Address of the daemon. Raises ConfigError."""
     return config.gateway.daemon or daemon_address(config.server)
 
 
 def credentials_of(config: Config) -> Credentials:
-    """Credentials for the daemon: with `gateway.authority` it is reached by TLS. Raises ConfigError."""
+    """Credentials for the daemon: TLS if `gateway.authority` is set. Raises ConfigError."""
     path, context = config.gateway.authority, ssl.create_default_context()
     return Credentials(read_authority(context, "gateway.authority", path)) if path else NO_CREDENTIALS
 
 
 def make_app(config: Config) -> Starlette:
-    """Application, which connects to the daemon when it is first called.
-
-    Raises ConfigError, StorageError.
-    """
+    """Application. It connects to the daemon at its first request."""
     address, credentials = address_of(config), credentials_of(config)
     tokens = Tokens(Path(config.server.tokens)) if config.server.tokens else None
 
@@ -123,5 +120,5 @@ async def _disconnected(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    # uvicorn logs it.
+    # uvicorn logs the traceback.
     return Refusal(500, "internal error; the gateway's log has it").response(request.scope)

@@ -1,4 +1,4 @@
-"""Access by the daemon's tokens and roles: over its Unix socket the daemon itself asks for none."""
+"""Access by the daemon's tokens and roles. Over its Unix socket the daemon itself asks for none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from appliance.gateway.refusals import Refusal
 PROBES = ("/livez", "/readyz")
 OPEN = (*PROBES, "/", "/overlay", "/openapi.json")
 OPEN_BELOW = "/static/"
-"""Probes, the description, and pages, which show nothing until their own calls have sent a token."""
+"""Paths that need no token: probes, the description, and pages, whose own calls send the token."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 STORED_VOICES = "/v1/audio/voices"
 VOICES = (
@@ -28,18 +28,21 @@ VOICES = (
 MODERATE = ("/api/channels/", "/api/users/")
 TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
 IN_ADDRESS = ("token", "authorization", "single_use_token")
-"""Parameters of the address that are a token; the last two are ElevenLabs'."""
+"""Parameters of the address that may contain a token; the last two are ElevenLabs'."""
 KEY_MAY_FOLLOW = "stream-input"
-"""End of the paths of ElevenLabs' WebSockets, whose first message may have the key."""
+"""Ends of the paths of ElevenLabs' WebSockets, whose first message may contain the key."""
 KEY_FOLLOWS = "appliance.key_follows"
-"""Key in the scope of a WebSocket without a token: what returns the refusal of the one that follows."""
+"""Key in the scope of a WebSocket without a token.
+
+Its value checks a later token, and returns the refusal.
+"""
 CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
 MAX_UPLOADS = 4
-"""Uploads at a time, of which each takes three times its size in memory."""
+"""Uploads at a time. Each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
-"""Most of a refused request's body that is read."""
+"""Limits for reading the body of a refused request."""
 
 
 def changes_voices(path: str, method: str) -> bool:
@@ -51,12 +54,12 @@ def _is_below(path: str, name: str) -> bool:
 
 
 def method_of(scope: Scope) -> str:
-    """HTTP method; a WebSocket begins with a GET."""
+    """HTTP method of a request; a WebSocket begins with a GET."""
     return str(scope.get("method", "GET"))
 
 
 def roles(scope: Scope) -> tuple[Role, ...]:
-    """Roles of which one is needed, or admin."""
+    """The request needs one of these roles. The role admin is enough for all."""
     path = scope["path"]
     if changes_voices(path, method_of(scope)):
         return (Role.VOICES,)
@@ -68,13 +71,14 @@ def roles(scope: Scope) -> tuple[Role, ...]:
 
 
 class AccessMiddleware:
-    """Passes on requests with a valid token that have a place; tells the daemon whose they are.
+    """Passes on requests with a valid token, as long as places are free, and names their caller to the
+    daemon.
 
-    A daemon that is reached by TCP checks the token itself.
+    A daemon that the gateway reaches by TCP checks the token itself.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
-        """Without `tokens` none is needed."""
+        """If `tokens` is None, no request needs a token."""
         self._app, self._tokens = app, tokens
         self._requests, self._uploads = Places(max_requests), Places(MAX_UPLOADS)
 
@@ -106,7 +110,7 @@ class AccessMiddleware:
         await refused.response(scope)(scope, receive, send)
 
     def _call_for(self, scope: Scope, token: str) -> None:
-        """Name the caller in this context: `token NAME`, or `http ADDRESS` without a valid token."""
+        """Set the caller in this context: `token NAME`, or `http ADDRESS` without a valid token."""
         held = self._tokens.find(token) if self._tokens is not None else None
         address, _ = scope["client"] or ("unknown", 0)
         CALLER.set(f"http {address}" if held is None else held.caller)
@@ -121,7 +125,7 @@ class AccessMiddleware:
         return self._refusal_of_token(scope, token)
 
     def _refusal_of_token(self, scope: Scope, token: str) -> Refusal | None:
-        """Refusal of a token; None if it has the right, and the calls that follow are then its holder's."""
+        """Refusal of a token; None if the token has the role. Later calls are then of the token's holder."""
         if self._tokens is None:
             return None
         try:
@@ -136,7 +140,7 @@ class AccessMiddleware:
 
 
 async def _discard_body(receive: Receive) -> None:
-    """Read a body: a client that still sends it when the connection is closed does not see the reply."""
+    """Read a body. A client that still sends when the connection closes does not see the reply."""
     left = DISCARDED_BYTES
     with move_on_after(DISCARDED_S):
         while left > 0 and (message := await receive()).get("more_body"):
@@ -144,11 +148,12 @@ async def _discard_body(receive: Receive) -> None:
 
 
 def is_open(path: str) -> bool:
-    """True if no token is needed."""
+    """True if the path needs no token."""
     return path in OPEN or path.startswith(OPEN_BELOW)
 
 
 def _token(scope: Scope) -> str:
+    """Token from the header of OpenAI or ElevenLabs, or from the address; "" without one."""
     headers = Headers(scope=scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -160,5 +165,5 @@ def _token(scope: Scope) -> str:
 
 
 def bare(token: str) -> str:
-    """Token without the scheme before it."""
+    """Token without the scheme that may precede it."""
     return token.strip().removeprefix("Bearer ").strip()

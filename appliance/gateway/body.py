@@ -1,4 +1,4 @@
-"""Parameters of a request, from JSON or a query: checked for type and range, and named in errors."""
+"""Parameters of a request, from JSON or a query. Errors name the parameter and its type or range."""
 
 from __future__ import annotations
 
@@ -19,67 +19,68 @@ N = TypeVar("N", int, float)
 SHOWN_CHARACTERS = 60
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 COMMON = tuple(option for option in OPTIONS if option.http)
-"""Options of every API."""
+"""Options that every API has."""
 FOREIGN = ("user_id", "aux_ref_audio_paths")
-"""Other servers' parameters that resemble ours."""
+"""Parameters of other servers that resemble ours, and are no typing errors."""
 MAX_COMPARED, LONGEST_NAME = 64, 64
-"""Most parameters that are compared with ours, and characters of each."""
+"""Number of parameters that are compared with ours, and longest name of such a parameter."""
 ANY_SEED = -1
-"""As GPT-SoVITS's clients send it."""
+"""Value that GPT-SoVITS's clients send for a random seed."""
 ALIKE = 0.8
-"""Least similarity of a misspelt parameter (difflib's ratio)."""
+"""Smallest similarity of a misspelt parameter (difflib's ratio)."""
 COMMON_NAMES: Mapping[str, str] = {option.field: option.http for option in COMMON}
-"""Field of the gRPC request → parameter of every API here."""
+"""Field of the gRPC request → parameter of every API of the gateway."""
 
 
 def _plain(name: str) -> str:
-    """maxSpokenSeconds, max-spoken-seconds → maxspokenseconds."""
+    """Name in small letters: maxSpokenSeconds, max-spoken-seconds → maxspokenseconds."""
     return name.lower().replace("_", "").replace("-", "")
 
 
 GRPC_NAMES = frozenset(map(_plain, ("text", "voice", "audio_config", *Options.__annotations__)))
-"""Fields of gRPC's request and options of its client."""
+"""Fields of the gRPC request, and options of its client."""
 
 
 class Fields:
-    """Parameters of a request; None is absent. Each method raises Refusal."""
+    """Parameters of a request. None stands for an absent one. Each method raises Refusal."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
     def beside(self, more: Mapping[str, Any]) -> Fields:
-        """These, and of others those that are not here."""
+        """Parameters of this request, filled up from `more`."""
         return Fields({**more, **self._given})
 
     def get(self, name: str) -> Any:
         return self._given.get(name)
 
     def text(self, name: str) -> str | None:
-        """A string, without what UTF-8 cannot write."""
+        """A string, without the code points that UTF-8 cannot encode."""
         value = self._given.get(name)
         if value is None:
             return None
         if not isinstance(value, str):
             raise invalid(name, f"must be a string, not {shown(value)}")
-        # Without halves of surrogate pairs: programs that cut a message by UTF-16 units cut emoji in two.
+        # Programs that cut a message by UTF-16 units cut emoji in two, which leaves half a surrogate pair.
         return value.encode(errors="ignore").decode()
 
     def to_speak(self, name: str) -> str:
-        """A text that must be there. Raises Refusal."""
+        """A text that must be present. Raises Refusal."""
         text = self.text(name)
         if text is None:
             raise invalid(name, "is missing: the text to speak")
         return text
 
     def number(self, name: str, least: float, most: float) -> float | None:
-        """A number, also as a string."""
+        """A number, which may be written as a string."""
         return self._number(name, float, least, most, f"a number from {least:g} to {most:g}")
 
     def whole(self, name: str, least: int, most: int) -> int | None:
-        """A whole number, also as a string."""
+        """A whole number, which may be written as a string."""
         return self._number(name, int, least, most, f"a whole number from {least} to {most}")
 
     def _number(self, name: str, kind: type[N], least: float, most: float, what: str) -> N | None:
+        """A number within limits; None if the field is absent or empty."""
         value = self._given.get(name)
         if value is None or value == "":
             return None
@@ -89,7 +90,7 @@ class Fields:
             number = kind(value) if fits else None
         except (TypeError, ValueError, OverflowError):
             number = None
-        # Written so that NaN is refused.
+        # The condition is written so that it refuses NaN.
         if number is None or not least <= number <= most:
             raise invalid(name, f"must be {what}, not {shown(value)}")
         return number
@@ -99,7 +100,7 @@ class Fields:
         return self.choice(name, allowed, "; nothing on this machine writes AAC" if is_aac else "")
 
     def choice(self, name: str, allowed: Iterable[str], hint: str = "") -> str | None:
-        """One of these words, in any case. `hint` ends the error message."""
+        """A word of `allowed`, in any case. `hint` ends the error message."""
         value = self._given.get(name)
         if value is None or value == "":
             return None
@@ -108,14 +109,14 @@ class Fields:
         return value.lower()
 
     def flag(self, name: str) -> bool:
-        """True or false, also as a number or a word; absent: false."""
+        """True or false, which may be written as a number or a word. An absent one is false."""
         word = str(self._given.get(name) or "").lower()
         if word not in TRUE and word not in FALSE and not (word.isascii() and word.isdigit()):
             raise invalid(name, f"must be true or false, not {shown(self._given[name])}")
         return word not in FALSE
 
     def option(self, option: Option, name: str) -> Any:
-        """Value of an option, from the parameter of this name."""
+        """Value of an option, from the parameter of that name."""
         if option.kind is OptionKind.CHOICE:
             return self.choice(name, option.choices)
         if option.kind is OptionKind.FLAG:
@@ -132,7 +133,7 @@ class Fields:
         return speed
 
     def common(self) -> Options:
-        """Options from COMMON."""
+        """Options from the parameters that every API has."""
         options: Options = {}
         for option in COMMON:
             options[option.name] = self.option(option, option.http)  # type: ignore[literal-required]
@@ -144,10 +145,10 @@ class Fields:
         return options
 
     def not_read(self, own: Iterable[str]) -> list[str]:
-        """Parameters without effect that resemble `own` or COMMON, or are gRPC's."""
+        """Parameters without effect that resemble `own` or COMMON, or belong to gRPC."""
         known = (*own, *(option.http for option in COMMON))
         plain = [_plain(name) for name in known]
-        # A body may have thousands, and the event loop is everybody's.
+        # A body may have thousands of parameters, and all requests share the event loop.
         short = (name for name in islice(self._given, MAX_COMPARED) if len(name) <= LONGEST_NAME)
         return [
             name
@@ -158,7 +159,7 @@ class Fields:
 
 
 async def body_parts(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """Yield a body as it comes. Raises Refusal if it has more than `most` bytes."""
+    """Yield a body in parts. Raises Refusal if it has more than `most` bytes."""
     size = 0
     async for part in request.stream():
         size += len(part)
@@ -169,7 +170,7 @@ async def body_parts(request: Request, most: int) -> AsyncGenerator[bytes, None]
 
 @contextmanager
 def within(limit_s: float) -> Iterator[None]:
-    """Raise Refusal if the body takes longer."""
+    """Raise Refusal if the block takes longer than `limit_s`."""
     try:
         with fail_after(limit_s):
             yield
@@ -178,7 +179,7 @@ def within(limit_s: float) -> Iterator[None]:
 
 
 async def json_body(request: Request) -> Fields:
-    """Read a body's JSON object. Raises Refusal if it is too long, too slow, or none."""
+    """Read a JSON object from the body. Raises Refusal if it is too long, too slow, or no object."""
     limits = request.app.state.config.gateway
     body = bytearray()
     with within(limits.stall_s):
@@ -188,7 +189,7 @@ async def json_body(request: Request) -> Fields:
 
 
 def json_object(raw: str | bytes, what: str) -> dict[str, Any]:
-    """`what` names it in an error. Raises Refusal for what is none."""
+    """JSON object in `raw`; errors call it `what`. Raises Refusal if it is no object."""
     try:
         given = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -203,11 +204,11 @@ def invalid(name: str, message: str) -> Refusal:
 
 
 def shown(value: object) -> str:
-    """Value in an error message, shortened."""
+    """Value for an error message, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     try:
         text = repr(value)
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python writes
         text = "a number of thousands of digits"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""A connection's tasks, and a session of the daemon whose text it writes and whose events it sends on."""
+"""Tasks of a connection, and the writing of a text to a session of the daemon."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from appliance.client.connection import CALLER
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 
 MAX_SESSIONS = 8
-"""Sessions of a caller at a time, as many as the daemon gives it."""
+"""Sessions of a caller at a time; the daemon allows as many."""
 _places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
 T = TypeVar("T")
 
 
 def session_places() -> asyncio.Semaphore:
-    """Places of the sessions of the current caller: one more waits for its turn."""
+    """Places for sessions of the current caller. A session without a place waits."""
     return _places.setdefault(CALLER.get(), asyncio.Semaphore(MAX_SESSIONS))
 
 
 @asynccontextmanager
 async def running(*works: Coroutine[Any, Any, T]) -> AsyncIterator[tuple[asyncio.Task[T], ...]]:
-    """Tasks that run meanwhile, and are cancelled at the end."""
-    # A task group would pass on the CancelledError with which a call of grpc.aio ends by itself.
+    """Run tasks while the context lasts; cancel them at its end."""
+    # A task group would pass on the CancelledError of a grpc.aio call that was not cancelled from outside.
     tasks = tuple(asyncio.create_task(work) for work in works)
     try:
         yield tasks
@@ -45,7 +45,7 @@ async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
 
 
 async def heard(session: Session) -> AsyncGenerator[Event, None]:
-    """Events of a session; a failure of an utterance is raised. Raises CallFailed."""
+    """Events of a session. An utterance's failure is raised. Raises CallFailed."""
     async with aclosing(cast("Any", aiter(session))) as events:
         async for _, event in events:
             if isinstance(event, UtteranceError):
@@ -54,15 +54,15 @@ async def heard(session: Session) -> AsyncGenerator[Event, None]:
 
 
 class SessionWriter:
-    """Writes to a session; a text of any length, whose utterances end with sentences before the limit."""
+    """Writes a text of any length to a session. Utterances end at the last sentence before the limit."""
 
     def __init__(self, session: Session, most_characters: int) -> None:
         self._session, self._most = session, most_characters
         self._said = 0
-        """Characters of the utterance."""
+        """Characters of the current utterance."""
 
     async def say(self, text: str) -> int:
-        """Say it; the number of utterances that were ended. Raises CallFailed."""
+        """Write a text; return how many utterances that ended. Raises CallFailed."""
         ended = 0
         if self._said + len(text) > self._most:
             ended += await self.flush()
@@ -73,7 +73,7 @@ class SessionWriter:
         return ended
 
     async def flush(self) -> int:
-        """End the utterance, if there is one. Raises CallFailed."""
+        """End the current utterance, if there is one. Raises CallFailed."""
         if not self._said:
             return 0
         self._said = 0

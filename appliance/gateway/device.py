@@ -1,4 +1,4 @@
-"""The box by minute, as the daemon at `server.metrics` reports it."""
+"""The box minute by minute, as the daemon reports it at `server.metrics`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from appliance.box.checks.readiness import SILENT, told
 
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-"""Host of a daemon that listens on all addresses → host by which this machine reaches it."""
+"""Host of a daemon that listens on all addresses → host at which this machine reaches it."""
 
 
 async def _minutes(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Reply to who still waits for a first byte when the gateway ends."""
+"""Reply for clients that still wait for a first byte when the gateway ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElevenLabs' HTTP interface for speech, as its SDK, Pipecat and LiveKit call it."""
+"""ElevenLabs' HTTP API for speech, as its SDK, Pipecat and LiveKit call it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ CODECS: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
     "ulaw": ("mulaw", "audio/basic", (8_000,)),
     "alaw": ("alaw", "audio/x-alaw-basic", (8_000,)),
 }
-"""First part of `output_format` → encoding, media type, sample rates that may be its second."""
+"""First part of `output_format` → encoding, media type, and sample rates that the second part may name."""
 FORMATS: Mapping[str, AudioFormat] = {
     f"{codec}_{rate_hz}": AudioFormat(encoding, media_type, rate_hz)  # type: ignore[arg-type]
     for codec, (encoding, media_type, rates) in CODECS.items()
     for rate_hz in rates
 }
 PIECE_S = 0.2
-"""Longest audio of one piece."""
+"""Longest audio in one piece, in seconds."""
 WITH_BIT_RATE = ("mp3", "opus")
-"""Codecs whose name ends with kbit/s, which are not obeyed."""
+"""Codecs whose name ends with kbit/s. The rate has no effect."""
 DEFAULT_FORMAT = "mp3_44100_128"
 NAMES = {"audio_config.encoding": "output_format", "audio_config.sample_rate_hertz": "output_format"}
 SETTINGS_NAMES = {"audio_config.speaking_rate": "voice_settings.speed"}
@@ -45,12 +45,12 @@ SETTINGS = {
     **{"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True},
     "speed": 1.0,
 }
-"""Settings of each voice, which are ElevenLabs' own defaults; `speed` alone has an effect."""
+"""Settings of each voice: ElevenLabs' own defaults. Only `speed` has an effect."""
 SUBSCRIPTION = {
     **{"tier": "f5-appliance", "status": "active", "character_count": 0, "character_limit": 1_000_000_000},
     **{"voice_slots_used": 0, "voice_limit": 1_000, "can_use_instant_voice_cloning": True},
 }
-"""Nothing is counted here."""
+"""A subscription without limits, because nothing is counted here."""
 CONSTANTS = {
     "/v1/user": {"user_id": "f5-appliance", "is_new_user": False, "subscription": SUBSCRIPTION},
     "/v1/user/subscription": SUBSCRIPTION,
@@ -63,7 +63,7 @@ OWN = ("text", "output_format", "voice_settings", "language_code", "model_id", "
 async def speak(
     request: Request, *, whole: bool, framing: Callable[[str], Framing] | None = None
 ) -> Response:
-    """POST /v1/text-to-speech/{voice_id}, whole or streamed; `framing` makes the body with times."""
+    """POST /v1/text-to-speech/{voice_id}, whole or streamed. `framing` builds a body with times."""
     fields = (await json_body(request)).beside(request.query_params)
     text = fields.to_speak("text")
     options = options_of(fields)
@@ -77,7 +77,7 @@ async def speak(
 
 
 def format_of(fields: Fields) -> AudioFormat:
-    """Format by `output_format`, as "mp3_44100_128". Raises Refusal."""
+    """Format that `output_format` names, as "mp3_44100_128". Raises Refusal."""
     name = (fields.text("output_format") or DEFAULT_FORMAT).lower()
     codec, _, rest = name.partition("_")
     rate, _, bit_rate = rest.partition("_")
@@ -89,14 +89,14 @@ def format_of(fields: Fields) -> AudioFormat:
 
 
 def options_of(fields: Fields) -> Options:
-    """Options that all of ElevenLabs' ways to speak have."""
+    """Options of all ElevenLabs endpoints that speak."""
     options = fields.common()
     options["language"] = fields.text("language_code") or options["language"]
     return options
 
 
 def settings_of(fields: Fields) -> Options:
-    """Options from `voice_settings`, of which only `speed` has an effect."""
+    """Options from `voice_settings`. Only `speed` has an effect."""
     settings = fields.get("voice_settings")
     if settings is None:
         return {}
@@ -107,7 +107,7 @@ def settings_of(fields: Fields) -> Options:
 
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Alignment]:
-    """Alignments of a reply, to the written text and to the spoken text."""
+    """Alignments of a reply: with the written text and with the spoken text."""
     said = spoken(header, words)
     return {"alignment": written(text, header, said), "normalized_alignment": said}
 
@@ -118,7 +118,7 @@ def _timed_json(audio: bytes, alignments: dict[str, Alignment]) -> bytes:
 
 
 class TimedJson(Framing):
-    """JSON with the audio and its alignments, by the corrected times of its words."""
+    """JSON with the audio and its alignments, from the corrected times of the words."""
 
     media_type = "application/json"
 
@@ -137,7 +137,7 @@ class TimedJson(Framing):
 
 
 class JsonLines(Framing):
-    """Lines of JSON; each has the estimated times of the words that end in its audio."""
+    """Lines of JSON. Each has the estimated times of the words that end in its audio."""
 
     media_type = "application/x-ndjson"
 
@@ -190,11 +190,12 @@ async def _named(request: Request) -> tuple[str, Voice]:
 
 
 async def constant(content: Any, request: Request) -> Response:
-    """Answer a question that tools ask before they speak, the same for everybody."""
+    """Constant answer to a question that tools ask before they speak."""
     return JSONResponse(content)
 
 
 def _voice(name: str, voice: Voice) -> dict[str, Any]:
+    """A voice in ElevenLabs' format."""
     return {
         "voice_id": name,
         "name": voice.display_name or name,
@@ -219,7 +220,7 @@ def model(name: str, languages: tuple[str, ...]) -> dict[str, Any]:
 
 
 def is_asked(request: HTTPConnection) -> bool:
-    """True for a request of an ElevenLabs client, which sends its key in the header `xi-api-key`."""
+    """True for a request of an ElevenLabs client: its key is in the header `xi-api-key`."""
     return ELEVENLABS_KEY in request.headers
 
 

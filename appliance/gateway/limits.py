@@ -1,4 +1,4 @@
-"""Limits of a connection: uvicorn's protocols with methods of our own in place of some of theirs."""
+"""Limits of a connection. Subclasses of uvicorn's protocols replace some of their methods."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from appliance.errors import ConfigError
 from appliance.gateway.stream_input import RESTART
 
 TRIED = "0.54.0"
-"""uvicorn's version that the classes were written for."""
+"""Version of uvicorn that the classes were written for."""
 MAX_HEAD_BYTES = 64 << 10
-"""Request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
+"""Longest request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
 MAX_MESSAGE_BYTES = 64 << 10
-"""Message of a WebSocket, as a text of 4,096 characters with escapes in JSON."""
+"""Longest message of a WebSocket: a text of 4,096 characters with escapes in JSON."""
 MAX_MESSAGES = 4_096
-"""Messages of a WebSocket that have come and are not worked on."""
+"""Messages of a WebSocket that may wait."""
 HANDSHAKE = (b"host", b"connection", b"upgrade", b"sec-websocket-")
 POLICY_VIOLATION = 1008
 KEEP_ALIVE_S = 30
 EVENTS = "/api/"
-"""Paths of endless streams."""
+"""Paths of streams that never end."""
 
 
 def limited(limits: GatewayConfig) -> dict[str, Any]:
-    """uvicorn's settings. Raises ConfigError for a uvicorn without a method that is replaced here."""
+    """Settings for uvicorn. Raises ConfigError if uvicorn lacks a method that is replaced here."""
     for ours in (LimitedProtocol, LimitedSocket):
         (theirs,) = ours.__bases__
         for name in vars(ours):
@@ -54,7 +54,7 @@ def limited(limits: GatewayConfig) -> dict[str, Any]:
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection, limited in number, closed when it makes no progress for `stall_s`."""
+    """A connection, counted against the limit, and closed if it makes no progress for `stall_s`."""
 
     _limits = GatewayConfig()
     _places = Places(_limits.max_connections)
@@ -73,7 +73,7 @@ class LimitedProtocol(H11Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take letters in the address as they are: scripts for GPT-SoVITS do not percent-encode a text."""
+        """Accept letters in the address: scripts for GPT-SoVITS do not percent-encode a text."""
         is_head = self.cycle is None or self.cycle.response_complete
         line, end, rest = data.partition(b"\r\n")
         if is_head and end and line.startswith(b"GET ") and not line.isascii():
@@ -85,7 +85,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        # wsproto reads these as ASCII, whatever they are.
+        # wsproto decodes these headers as ASCII, even if they are not.
         if not all(value.isascii() for name, value in self.headers if name.startswith(HANDSHAKE)):
             self.send_400_response("A WebSocket begins with headers in ASCII.")
             return
@@ -100,21 +100,21 @@ class LimitedProtocol(H11Protocol):
         self._places.leave(self._connection)
 
     def _check_progress(self) -> None:
-        """Close it if since the last check no request was completed, or no byte taken.
+        """Close the connection if, since the last check, it completed no request and the client took no byte.
 
-        A WebSocket that it has become completes none.
+        A connection that has become a WebSocket completes no requests.
         """
         cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
         idle = not self._is_socket and (cycle is None or cycle.response_complete)
         if (idle and cycle is self._last_cycle) or (unsent and unsent >= self._last_unsent > 0):
-            # close() would wait until the rest is read.
+            # close() would wait until the client has read the rest.
             self.transport.abort()
             return
         self._last_cycle, self._last_unsent = cycle if idle else object(), unsent
         self._timer = self.loop.call_later(self._limits.stall_s, self._check_progress)
 
     def shutdown(self) -> None:
-        """Let a reply finish, but not a stream of events, which has no end."""
+        """Let a reply finish. A stream of events never ends, so close it."""
         is_busy = self.cycle is not None and not self.cycle.response_complete
         if is_busy and self.scope["path"].startswith(EVENTS):
             self.transport.close()
@@ -123,7 +123,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class LimitedSocket(WSProtocol):
-    """Takes over the connection of a LimitedProtocol, and finishes its speech at a shutdown."""
+    """Takes over the connection of a LimitedProtocol. Finishes its speech at a shutdown."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.app_state["connection"].leave()
@@ -136,14 +136,14 @@ class LimitedSocket(WSProtocol):
             self.transport.close()
 
     async def send(self, message: Any) -> None:
-        """Raises ClientDisconnected also where uvicorn has closed, as after a message that is too long."""
+        """Send a message. Raises ClientDisconnected if uvicorn has closed, as after too long a message."""
         await self.writable.wait()
         if self.close_sent and message["type"] in ("websocket.send", "websocket.close"):
             raise ClientDisconnected
         await super().send(message)
 
     def shutdown(self) -> None:
-        """Have the application finish, which then closes."""
+        """Ask the application to finish; it then closes the connection."""
         if self.handshake_complete and not self.close_sent:
             self._disconnect(RESTART)
         else:

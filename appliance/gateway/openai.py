@@ -1,4 +1,4 @@
-"""OpenAI's HTTP interface for speech, as its SDKs, Open WebUI and Social Stream Ninja call it."""
+"""OpenAI's HTTP API for speech, as its SDKs, Open WebUI and Social Stream Ninja call it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import AudioFormat, Framing, Spoken, is_streamed, speech_of
 
 RATE_HZ = 24_000
-"""Sample rate of all that OpenAI sends; its PCM has no header."""
+"""Sample rate of all audio that OpenAI sends. Its PCM has no header."""
 FORMATS = {
     "mp3": AudioFormat("mp3", "audio/mpeg", RATE_HZ),
     "opus": AudioFormat("ogg_opus", "audio/ogg", RATE_HZ),
@@ -32,7 +32,7 @@ FORMATS = {
     "pcm": AudioFormat("pcm16", "audio/pcm", RATE_HZ),
 }
 MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-"""OpenAI's names, which some clients require; each is the bundle here."""
+"""OpenAI's names of models, which some clients require. Here each stands for the bundle."""
 NAMES = {"text": "input", "audio_config.speaking_rate": "speed", "audio_config.encoding": "response_format"}
 OWN = ("input", "voice", "response_format", "speed", "stream", "stream_format")
 DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}}
@@ -56,13 +56,13 @@ async def speech(request: Request) -> Response:
 
 
 def _voice(fields: Fields) -> str:
-    """Voice's name, also from an object, as OpenAI's later clients send it."""
+    """Name of the voice. OpenAI's later clients send it in an object."""
     given = fields.get("voice")
     return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
 
 
 class Events(Framing):
-    """Server-sent events; the words' times, which OpenAI's have not, are in the first and the last."""
+    """Server-sent events. The first and the last have the words' times, an extension of OpenAI's format."""
 
     media_type = "text/event-stream"
 
@@ -82,7 +82,7 @@ class Events(Framing):
 
 
 def _words(words: Sequence[WordTiming]) -> dict[str, Any]:
-    """Words in the shape of OpenAI's transcriptions."""
+    """Words in the format of OpenAI's transcriptions."""
     timed = [
         {"word": word.word, "start": round(word.start_s, 3), "end": round(word.end_s, 3)} for word in words
     ]
@@ -94,7 +94,7 @@ def _event(content: dict[str, Any]) -> bytes:
 
 
 async def models(request: Request) -> Response:
-    """GET /v1/models, for ElevenLabs' clients in their form."""
+    """GET /v1/models. ElevenLabs' clients get it in their format."""
     names, languages = await models_of(request.app.state.config)
     if elevenlabs.is_asked(request):
         return JSONResponse([elevenlabs.model(name, languages) for name in names])
@@ -102,7 +102,7 @@ async def models(request: Request) -> Response:
 
 
 async def audio_models(request: Request) -> Response:
-    """GET /v1/audio/models, in Open WebUI's form."""
+    """GET /v1/audio/models, in Open WebUI's format."""
     return JSONResponse({"models": [_model(name) for name in (await models_of(request.app.state.config))[0]]})
 
 
@@ -120,7 +120,10 @@ async def model(request: Request) -> Response:
 
 
 async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
-    """Family of the bundle that speaks, else of `bundle.path`, and OpenAI's names; languages."""
+    """Models: the family of the current bundle, else of `bundle.path`, and OpenAI's names.
+
+    Then its languages.
+    """
     told = await asyncio.to_thread(readiness.told, config.server.metrics)
     if told.family:
         return [told.family, *MODELS], told.languages
@@ -140,7 +143,7 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/v1/audio/models", audio_models),
-    # Some clients leave /v1 out of the address.
+    # Some clients omit /v1.
     Route("/audio/speech", speech, methods=["POST"]),
     Route("/audio/models", audio_models),
 ]

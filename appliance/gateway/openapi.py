@@ -1,4 +1,4 @@
-"""OpenAPI document of the gateway, made of its routes, its options and each interface's own parameters."""
+"""OpenAPI document of the gateway, built from its routes, its options and each API's own parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {
     **{OptionKind.WHOLE: "integer", OptionKind.FLAG: "boolean"},
     **{OptionKind.NUMBER: "number", OptionKind.DURATION: "number"},
 }
-"""Type in JSON of options that are no strings."""
+"""JSON type of options that are no strings."""
 TEXT, FLAG = {"type": "string"}, {"type": "boolean"}
 PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 WAYS = {
@@ -28,10 +28,11 @@ WAYS = {
     elevenlabs.PATH: ("text", elevenlabs.OWN),
     "/tts": ("text", sovits.OWN),
 }
-"""Part of a path that speaks → name of its text, and names of the interface's own parameters."""
+"""Part of a path that speaks → name of its text, and names of the API's own parameters."""
 
 
 def schema_of(option: Option) -> dict[str, Any]:
+    """JSON schema of an option."""
     schema: dict[str, Any] = {"type": TYPES.get(option.kind, "string")}
     if option.choices:
         schema["enum"] = list(option.choices)
@@ -53,11 +54,11 @@ OWN_SCHEMAS = {
     "media_type": {"enum": list(sovits.FORMATS)},
     "stream_format": {"enum": ["audio", "sse"]},
 }
-"""Schemas of parameters that are no texts."""
+"""Schemas of parameters that are no strings."""
 
 
 def speech_of(path: str) -> tuple[str, dict[str, Any]]:
-    """Name of the text and schemas of all parameters of a path that speaks; empty for another path."""
+    """Name of the text, and schemas of all parameters, of a path that speaks; empty for other paths."""
     for part, (text, own) in WAYS.items():
         if part in path:
             return text, {name: OWN_SCHEMAS.get(name, TEXT) for name in own} | COMMON_SCHEMAS
@@ -65,6 +66,7 @@ def speech_of(path: str) -> tuple[str, dict[str, Any]]:
 
 
 def operation(route: Route, method: str) -> dict[str, Any]:
+    """OpenAPI's description of a route. The summary is the first line of the endpoint's docstring."""
     text, schemas = speech_of(route.path)
     in_path = dict.fromkeys(PARAMETER.findall(route.path), TEXT)
     in_query = schemas if method == "GET" else {}
@@ -84,7 +86,7 @@ def operation(route: Route, method: str) -> dict[str, Any]:
 
 
 def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
-    """All routes but WebSockets, which OpenAPI has no word for."""
+    """Document of all routes except WebSockets, which OpenAPI cannot describe."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if isinstance(route, Route):

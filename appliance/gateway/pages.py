@@ -1,4 +1,4 @@
-"""The overlay and the status page, and the endpoints that they call."""
+"""The overlay, the status page, and the endpoints that they call."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""A page's address may hold a token, so that no referrer is sent."""
+"""Headers of pages. A page's address may contain a token, so browsers must not send it as a referrer."""
 COMMENT_AFTER_S = 10.0
-"""Seconds without an event after which a comment is sent."""
+"""Seconds without an event after which the stream sends a comment."""
 RETRY_MS = 1_000
-"""Delay after which a page reconnects."""
+"""Milliseconds after which a page reconnects."""
 MAX_WAITING = 64
-"""Most events that wait here for one page; more wait in the daemon."""
+"""Events that may wait here for one page; more wait in the daemon."""
 RECENT = 50
 VERBS = ("skip", "clear", "pause", "resume", "moderate", "unmoderate", "approve", "reject")
 OF_REQUESTS = ("approve", "reject")
@@ -74,7 +74,7 @@ EVENT_NAMES = {
     UtteranceAudio: "audio",
     UtteranceEnd: "end",
 }
-"""Client's event → the page's."""
+"""Event of the client → its name on the page."""
 
 Event = tuple[str, dict[str, Any]]
 Events = AsyncIterator[Event]
@@ -96,7 +96,7 @@ async def _listen(request: Request) -> Response:
 
 
 async def _queue(request: Request) -> Response:
-    """The queue as it is now, or its changes for an EventSource."""
+    """The current queue, or its changes for an EventSource."""
     client, channel = _client(request), request.query_params.get("channel", "")
     if EVENTS in request.headers.get("accept", "").lower():
         return _stream(_changes(client, channel))
@@ -135,7 +135,7 @@ async def _status(request: Request) -> Response:
 
 
 def box_status(device: DeviceConfig) -> dict[str, Any]:
-    """Jetson's clocks and temperatures; `jetson` is empty on another machine."""
+    """Clocks and temperatures of a Jetson; `jetson` is empty on other machines."""
     box = Box(Root(device.sysroot))
     platform = identify(box.root)
     clocks = clocks_json.read(box, str(device.clocks))
@@ -178,7 +178,7 @@ async def _cancel_user(request: Request) -> Response:
 
 
 async def _given(request: Request) -> Fields:
-    """Parameters in a body, which may be absent, or in the address."""
+    """Parameters from the body, which may be absent, or from the address."""
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     return (await json_body(request) if has_body else Fields({})).beside(request.query_params)
 
@@ -194,7 +194,7 @@ async def _cancel(request: Request) -> Response:
 
 
 def _check_type(request: Request) -> None:
-    """Refuse what a form can send: it cannot send JSON."""
+    """Refuse requests that a form could send: a form cannot send JSON."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refusal(415, "content-type: must be application/json")
 
@@ -215,7 +215,7 @@ async def _changes(client: AsyncClient, channel: str) -> Events:
 
 
 class EventStream(StreamingResponse):
-    """A stream that ends when the page is closed, also while there is nothing to send."""
+    """A stream that ends when the page is closed, even if there is nothing to send."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
@@ -236,7 +236,7 @@ def _stream(*sources: Events, mark: str = "") -> Response:
 
 
 async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
-    """Server-sent events until one source ends; a failure is an event `fault`."""
+    """Server-sent events until one source ends. A failure becomes an event `fault`."""
     waiting: asyncio.Queue[Event | None] = asyncio.Queue(MAX_WAITING)
 
     async def read(source: Events) -> None:
@@ -268,7 +268,7 @@ def _recent(request: Request) -> deque[dict[str, Any]]:
     if not hasattr(state, "recent"):
         state.recent = deque(maxlen=RECENT)
     if not hasattr(state, "recent_task") or state.recent_task.done():
-        # It watches for nobody's request, but a daemon by TCP wants a token.
+        # The watch belongs to no caller, but a daemon over TCP needs a token.
         context = copy_context()
         context.run(CALLER.set, "")
         state.recent_task = context.run(asyncio.ensure_future, _remember(state.client, state.recent))
@@ -277,6 +277,7 @@ def _recent(request: Request) -> deque[dict[str, Any]]:
 
 
 async def _remember(client: AsyncClient, recent: deque[dict[str, Any]]) -> None:
+    """Collect ended utterances for the status page, until the token is refused."""
     while True:
         try:
             async for _, event in _changes(client, ""):

@@ -1,4 +1,4 @@
-"""Error replies: the one table to HTTP statuses, and each API's shape of an error."""
+"""Error replies: the one table from errors to HTTP statuses, and each API's format of an error."""
 
 from __future__ import annotations
 
@@ -32,33 +32,35 @@ STATUSES: Mapping[str, int] = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-"""gRPC status → HTTP status; any other is 502."""
+"""gRPC status → HTTP status. Any other is 502."""
 REASONS: Mapping[str, int] = dict.fromkeys(
     ("OUT_OF_DEVICE_MEMORY", "STORAGE_ERROR", "BUNDLE_ERROR", "PHONES_MISSING"), 503
 )
-"""Daemon's reason → HTTP status, if the reason is more exact than gRPC's status."""
+"""Daemon's reason → HTTP status, if the reason is more exact than the gRPC status."""
 FIELDS = {"VOICE_NOT_FOUND": "voice"}
-"""Daemon's reason → wrong field of the request, if the daemon names none."""
+"""Daemon's reason → field of the request that is wrong, if the daemon names none."""
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-"""HTTP status → `type` of OpenAI's errors; else server_error from 500 on, invalid_request_error."""
+"""HTTP status → `type` of OpenAI's errors. Others: server_error from 500 on, else invalid_request_error."""
 UNREACHABLE_RETRY_S = 2.0
 AWAY = "the daemon does not answer; it may be starting"
 SOVITS = ("/tts", "/control", "/set_")
-"""Paths whose errors have GPT-SoVITS' shape."""
+"""Paths whose errors have GPT-SoVITS's format."""
 ELEVENLABS, ELEVENLABS_KEY = ("/v1/text-to-speech/", "/v1/user", "/v1/voices/", "/v2/"), "xi-api-key"
-"""Paths whose errors have ElevenLabs' shape, and the header of its clients, whose errors all have it."""
+"""Paths whose errors have ElevenLabs' format, and the header of its clients, whose errors always have it."""
 REQUEST_ID = "x-request-id"
-"""Header with the request's name in the daemon's log; its key in an ASGI scope."""
+"""Header with the request's name in the daemon's log. Also the key of that name in an ASGI scope."""
 
 
 class Refusal(Exception):
+    """An HTTP error with a message for the client."""
+
     def __init__(
         self, status: int, message: str, *, code: str = "", param: str = "", retry_s: float | None = None
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
         self.retry_s = retry_s
-        """Seconds until a retry may succeed; None: never."""
+        """Seconds after which a retry may succeed; None if it never does."""
 
     @property
     def error(self) -> dict[str, Any]:
@@ -66,17 +68,18 @@ class Refusal(Exception):
         return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
 
     def response(self, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
-        """Reply to a request in the shape of its API."""
+        """Reply in the error format of the request's API."""
         sent = {
             REQUEST_ID: quote(scope.get(REQUEST_ID) or secrets.token_hex(6)),
-            # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
+            # OpenAI's clients retry 409 and all statuses from 500 on, and so would speak skipped speech after
+            # all.
             "x-should-retry": "false" if self.retry_s is None else "true",
             **(headers or {}),
         }
         if self.retry_s is not None:
             sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))
         if self.status in (408, 413):
-            # The rest of such a request is not read.
+            # The gateway does not read the rest of such a request.
             sent["connection"] = "close"
         body: dict[str, Any] = {"error": self.error}
         path, names = scope["path"], (name for name, _ in scope["headers"])
@@ -88,7 +91,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
-    """`names`: field of the gRPC request → parameter of this API."""
+    """Refusal for a failed call. `names`: field of the gRPC request → parameter of this API."""
     message, param = error.message, error.field or FIELDS.get(error.reason, "")
     if param and names and param in names:
         param = names[param]
@@ -97,7 +100,7 @@ def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Ref
     if error.status == "UNAVAILABLE" and retry_s is None:
         retry_s = UNREACHABLE_RETRY_S
     if error.status == "UNAVAILABLE" and not error.reason:
-        logger.info("no call reaches the daemon: %s", message)
+        logger.info("the daemon cannot be reached: %s", message)
         message = AWAY
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
     code = (error.reason or error.status).lower()

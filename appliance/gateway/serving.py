@@ -1,4 +1,7 @@
-"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish; statuses: errors.py."""
+"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish.
+
+Exit statuses: errors.py.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,19 @@ from appliance.serve.notify import Notifier
 logger = logging.getLogger(__name__)
 
 BEAT_S = 5
-"""Period of watchdog messages, less than half of f5-gateway.service's WatchdogSec."""
+"""Seconds between watchdog messages: less than half of WatchdogSec in f5-gateway.service."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_AGAIN_S = 60.0
-"""Seconds after which it is said again that no connection can be taken."""
+"""Seconds between two log lines about connections that cannot be accepted."""
 
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
-    """Serve until stopped; returns the exit status."""
+    """Serve until stopped; return the exit status."""
     return exit_status("gateway", lambda notifier: _serve(path, overrides, notifier))
 
 
 def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
-    """Status of a program that serves; what keeps it from starting is printed."""
+    """Exit status of a program that serves. An error that keeps it from starting is printed."""
     heap.keep_one()
     try:
         return run(Notifier.from_environment(os.environ))
@@ -51,7 +54,7 @@ def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
 
 
 def configured(path: Path | None, overrides: Iterable[str]) -> Config:
-    """Read the configuration, and log as it says. Raises ConfigError."""
+    """Read the configuration, and set up logging by it. Raises ConfigError."""
     config = load(path, overrides)
     logging.basicConfig(
         stream=sys.stderr,
@@ -63,20 +66,19 @@ def configured(path: Path | None, overrides: Iterable[str]) -> Config:
 
 
 def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> int:
+    """Listen, and serve until a signal ends uvicorn."""
     config = configured(path, overrides)
     app = make_app(config)
     context = tls_context(config.server) if config.server.tls_certificate else None
     address = address_of(config)
     listener = listen(config, "gateway", notifier)
-    # Invalid requests are not logged.
+    # uvicorn's warnings about invalid requests are not logged.
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
     log.addFilter(_is_a_fault)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     if config.server.tls_certificate and not config.server.tokens:
-        logger.warning(
-            "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen
-        )
+        logger.warning("server.tokens is empty: whoever reaches %s may speak", config.gateway.listen)
 
     async def beat() -> None:
         notifier.watchdog()
@@ -94,7 +96,8 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
             backlog=config.gateway.max_connections,
             callback_notify=beat,
             timeout_notify=BEAT_S,
-            # uvicorn would make its context of these files after it listens; this one is already checked.
+            # uvicorn would read the files again after it has started to listen. This context is checked
+            # already.
             ssl_context_factory=(lambda *_: context) if context else None,
             ssl_certfile=config.server.tls_certificate or None,
         ),
@@ -102,7 +105,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
         notifier,
         address,
     )
-    # uvicorn raises the signal that ended it once more when all is over.
+    # uvicorn raises the signal that ended it again when it has finished.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])
@@ -112,7 +115,7 @@ def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> i
 def listen(config: Config, section: Literal["gateway", "wyoming"], notifier: Notifier) -> socket.socket:
     """Listening socket of a section, once this machine has its address.
 
-    Raises ConfigError where it may not be opened to a network, AddressInUse, AddressNotOurs.
+    Raises ConfigError if the section may not be open to a network, AddressInUse, AddressNotOurs.
     """
     own: GatewayConfig | WyomingConfig = getattr(config, section)
     host, port = split_address("listen", own.listen)
@@ -121,7 +124,7 @@ def listen(config: Config, section: Literal["gateway", "wyoming"], notifier: Not
         tls = "set server.tls_certificate and server.tls_key, or " if section == "gateway" else ""
         raise ConfigError(
             f"{section}.listen: {own.listen} can be reached from the network: {tls}write the line "
-            f"`open_to_network: true` in the section {section} to speak in plain text with whoever comes"
+            f"`open_to_network: true` in the section {section} to accept everybody, unencrypted"
         )
     name = f"{section}.listen"
     await_addresses({name: own.listen}, notifier)
@@ -136,7 +139,7 @@ def listen(config: Config, section: Literal["gateway", "wyoming"], notifier: Not
 
 
 class NotifyingServer(uvicorn.Server):
-    """Notifies systemd."""
+    """Reports its stages to systemd."""
 
     def __init__(
         self, uvicorn_config: uvicorn.Config, config: Config, notifier: Notifier, daemon: str
@@ -158,7 +161,7 @@ class NotifyingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report what asyncio does, but not hundreds of times a second that there are no descriptors."""
+        """Log asyncio's errors, but not hundreds of times a second that no descriptor is free."""
         error = context.get("exception")
         if self.should_exit and "_start_serving" in context["message"]:
             return  # asyncio listens again a second after each failed attempt, on the socket closed since
@@ -166,10 +169,10 @@ class NotifyingServer(uvicorn.Server):
             loop.default_exception_handler(context)
         elif loop.time() >= self._exhausted_at + EXHAUSTED_AGAIN_S:
             self._exhausted_at = loop.time()
-            logger.error("a connection cannot be taken now: %s (ulimit -n, LimitNOFILE)", error.strerror)
+            logger.error("a connection cannot be accepted now: %s (ulimit -n, LimitNOFILE)", error.strerror)
 
 
 def _is_a_fault(record: logging.LogRecord) -> bool:
-    """False for replies that are cut off on purpose, and what has not ended when the drain is over."""
+    """False for replies that are cut off on purpose, and for tasks that outlive the drain."""
     is_cancelled = record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
     return not is_cancelled and "without completing response" not in str(record.msg)

@@ -1,6 +1,6 @@
-"""Admission of requests by the name that they were sent to, and by the web page that sent them.
+"""Admission of requests by the host name they were sent to, and by the web page that sent them.
 
-A browser lets any page send requests here: CORS hides replies from it, and keeps no request away.
+A browser lets any page send requests here: CORS hides the reply from the page, but stops no request.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ logger = logging.getLogger(__name__)
 
 ORIGIN_OF_URL = re.compile(r"([^:/]*://[^/?#]*).*", re.DOTALL)
 ABSOLUTE = re.compile(r"https?://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
-"""Path of a request target that names its host."""
+"""Host and path of a request target that names its host."""
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 PAGES_SCHEMES = {"ws": "http", "wss": "https"}
-"""Scheme of a WebSocket → that of the origin of a page which this gateway serves."""
+"""Scheme of a WebSocket → scheme of the origin of this gateway's own pages."""
 OWN_OR_TYPED = frozenset(("same-origin", "none"))
-"""Values of Sec-Fetch-Site, which no page can set."""
+"""Values of Sec-Fetch-Site for requests of no other site. A page cannot set this header."""
 WHAT_CHAT_SAYS = "/api/"
-"""Paths of what chat says."""
+"""Paths that show what chat says."""
 MAX_LOGGED = 32
-"""Refusals that are logged, each once."""
+"""Number of refused origins that are logged, each once."""
 
 
 class Origin(NamedTuple):
+    """Origin of a web page."""
+
     scheme: str
     host: str
     port: str
-    """Empty: the scheme's own."""
+    """Empty for the scheme's default port."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host}" + (f":{self.port}" if self.port else "")
 
 
 def origin_at(scheme: str, authority: str) -> Origin | None:
-    """Origin of host[:port], in small letters and without the dot of a full name; None: it is none."""
+    """Origin at host[:port], in small letters and without the final dot; None if it is malformed."""
     found = AUTHORITY.fullmatch(authority)
     if found is None:
         return None
@@ -57,13 +59,13 @@ def origin_at(scheme: str, authority: str) -> Origin | None:
 
 
 def origin_of(text: str) -> Origin | None:
-    """Origin as browsers write it; None for "null" and for what is none."""
+    """Origin, as browsers write it; None for "null" and for anything malformed."""
     scheme, mark, authority = text.partition("://")
     return origin_at(scheme, authority) if mark else None
 
 
 class SitesMiddleware:
-    """Passes on what was sent to a name of this gateway, and not by a page of another site; adds CORS."""
+    """Passes on requests to this gateway's names that no page of another site sent; adds CORS headers."""
 
     def __init__(self, app: ASGIApp, config: GatewayConfig, has_tls: bool) -> None:
         self._has_tls, self._names = has_tls, OwnNames(config.listen, config.names)
@@ -84,6 +86,10 @@ class SitesMiddleware:
         await (self._named_only if is_private else self._for_speech)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
+        """Refuses requests to other host names (DNS rebinding) and from pages of other sites.
+
+        None if allowed.
+        """
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if (absolute := ABSOLUTE.fullmatch(scope["path"])) is not None:
@@ -93,10 +99,10 @@ class SitesMiddleware:
         if path in PROBES:
             return None
         scheme = str(PAGES_SCHEMES.get(scope["scheme"], scope["scheme"]))
-        # HTTP/1.0 may leave it out, browsers never do.
+        # HTTP/1.0 clients may omit the header, browsers never do.
         for host in hosts or [""]:
             sent_to = origin_at(scheme, host)
-            # Over TLS the browser has looked for the name in the certificate.
+            # Over TLS the browser has checked the name against the certificate.
             if sent_to is None or not (self._has_tls or sent_to.host in self._names):
                 message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
                 return Refusal(421, message, code="misdirected_request")
@@ -109,11 +115,12 @@ class SitesMiddleware:
         return None
 
     def _foreign(self, headers: Headers, own: Origin) -> str:
-        """The header in which a page of another site shows; empty: the request is of none.
+        """The header that shows a page of another site; "" if no such page sent the request.
 
-        A browser sends Origin with each POST and with what a script may read. Other GETs, as an image's, have
-        Sec-Fetch-Site, but towards plain HTTP beyond loopback at most a Referer. A page that is named may
-        show images that others chose: without Origin it is as any other.
+        A browser sends Origin with each POST, and with each request whose reply a script may read. Other
+        GETs, such as an image's, have Sec-Fetch-Site, but over plain HTTP beyond loopback they have at most a
+        Referer. A page in `gateway.origins` may show images that other people chose, so without Origin it
+        counts as any other page.
         """
         if origins := headers.getlist("origin"):
             allowed = {own, *self._named}
@@ -125,7 +132,10 @@ class SitesMiddleware:
 
 
 def _is_private(scope: Scope) -> bool:
-    """True for what "*" in `gateway.origins` does not open; a preflight asks for another request."""
+    """True for a request that "*" in `gateway.origins` does not allow.
+
+    A preflight names the request it asks for.
+    """
     asked = Headers(scope=scope).get("access-control-request-method", "")
     method = asked if method_of(scope) == "OPTIONS" else method_of(scope)
     return scope["path"].startswith(WHAT_CHAT_SAYS) or changes_voices(scope["path"], method)
@@ -138,6 +148,6 @@ def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["retry-after", "x-request-id", IGNORED, KEY],
-        # Chromium asks for this where a page of the internet calls a private address.
+        # Chromium asks for this if a page of the internet calls a private address.
         allow_private_network=True,
     )

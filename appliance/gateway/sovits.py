@@ -1,4 +1,4 @@
-"""GPT-SoVITS' HTTP interface (its api_v2.py). Paths are names of voices, and are never opened."""
+"""GPT-SoVITS' HTTP API (its api_v2.py). Paths stand for names of voices; no file is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from appliance.gateway.speech import AudioFormat, Spoken, is_streamed, speech_of
 
 FORMATS = {
     "wav": AudioFormat("wav", "audio/wav"),
-    # Clients assume this rate of headerless audio, since models up to v2 have it.
+    # Clients assume this rate for audio without a header, because models up to v2 have it.
     "raw": AudioFormat("pcm16", "audio/raw", 32_000),
     "ogg": AudioFormat("ogg_opus", "audio/ogg", 24_000),
 }
@@ -24,7 +24,7 @@ NAMES = {
 
 OWN = ("text", "text_lang", "ref_audio_path", "media_type", "speed_factor", "streaming_mode", "stream")
 LANGUAGES = {"zh": "zh", "yue": "zh", "en": "en", "ja": "ja", "ko": "ko"}
-"""Value of `text_lang` without `all_` → code; the bundle decides for `auto` and other values."""
+"""Value of `text_lang` without `all_` → language code. For `auto` and other values the bundle decides."""
 
 
 async def tts(request: Request) -> Response:
@@ -45,13 +45,13 @@ async def tts(request: Request) -> Response:
 
 
 def name_in(path: str) -> str:
-    """Voice's name in a path: the last part without its extension."""
+    """Name of a voice in a path: the last part without its extension."""
     name = path.replace("\\", "/").rpartition("/")[2]
     return (name.rpartition(".")[0] or name).lower()
 
 
 async def not_offered(request: Request) -> Response:
-    """Refuse GPT-SoVITS' calls that change or end the server."""
+    """Refuse the calls of GPT-SoVITS that change or end the server."""
     message = f"{request.url.path}: not offered here: the bundle is the only model, and voices are stored"
     raise Refusal(404, message, code="not_offered")
 

@@ -1,4 +1,4 @@
-"""HTTP replies with speech, streamed or whole. A client that disconnects ends its call."""
+"""HTTP replies with speech, streamed or whole. If the client disconnects, its call ends."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ IGNORED = "x-ignored-parameters"
 MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
 AGAIN_S = 0.5
-"""Interval of looks for a daemon that is away."""
+"""Seconds between two attempts to reach a daemon that does not answer."""
 MOST_LISTED = 32
-"""Voices in a message."""
+"""Voices that an error message lists."""
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 )
-"""Voices that clients send which know no others."""
+"""Voices that clients send if they know no others."""
 
 
 @dataclass(frozen=True)
 class AudioFormat:
+    """Encoding of a reply, and its media type."""
+
     encoding: Encoding
     media_type: str
     rate_hz: int | None = None
@@ -56,6 +58,8 @@ class AudioFormat:
 
 @dataclass(frozen=True)
 class SpeechRequest:
+    """A request for speech, from any of the HTTP APIs."""
+
     text: str
     voice: str
     format: AudioFormat
@@ -63,19 +67,19 @@ class SpeechRequest:
     names: dict[str, str]
     """Field of the gRPC request → parameter of this API."""
     turn: asyncio.Lock
-    """Lock of its channel, held until the daemon has admitted it."""
+    """Lock of the request's channel, held until the daemon has admitted the request."""
     ignored: Sequence[str] = ()
-    """Parameters without effect, to be named in the reply."""
+    """Parameters without effect, for a header of the reply."""
     until: float = 0.0
-    """Time of `time.monotonic` until which it awaits a daemon that is away."""
+    """Time (of `time.monotonic`) until which the request waits for a daemon that does not answer."""
     mark: str = ""
-    """Mark of its audio; empty: none."""
+    """Mark of synthetic audio; "" if the audio has none."""
 
     @asynccontextmanager
     async def in_turn(self) -> AsyncIterator[dict[str, Any]]:
-        """Arguments of the client's `speak` and `stream`, once earlier requests of the channel are admitted.
+        """Arguments for the client's `speak` and `stream`, once earlier requests of the channel are admitted.
 
-        The deadline includes the wait for a turn.
+        The deadline includes the wait.
         """
         await self.turn.acquire()
         with ExitStack() as turn:
@@ -101,7 +105,7 @@ class SpeechRequest:
         return {**self.headers, **mark_headers(self.mark)}
 
     def silence(self) -> bytes:
-        """A short file for a text with nothing to speak."""
+        """A short silent file, for a text with nothing to speak."""
         rate_hz = self.format.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, AudioEncoding(self.format.encoding), rate_hz, self.mark)
@@ -111,13 +115,13 @@ class SpeechRequest:
 
 
 class Framing:
-    """Body of a streamed reply around its audio; here the audio alone."""
+    """Format of a streamed reply's body around its audio. This one sends the audio alone."""
 
     media_type = ""
-    """Empty: the audio's."""
+    """Media type of the body; "" stands for the audio's."""
 
     def begin(self, header: Header) -> None:
-        """Take the header, which comes before the audio; runs on a thread, since a text may be long."""
+        """Read the header, which comes before the audio. Runs on a thread, because a text may be long."""
 
     def piece(self, piece: Piece) -> bytes:
         return piece.data
@@ -128,7 +132,7 @@ class Framing:
 
 
 class WholeFile(Framing):
-    """A streamed WAV or FLAC, with its length in its header."""
+    """Streamed WAV or FLAC, sent as one file with its length in its header."""
 
     def __init__(self) -> None:
         self._stream = bytearray()
@@ -142,9 +146,10 @@ class WholeFile(Framing):
 
 
 class Spoken(Response):
-    """Sends speech while it is made, the status with the first audio; or a whole reply with its length.
+    """Sends speech while the engine speaks it, or a whole reply with its length.
 
-    A later error breaks the connection, so that no client takes half of a reply for the whole.
+    The status is sent with the first audio. A later error breaks the connection, so no client mistakes half
+    of a reply for the whole.
     """
 
     def __init__(
@@ -165,6 +170,7 @@ class Spoken(Response):
         await while_connected(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the reply. An error before the first byte is a refusal; a later one cuts the reply off."""
         is_begun, whole = False, b""
         try:
             async with aclosing(self._body()) as body:
@@ -178,7 +184,7 @@ class Spoken(Response):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except CallFailed as error:
             if is_begun:
-                # uvicorn closes the connection of a reply whose body has no end.
+                # uvicorn closes the connection of a reply whose body is incomplete.
                 logger.info("a reply is cut off: %s", error.reason or error.status)
                 return
             refusal = self._speech.refusal(error)
@@ -190,6 +196,7 @@ class Spoken(Response):
         await send({"type": "http.response.body", "body": whole, "more_body": False})
 
     async def _body(self) -> AsyncGenerator[bytes, None]:
+        """Bytes of the reply's file, in its framing. A reply without audio gets a short silence."""
         framing, end, is_silent = self._framing, End(), True
         async with aclosing(self._events()) as events:
             async for event in events:
@@ -209,10 +216,11 @@ class Spoken(Response):
 
     @property
     def _has_length(self) -> bool:
-        """True for a file whose header has its length."""
+        """True for a file whose header states its length."""
         return type(self._framing) is Framing and self._speech.format.encoding in ("wav", "flac")
 
     async def _events(self) -> AsyncGenerator[Event, None]:
+        """Events of the reply: of a stream, or of a whole reply in one piece."""
         if is_blank(self._speech.text):
             return
         async with self._speech.in_turn() as arguments:
@@ -231,22 +239,22 @@ class Spoken(Response):
 
 
 def is_streamed(fields: Fields, default: bool = True) -> bool:
-    """Read `stream`: false asks for a file with its length."""
+    """Value of `stream`. False asks for a file with its length."""
     return default if fields.get("stream") is None else fields.flag("stream")
 
 
 def mark_headers(mark: str) -> dict[str, str]:
-    """Headers that mark audio; an empty `mark` has none."""
+    """Headers that mark synthetic audio; none for an empty `mark`."""
     return {KEY: mark} if mark else {}
 
 
 def is_blank(text: str) -> bool:
-    """True for an invisible text, which the daemon refuses."""
+    """True for an invisible text, which the daemon would refuse."""
     return not any(letter.isprintable() and not letter.isspace() for letter in text)
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; cancel it when the client disconnects."""
+    """Do the work, or cancel it when the client disconnects."""
     async with running(work, _disconnected(receive)) as (working, disconnect):
         await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
     if not working.cancelled():
@@ -267,11 +275,11 @@ async def speech_of(
     names: dict[str, str],
     ignored: Sequence[str],
 ) -> SpeechRequest:
-    """Look up the voice, in the channel's order. Raises Refusal, CallFailed."""
+    """Look up the voice; earlier requests of the channel come first. Raises Refusal, CallFailed."""
     channel = options.get("channel") if options.get("playout") != "overlap" else ""
     turns: WeakValueDictionary[str, asyncio.Lock] = request.app.state.turns
     turn = turns.setdefault(channel, asyncio.Lock()) if channel else asyncio.Lock()
-    # The error of a request that is refused names it too.
+    # An error of a refused request names it too.
     request.scope[REQUEST_ID] = options["request_id"] = options.get("request_id") or secrets.token_hex(6)
     until = 0.0
     if options.get("channel"):
@@ -284,7 +292,7 @@ async def speech_of(
 
 
 async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> str:
-    """Call `voice_of`; a daemon that is away is awaited until this time."""
+    """Call `voice_of`; until the time `until`, wait for a daemon that does not answer."""
     while True:
         try:
             return await voice_of(request, name)
@@ -295,10 +303,10 @@ async def _awaited_voice(request: HTTPConnection, name: str, until: float) -> st
 
 
 async def voice_of(request: HTTPConnection, name: str) -> str:
-    """Stored voice for a name of an API, in any case; empty is none. Raises Refusal, CallFailed."""
+    """Stored voice that an API's name stands for, in any case; "" names none. Raises Refusal, CallFailed."""
     whole, client = request.app.state.config, request.app.state.client
     config = whole.gateway
-    # Stored names are lower case, and clients show them as they like.
+    # Stored names are lower case, and clients show them in any case.
     name = name.lower()
     for other, voice in config.voices.items():
         if other.lower() == name:
@@ -316,7 +324,7 @@ async def voice_of(request: HTTPConnection, name: str) -> str:
 
 
 def not_stored(name: str, stored: Sequence[str]) -> Refusal:
-    """Refuse the name of a voice, or the lack of a name, and name the voices that are stored."""
+    """Refusal of an unknown or missing name of a voice. It lists the stored voices."""
     message = f"no voice is stored under the name {shown(name)}" if name else "a voice has to be named"
     more = ", …" if len(stored) > MOST_LISTED else ""
     choice = f"those here are {', '.join(stored[:MOST_LISTED])}{more}" if stored else "none is stored"

@@ -1,8 +1,4 @@
-"""ElevenLabs' WebSockets, which speak a text while it is written.
-
-Each context is a session of the daemon. A connection of /stream-input has one context and ends with it; a
-connection of /multi-stream-input has several, by `context_id`.
-"""
+"""ElevenLabs' WebSockets, which speak a text while it is being written."""
 
 from __future__ import annotations
 
@@ -34,17 +30,17 @@ from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice
 from appliance.options import AUTO
 
 MAX_CONTEXTS = MAX_SESSIONS
-"""Contexts that a connection speaks at a time."""
+"""Contexts that one connection may speak at a time."""
 MAX_CLOSING = 32
-"""Contexts of a connection that are closed and still spoken, or wait for that."""
+"""Closed contexts of a connection that are still spoken, or wait to be spoken."""
 MAX_WAITING = 32_768
-"""Characters of a context that wait for the daemon."""
+"""Characters of a context that may wait for the daemon."""
 MAX_NAME = 128
-"""Characters of a context's id."""
+"""Longest id of a context, in characters."""
 INACTIVITY_S, LONGEST_INACTIVITY_S = 20.0, 180.0
-"""Time without a message and with nothing to speak, after which a connection is closed."""
+"""Default and longest time without a message, and with nothing to speak, before a connection is closed."""
 RESTART = 1012
-"""Code with which uvicorn says that the gateway ends (RFC 6455's registry: service restart)."""
+"""Close code with which uvicorn reports that the gateway ends (registry of RFC 6455: service restart)."""
 OK, ABNORMAL, REFUSED = 1000, 1006, 1008
 
 FINAL = {"audio": None, "isFinal": True, "heardCharacters": 0}
@@ -63,11 +59,12 @@ async def multi_stream_input(websocket: WebSocket) -> None:
 
 
 async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
+    """Accept the connection, with its key and options, and serve it."""
     fields = Fields(websocket.query_params)
     options = options_of(fields)
     audio_format = format_of(fields)
     inactivity_s = fields.number("inactivity_timeout", 1.0, LONGEST_INACTIVITY_S) or INACTIVITY_S
-    # Utterances of a session follow one another.
+    # Utterances of a session always follow one another.
     options["playout"] = None
     options["word_timings"], options["rate"] = True, audio_format.rate_hz
     mark = mark_of(websocket.app.state.config.audio.marked)
@@ -92,7 +89,10 @@ async def _serve(websocket: WebSocket, *, is_multi: bool) -> None:
 
 
 async def _with_key(websocket: WebSocket, headers: list[tuple[bytes, bytes]]) -> list[Any]:
-    """First message of a client that has shown no token but may do so there; else none. Raises Refusal."""
+    """First message of a client that has sent no token yet but may send it there; else none.
+
+    Raises Refusal.
+    """
     if (refusal_of_key := websocket.scope.get(KEY_FOLLOWS)) is None:
         return []
     await websocket.accept(headers=headers)
@@ -108,7 +108,7 @@ async def _with_key(websocket: WebSocket, headers: list[tuple[bytes, bytes]]) ->
 
 
 async def _voice(websocket: WebSocket) -> str:
-    """Voice that the address names. Raises Refusal, also before the connection is a WebSocket."""
+    """Voice that the address names. Raises Refusal, possibly before the connection is a WebSocket."""
     try:
         voice = await voice_of(websocket, websocket.path_params["voice_id"])
         if voice != AUTO:
@@ -127,6 +127,8 @@ def _error(message: str, code: str) -> dict[str, Any]:
 
 
 class Connection:
+    """A WebSocket connection with its contexts."""
+
     def __init__(
         self,
         websocket: WebSocket,
@@ -138,17 +140,17 @@ class Connection:
         *,
         is_multi: bool,
     ) -> None:
-        """`ahead` are messages that came before."""
+        """`ahead` has the messages that were read before."""
         self._ahead = ahead
         self._websocket, self._voice, self._mark = websocket, voice, mark
         self._format, self._options, self._is_multi = audio_format, options, is_multi
         self._contexts: dict[str, Context] = {}
-        """Latest by id."""
+        """Latest context by id."""
         self._tasks: dict[asyncio.Task[None], Context] = {}
         self._places = session_places()
 
     async def serve(self, inactivity_s: float) -> None:
-        """Take messages until the client leaves, or every closed context is spoken."""
+        """Handle messages until the client leaves, or every closed context is spoken."""
         code, reason = OK, ""
         while code == OK:
             message = await self._next(inactivity_s)
@@ -184,7 +186,7 @@ class Connection:
         await self._websocket.close(code, reason[:100])
 
     async def _next(self, limit_s: float) -> Any:
-        """Next message; None if none comes in time, or the only context has failed."""
+        """Next message; None if none comes in time, or if the only context has failed."""
         if self._ahead:
             return self._ahead.pop()
         async with running(self._websocket.receive()) as (receiving,):
@@ -199,7 +201,7 @@ class Connection:
                 await asyncio.wait((leaving, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
 
     async def _left(self) -> None:
-        """Wait until the client leaves, and drop its messages."""
+        """Wait until the client leaves; drop its messages."""
         while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
             pass
         if message["code"] == RESTART:
@@ -210,7 +212,7 @@ class Connection:
         await cancel([*self._tasks])
 
     async def _take(self, fields: Fields) -> bool:
-        """Act on a message; True if it is the last. Raises Refusal."""
+        """Handle a message. Returns True if it is the last one. Raises Refusal."""
         if not self._is_multi:
             context = self._write("", fields)
             is_last = bool(fields.get("text") == "")
@@ -225,7 +227,7 @@ class Connection:
             if fields.flag("close_context") and context is not None:
                 context.close()
         except Refusal as refusal:
-            # Others' contexts go on.
+            # The other contexts go on.
             await self._tell_error(name, refusal.message, refusal.code)
             if (context := self._contexts.get(name)) is None:
                 await self._tell(name, FINAL)
@@ -239,7 +241,7 @@ class Connection:
         return is_last
 
     def _write(self, name: str, fields: Fields) -> Context | None:
-        """Write a message's text to its context, which the message may begin. Raises Refusal."""
+        """Write a message's text to its context, which the message may open. Raises Refusal."""
         text, context = fields.text("text"), self._contexts.get(name)
         if (context is None or context.is_closing) and (
             text or (text == "" and fields.get("voice_settings"))
@@ -253,6 +255,7 @@ class Connection:
         return context
 
     def _open(self, name: str, fields: Fields) -> Context:
+        """Open a context, and start its task. Refuses if too many are open or closing."""
         closing = sum(context.is_closing for context in self._tasks.values())
         if len(self._tasks) - closing >= MAX_CONTEXTS or closing >= MAX_CLOSING:
             message = f"{MAX_CONTEXTS} contexts may be open, and {MAX_CLOSING} closed that are still spoken"
@@ -282,7 +285,7 @@ class Connection:
         await self._websocket.send_text(json.dumps({**told, **named}))
 
     def _check_open(self) -> None:
-        """Raises WebSocketDisconnect after a failed attempt to send."""
+        """Raise WebSocketDisconnect if an earlier message could not be sent."""
         if self._websocket.application_state is not WebSocketState.CONNECTED:
             raise WebSocketDisconnect(ABNORMAL)
 
@@ -291,7 +294,7 @@ class Connection:
 
 
 class Context:
-    """Text of one `context_id`; each flush ends an utterance."""
+    """Text of one `context_id`. Each flush ends an utterance."""
 
     def __init__(
         self,
@@ -301,11 +304,11 @@ class Context:
         most_characters: int,
         places: asyncio.Semaphore,
     ) -> None:
-        """`session` opens a session with the first words, which takes one of `places`."""
+        """`session` opens a session when the first words come. The session takes a place of `places`."""
         self._session, self._send, self._most = session, send, most_characters
         self._places, self._encoder = places, encoder
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
-        """Texts, "" for a flush, None at the end."""
+        """Texts; "" for a flush; None at the end."""
         self._waiting = 0
         self._begun = asyncio.Event()
         self._speaking: asyncio.Future[None] | None = None
@@ -313,12 +316,12 @@ class Context:
         self._in_flight = 0
         """Flushed utterances that have not ended."""
         self._base_s = 0.0
-        """Audio of the utterances that have."""
+        """Seconds of audio of the utterances that have ended."""
         self._samples = 0
         self._aligned = {"alignment": Untold(), "normalizedAlignment": Untold()}
         self._unheard = Untold()
         self._played_at = -math.inf
-        """Time at which a player will have played all that was sent."""
+        """Time at which a player will have played all audio sent so far."""
         self.is_closing = self.has_failed = self._is_cancelled = False
 
     @property
@@ -326,7 +329,7 @@ class Context:
         return self._in_flight > 0
 
     def say(self, text: str) -> None:
-        """Raises Refusal if too much waits already."""
+        """Add a text. Raises Refusal if too much text waits already."""
         if not self._begun.is_set() and text.isspace():
             return
         if self._waiting + len(text) > MAX_WAITING:
@@ -351,7 +354,7 @@ class Context:
             self._begun.set()
 
     def close(self) -> None:
-        """End after the flushed words; end at once with words that were not flushed, or if closed again."""
+        """End after the flushed words. If there are unflushed words, or at a second call, end at once."""
         if not self._is_flushed or (self.is_closing and self.is_busy):
             self.cancel()
         else:
@@ -364,7 +367,7 @@ class Context:
         self._begun.set()
 
     async def run(self) -> None:
-        """Speak until it is closed, and send its last message."""
+        """Speak until the context is closed, and send its last message."""
         async with running(self._speak()) as (self._speaking,):
             await asyncio.wait((self._speaking,))
         self.is_closing = True
@@ -376,13 +379,14 @@ class Context:
                 await self._send(_error(refusal.message, refusal.code))
             elif error is not None:
                 raise error
-            # The clock of a player that began with the first audio.
+            # The player is assumed to have begun with the first audio.
             left_s = max(self._played_at - time.monotonic(), 0.0)
             over = self._unheard.take(self._samples / self._encoder.rate_hz - left_s)
             heard = len("".join(one.character for one in over).rstrip())
             await self._send({**FINAL, "heardCharacters": heard})
 
     async def _speak(self) -> None:
+        """Speak the context's text from its first message to its close."""
         await self._begun.wait()
         if self._is_cancelled or not self._has_said:
             return
@@ -395,7 +399,7 @@ class Context:
 
     async def _write(self, session: Session) -> None:
         writer = SessionWriter(session, self._most)
-        with suppress(CallFailed):  # it reaches the reader too
+        with suppress(CallFailed):  # the reader gets the error too
             while (text := await self._texts.get()) is not None:
                 self._waiting -= len(text)
                 if text:
@@ -406,6 +410,7 @@ class Context:
             await session.close()
 
     async def _take(self, event: Event) -> None:
+        """Send the audio of an event. A context that ends without audio gets a short silence."""
         if isinstance(event, Header):
             if event.text:
                 await asyncio.to_thread(self._align, event)
@@ -416,7 +421,7 @@ class Context:
             self._base_s += event.samples / self._encoder.rate_hz
             await self._send_audio(b"", math.inf)
             if not self._base_s:
-                # Clients take a context without audio for a failure.
+                # Clients consider a context without audio a failure.
                 self._base_s = SILENCE_S
                 silence = np.zeros(round(SILENCE_S * self._encoder.rate_hz), "<i2")
                 await self._send_pcm16(silence.tobytes())
@@ -429,7 +434,7 @@ class Context:
         self._unheard.add(own)
 
     async def _send_pcm16(self, data: bytes, *, last: bool = False) -> None:
-        """Encode a session's audio and send it; a codec works on a thread."""
+        """Encode a session's audio and send it. Codecs work on a thread."""
         samples = np.frombuffer(data, "<i2")
         self._samples += len(samples)
         self._played_at = max(self._played_at, time.monotonic()) + len(samples) / self._encoder.rate_hz
@@ -439,7 +444,7 @@ class Context:
             await self._send_audio(encoded, self._samples / self._encoder.rate_hz)
 
     async def _send_audio(self, data: bytes, until_s: float) -> None:
-        """Send audio, which may be empty, with the words that end by `until_s`."""
+        """Send audio, which may be empty, and the words that end by `until_s`."""
         alignments = {kind: untold.until(until_s) for kind, untold in self._aligned.items()}
         if data or any(alignments.values()):
             audio = base64.b64encode(data).decode()

@@ -1,4 +1,4 @@
-"""Voices over HTTP: listed, stored from a recording, removed."""
+"""Voices over HTTP: list, create from a recording, remove."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from appliance.gateway.refusals import Refusal
 
 MAX_FIELDS = 16
 MAX_FIELD_BYTES = 16 << 10
-"""A transcript in any script."""
+"""Longest field: a transcript in any script."""
 AUDIO = ("audio", "audio_sample", "file")
-"""Names of the recording: ours, OpenAI's, and a common one."""
+"""Names of the field with the recording: ours, OpenAI's, and a common one."""
 TRANSCRIPT, CONSENT = ("transcript", "ref_text", "text"), ("consent", "consent_note")
 MARKS = re.compile(r"[^a-z0-9]+")
 
 
 async def listed(request: Request) -> Response:
-    """GET /v1/audio/voices: stored voices, and their names in the configuration, with their styles."""
+    """GET /v1/audio/voices: stored voices, and names that the configuration gives them, with their styles."""
     names = [
         {
             "id": name,

@@ -1,4 +1,7 @@
-"""Wyoming, the protocol of Home Assistant's voice assistants: a process, and a client of the daemon."""
+"""Server for Wyoming, the protocol of Home Assistant's voice assistants.
+
+Its process is a client of the daemon.
+"""
 
 from __future__ import annotations
 
@@ -47,16 +50,16 @@ from appliance.serve.notify import Notifier
 NAME = "f5-appliance"
 PROJECT = Attribution(name=NAME, url="")
 MAX_EVENT_BYTES = 64 << 10
-"""Each of an event's line, data and payload."""
+"""Longest line, data or payload of an event."""
 MAX_WAITING = 16
-"""Events of a connection that wait; beyond them it is not read."""
+"""Events of a connection that may wait; at the limit the connection is not read."""
 UNSAID_LANGUAGE = "en"
-"""Language of the voices of a bundle that names none: Home Assistant lists voices by language."""
+"""Language of the voices if the bundle names none, because Home Assistant lists voices by language."""
 WIDTH, CHANNELS, SILENT_RATE_HZ = 2, 1, 24_000
 
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
-    """Serve until stopped; returns the exit status."""
+    """Serve until stopped; return the exit status."""
 
     def run(notifier: Notifier) -> int:
         config = configured(path, overrides)
@@ -69,6 +72,8 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
 
 class WyomingServer:
+    """Accepts connections of the Wyoming protocol."""
+
     def __init__(self, config: Config, notifier: Notifier) -> None:
         self._config, self._notifier = config, notifier
         self._connections: dict[asyncio.Task[None], WyomingConnection] = {}
@@ -111,6 +116,7 @@ class WyomingServer:
             await asyncio.sleep(BEAT_S)
 
     async def _drain(self, limit_s: float) -> None:
+        """End silent connections, and wait up to `limit_s` for speaking ones."""
         for task, connection in self._connections.items():
             connection.is_ending = True
             if not connection.is_speaking:
@@ -121,7 +127,7 @@ class WyomingServer:
 
 
 class WyomingConnection:
-    """Answers one client's events in order; ends what it speaks when the client leaves."""
+    """Answers one client's events in order. Stops speaking when the client leaves."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: AsyncClient, config: Config
@@ -130,7 +136,7 @@ class WyomingConnection:
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_WAITING)
         self.is_speaking = False
         self.is_ending = False
-        """Set when what it speaks is the last."""
+        """True once the current speech is the last."""
         self._has_left = False
         self.address: str = (writer.get_extra_info("peername") or ("unknown",))[0]
 
@@ -143,7 +149,7 @@ class WyomingConnection:
             await self._close([task.exception() for task in tasks if not task.cancelled()])
 
     async def _close(self, failures: list[BaseException | None]) -> None:
-        """Tell why, where there is a failure, and close."""
+        """Send the reason if there is a failure, and close."""
         with suppress(OSError), anyio.move_on_after(self._config.wyoming.stall_s):
             for failure in failures:
                 if isinstance(failure, CallFailed):
@@ -157,7 +163,7 @@ class WyomingConnection:
         self._writer.transport.abort()
 
     async def _read(self) -> None:
-        """Read events until the client leaves, or is idle for too long. Raises Refusal."""
+        """Read events until the client leaves or is idle for too long. Raises Refusal."""
         while True:
             async with running(read_event(self._reader)) as (reading,):
                 while not (await asyncio.wait((reading,), timeout=self._config.wyoming.idle_s))[0]:
@@ -167,7 +173,7 @@ class WyomingConnection:
                 break
             await self._events.put(event)
         if not self.is_speaking:
-            # As `nc` asks for a description: it has nothing more to say, and reads.
+            # A client such as `nc` sends one question, closes its side, and reads the answer.
             self._has_left = True
             await self._events.join()
 
@@ -201,7 +207,7 @@ class WyomingConnection:
             await self._send_audio(aiter(stream))
 
     async def _speak_written(self, fields: Fields) -> None:
-        """Speak the text of the chunks that follow, while they come."""
+        """Speak the text of the chunks that follow, while they arrive."""
         voice, options = await self._voice(fields)
         options["playout"] = None
         async with session_places():
@@ -211,9 +217,9 @@ class WyomingConnection:
         await self._send(SynthesizeStopped().event())
 
     async def _write(self, session: Session) -> None:
-        """Write the text of the chunks that come, until their end. Raises Refusal."""
+        """Write the text of the arriving chunks, until their end. Raises Refusal."""
         writer = SessionWriter(session, self._config.synthesis.max_text_characters)
-        with suppress(CallFailed):  # the reader is told as well
+        with suppress(CallFailed):  # the reader gets the error too
             while True:
                 event = await self._events.get()
                 self._events.task_done()
@@ -226,7 +232,7 @@ class WyomingConnection:
             await session.close()
 
     async def _send_audio(self, events: AsyncIterator[Heard] | None) -> None:
-        """Send a reply; None: of a text with nothing to speak."""
+        """Send a reply; None stands for a text with nothing to speak."""
         rate_hz, samples = SILENT_RATE_HZ, 0
         if events is not None:
             async with aclosing(cast("Any", events)) as heard:
@@ -236,12 +242,12 @@ class WyomingConnection:
                     if isinstance(event, Piece) and event.data:
                         samples += await self._send_piece(event.data, rate_hz, samples)
         if not samples:
-            # Clients wait for some.
+            # Clients wait for some audio.
             await self._send_piece(bytes(round(SILENCE_S * rate_hz) * WIDTH), rate_hz, 0)
         await self._send(AudioStop(timestamp=round(samples / rate_hz * 1e3)).event())
 
     async def _send_piece(self, data: bytes, rate_hz: int, samples: int) -> int:
-        """Send audio that comes after so many samples; the number of its own."""
+        """Send audio that follows this many samples; return its own number of samples."""
         form, at_ms = (rate_hz, WIDTH, CHANNELS), round(samples / rate_hz * 1e3)
         if not samples:
             start = AudioStart(*form, timestamp=at_ms).event()
@@ -252,7 +258,7 @@ class WyomingConnection:
         return len(data) // WIDTH
 
     async def _send(self, event: Event) -> None:
-        """Raises TimeoutError for a client that does not read, OSError for one that has left."""
+        """Send an event. Raises TimeoutError if the client does not read, OSError if it has left."""
         if self._writer.is_closing():  # to which asyncio of Python 3.13.0 writes with an AttributeError
             raise ConnectionResetError("the client has left")
         with anyio.fail_after(self._config.wyoming.stall_s):
@@ -279,7 +285,7 @@ class WyomingConnection:
         for name in found:
             if not voice and (await self._is_stored(name) or (rows and name == AUTO)):
                 voice = name
-        # By its row a text is spoken from the row's bundle and in its style.
+        # AUTO speaks with the bundle and the style of the row, too.
         if row is not None and voice == row.voice.lower():
             voice = AUTO
         if not voice:
@@ -297,6 +303,7 @@ class WyomingConnection:
         return voice, options
 
     async def _is_stored(self, name: str) -> bool:
+        """True if the daemon has a voice of this name."""
         try:
             await self._client.voice(name)
         except CallFailed as failure:
@@ -352,7 +359,7 @@ class WyomingConnection:
 
 
 async def read_event(reader: asyncio.StreamReader) -> Event | None:
-    """Read an event, None at the end; the package's own reader knows no limits. Raises Refusal, OSError."""
+    """Read an event; None at the end. The package's own reader has no limits. Raises Refusal, OSError."""
     try:
         line = await reader.readline()
         if not line:

@@ -20,10 +20,12 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class OperatedDaemon(Protocol):
+    """The daemon's methods for its operator."""
+
     def describe(self) -> pb.Status: ...
 
     def stop(self) -> None:
-        """Start to drain."""
+        """Start to drain. Returns at once."""
 
     def reload(self) -> list[str]:
         """Read the configuration; returns the sections that need a restart. Raises ConfigError."""
@@ -32,11 +34,17 @@ class OperatedDaemon(Protocol):
     def log_at(self, config: LogConfig) -> None: ...
 
     async def test_engine(self) -> float:
-        """Seconds in which the engine spoke a silence. Raises Unavailable, EngineFault."""
+        """Have the engine speak a silence, and return the seconds it took.
+
+        Raises Unavailable, EngineFault.
+        """
         ...
 
     async def swap(self, folder: Path) -> None:
-        """Speak from another bundle. Raises ApplianceError; the bundle before then stays in use."""
+        """Replace the bundle by the one in a folder.
+
+        Raises ApplianceError; the previous bundle then stays in use.
+        """
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -74,11 +82,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         await self._swapping.acquire()
         swap = asyncio.ensure_future(self._daemon.swap(folder))
         swap.add_done_callback(self._swapped)
-        # A swap goes on if its caller leaves: the memory of a half-loaded bundle would not be freed.
+        # A swap goes on if its caller leaves: nothing would free the memory of a half-loaded bundle.
         await asyncio.shield(swap)
         return self._daemon.describe()
 
     def _swapped(self, swap: asyncio.Future[None]) -> None:
         self._swapping.release()
         if not swap.cancelled() and (error := swap.exception()) is not None:
-            logger.error("swap: the bundle before stays in use: %s", error)
+            logger.error("swap: the previous bundle stays in use: %s", error)

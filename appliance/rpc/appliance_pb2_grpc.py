@@ -62,32 +62,32 @@ class SynthesizerServicer(object):
     """
 
     def Synthesize(self, request, context):
-        """The whole reply in one message. About 48 kB per second of audio at 24 kHz: a client that sends long
-        texts raises its own receive limit, which is 4 MiB by default, or streams.
+        """Returns the whole reply in one message, about 48 kB per second of audio at 24 kHz. For long texts raise the
+        client's receive limit (4 MiB by default), or stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamSynthesize(self, request, context):
-        """Header, then audio in messages of 100 to 200 ms as it is finished, then End.
+        """Returns Header, then audio in messages of 100 to 200 ms as it is finished, then End.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelSynthesis(self, request, context):
-        """Ends a request that waits or sounds, as its own caller could by cancelling the call. The engine stops
-        within one step; the call ends with CANCELLED. NOT_FOUND when no such request is under way.
+        """Ends a request that waits or sounds, as if its caller had cancelled the call. The engine stops within one
+        step, and the call ends with CANCELLED. NOT_FOUND if there is no such request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Session(self, request_iterator, context):
-        """Speaks a text while it is written. `configure` first, then text in pieces of any size; clauses are spoken
-        in order as soon as they are complete. Initial metadata says that `configure` was accepted. The call ends
-        once the client has closed its side and all has been spoken.
+        """Speaks a text while it is written: first `configure`, then text in pieces of any size. Clauses are spoken in
+        order as soon as they are complete. Initial metadata shows that `configure` was accepted. The call ends when
+        the client has closed its side and everything has been spoken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -238,9 +238,9 @@ class Synthesizer(object):
 
 
 class QueueStub(object):
-    """What a moderator does: see what waits and sounds, and end or hold it. A request sounds from when its audio
-    was sent and what plays before it on its channel has ended: players on named channels are trusted to play
-    one reply after the other without a pause.
+    """For moderators: lists what waits and sounds, and ends or holds it. A request sounds when its audio was sent and
+    the reply before it on its channel has ended. The daemon assumes that players of named channels play one reply
+    after the other without a pause.
     """
 
     def __init__(self, channel):
@@ -317,58 +317,58 @@ class QueueStub(object):
 
 
 class QueueServicer(object):
-    """What a moderator does: see what waits and sounds, and end or hold it. A request sounds from when its audio
-    was sent and what plays before it on its channel has ended: players on named channels are trusted to play
-    one reply after the other without a pause.
+    """For moderators: lists what waits and sounds, and ends or holds it. A request sounds when its audio was sent and
+    the reply before it on its channel has ended. The daemon assumes that players of named channels play one reply
+    after the other without a pause.
     """
 
     def ListUtterances(self, request, context):
-        """What waits and sounds, channel by channel in order of playing.
+        """Lists what waits and sounds, channel by channel in order of playing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchQueue(self, request, context):
-        """All of that at first, then whatever changes. A player stops what it plays when that has ENDED with a
-        reason other than SPOKEN, since its audio may have been sent already.
+        """Sends the same list, then each change. A player stops an utterance that has ENDED with a reason other than
+        SPOKEN, because its audio may have been sent already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Listen(self, request, context):
-        """What a channel speaks, as it is made, for a player that did not ask for it: an overlay. First the channels
-        that are paused; then each utterance's begin, audio and end, in the order in which a channel plays them.
-        Who comes in the middle of one gets all of it. A listener that does not keep up is ended (READER_STALLED).
+        """Sends what a channel speaks to a player that did not request it, such as an overlay. First come the paused
+        channels, then each utterance's begin, audio and end, in the channel's order. A listener that connects during
+        an utterance receives all of it. A listener that does not keep up ends with READER_STALLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelUtterances(self, request, context):
-        """Ends requests by id, user or channel; their calls end with CANCELLED.
+        """Ends requests by id, user or channel. Their calls end with CANCELLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Skip(self, request, context):
-        """Ends what sounds on a channel now (ABORTED, SKIPPED); the next begins.
+        """Ends what sounds on a channel (ABORTED, SKIPPED). The next request begins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Clear(self, request, context):
-        """Ends what waits or is held on a channel and is not heard yet (ABORTED, CLEARED).
+        """Ends the waiting and held requests of a channel that do not sound yet (ABORTED, CLEARED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Pause(self, request, context):
-        """Holds a channel: nothing more is sent, and requests wait, until Resume. Deadlines of calls still count.
+        """Stops a channel until Resume: nothing more is sent, and requests wait. Their calls' deadlines still count.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -381,11 +381,11 @@ class QueueServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Moderate(self, request, context):
-        """From now on each request of a channel is HELD: made in idle time, and sent to nobody until Approve. Deadlines
-        of calls still count. After Unmoderate what comes is spoken unasked; what is held stays so.
-        `scheduler.approval_channels` has channels that are moderated from the start. All verbs of this service
-        outlive a restart, but for Unmoderate of such a channel: they answer once they are stored, else with
-        STORAGE_ERROR, and are then in force until the daemon ends.
+        """Makes each further request of a channel HELD: it is made in idle time, and sent to nobody until Approve. The
+        calls' deadlines still count. After Unmoderate new requests need no approval; held ones stay held. Channels of
+        `scheduler.approval_channels` are moderated from the start. The effects of this service's methods survive a
+        restart, except Unmoderate of such a channel. A method answers when its effect is stored. If it cannot be
+        stored, the method answers STORAGE_ERROR, and the effect lasts until the daemon ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -398,24 +398,22 @@ class QueueServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Approve(self, request, context):
-        """Gives held requests the next turns on their channel, in order of arrival. Only from then on are they promised
-        a first sound. The answer has them as they are then: one that would come later than its `queue_timeout` has
-        ENDED (OVERLOADED).
+        """Gives held requests the next turns on their channel, in order of arrival, and promises their first sound. The
+        answer has their new state: a request that would come later than its `queue_timeout` has ENDED (OVERLOADED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Reject(self, request, context):
-        """Ends held requests, and of those that are named also what was approved before (ABORTED, REJECTED).
+        """Ends held requests (ABORTED, REJECTED). Named ones also end if they were approved before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Preview(self, request, context):
-        """The audio of a held request, for the moderator who decides on it, as far as it is made. NOT_FOUND while nothing of
-        it is.
+        """Returns the audio of a held request, as far as it is made. NOT_FOUND if none is made yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -498,9 +496,9 @@ def add_QueueServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Queue(object):
-    """What a moderator does: see what waits and sounds, and end or hold it. A request sounds from when its audio
-    was sent and what plays before it on its channel has ended: players on named channels are trusted to play
-    one reply after the other without a pause.
+    """For moderators: lists what waits and sounds, and ends or holds it. A request sounds when its audio was sent and
+    the reply before it on its channel has ended. The daemon assumes that players of named channels play one reply
+    after the other without a pause.
     """
 
     @staticmethod
@@ -856,7 +854,7 @@ class Queue(object):
 
 
 class VoicesStub(object):
-    """Keeps reference voices.
+    """Stores reference voices.
     """
 
     def __init__(self, channel):
@@ -903,11 +901,11 @@ class VoicesStub(object):
 
 
 class VoicesServicer(object):
-    """Keeps reference voices.
+    """Stores reference voices.
     """
 
     def ListVoices(self, request, context):
-        """Those that are damaged, too.
+        """Lists all voices, damaged ones included.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -920,14 +918,14 @@ class VoicesServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateVoice(self, request, context):
-        """Creating a voice twice with the same content is not an error; with other content it is ALREADY_EXISTS.
+        """Stores a voice. The same content again is not an error; other content under the name is ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateVoice(self, request, context):
-        """Changes what is not its sound: requests that were admitted before are not touched.
+        """Changes display name and pronunciations. Requests that were admitted before do not change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -940,8 +938,8 @@ class VoicesServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateStyle(self, request, context):
-        """Another recording of a stored voice: how it sounds when it is happy, say. The answer is the whole voice.
-        The same again is not an error; other content under the same name is ALREADY_EXISTS.
+        """Stores another recording of a voice, such as a happy one. Returns the whole voice. The same content again is
+        not an error; other content under the name is ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1000,7 +998,7 @@ def add_VoicesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Voices(object):
-    """Keeps reference voices.
+    """Stores reference voices.
     """
 
     @staticmethod

@@ -32,7 +32,7 @@ SAMPLE_BYTES = 4
 
 
 class Current(Protocol):
-    """Holder of the Speech in use, which a reload or a swap replaces."""
+    """Holder of the current Speech, which a reload or a swap replaces."""
 
     @property
     def speech(self) -> Speech: ...
@@ -47,13 +47,17 @@ class Counters(Protocol):
 
 
 class Health(Protocol):
+    """State of the machine that concerns calls."""
+
     @property
     def degraded(self) -> str:
-        """Word for machines that says why requests are served slower than they should be; else empty."""
+        """Why the daemon serves requests slower than it should, in one word for programs; else ""."""
 
 
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
+    """A request from its wish to the last message of its reply. Every service makes one per request."""
+
     asked: Wish
     """The wish before a bundle has made its choices."""
     current: Current
@@ -62,18 +66,20 @@ class SynthesisCall(OpenCall):
     workers: AudioWorkers
     job: Job
     results: asyncio.Queue[Result]
+    """Results of the job, in order."""
     message_s: float
-    """Longest audio in one message of a stream."""
+    """Longest audio in one message of a stream, in seconds."""
 
     admitted: bool = False
-    """True once it has all below."""
+    """True once the scheduler has admitted the job. The fields below are set by then."""
     ready: Ready = field(init=False)
     way: Way = field(init=False)
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
     phrase: list[SegmentAudio] = field(default_factory=list)
+    """Segments of the reply, for the cache."""
     words: list[TimedWord] = field(default_factory=list)
-    """Words of the segments so far, if asked for."""
+    """Words of the segments so far, if the request asks for word timings."""
     first_audio: float = math.nan
     """Time at which the transport got the first audio."""
 
@@ -84,14 +90,14 @@ class SynthesisCall(OpenCall):
 
         Raises what `Speech.ready` and `Scheduler.admit` raise.
         """
-        # Once more if the bundle was swapped during the work, or if the request to merge with was begun.
+        # Try again if the bundle was swapped during the work, or if the request to merge with has begun.
         while (way := (yield from self._try_to_admit())) is None:
             pass
         self.way = self.ready.ways[way]
 
     def _try_to_admit(self) -> Work[int | None]:
-        """Index of the way that the scheduler chose; None: try again."""
-        # A longer text is refused unread.
+        """Index of the way that the scheduler chose; None means: try again."""
+        # A text beyond the limit is refused before anything reads it.
         yield self.asked.size(self.current.speech.synthesis.max_text_characters)
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
@@ -114,7 +120,7 @@ class SynthesisCall(OpenCall):
 
     @property
     def speech(self) -> Speech:
-        """Speech of the bundle that speaks it."""
+        """Speech of the bundle that this call's language chose."""
         return self.ready.speech
 
     @property
@@ -133,7 +139,7 @@ class SynthesisCall(OpenCall):
 
     @property
     def is_empty(self) -> bool:
-        """True if its text has nothing to speak."""
+        """True if the text has nothing to speak."""
         return self.ready.is_empty
 
     @property
@@ -144,7 +150,7 @@ class SynthesisCall(OpenCall):
 
     @property
     def audio_bytes(self) -> int:
-        """Most audio that it holds: samples that its reader has not taken, and the encoded whole."""
+        """Most bytes of audio that the call may hold: samples that wait to be read, and the encoded reply."""
         waiting_s = min(self.job.audio_s, self.job.buffer_s)
         encoded_s = 0.0 if self.job.stream else self.job.audio_s
         rates = self.speech.manifest.mel.sample_rate_hz, self.wish.sample_rate_hz
@@ -152,11 +158,11 @@ class SynthesisCall(OpenCall):
 
     @property
     def heard_characters(self) -> int:
-        """Characters of the written text that its player has come to."""
+        """Characters of the written text that have been played."""
         if self.is_empty:
             return 0
         was, _ = self.speech.scheduler.queue.position_of(self.job)
-        # The queue takes a reply for played when it is sent, if it does not know what plays it.
+        # The queue considers a reply played when it is sent, unless it knows the player.
         heard_s = min(was.heard_s, self.job.channel.at(self.clock()) - was.starts)
         return heard_characters(self.request, self.job.segments, heard_s)
 
@@ -175,7 +181,7 @@ class SynthesisCall(OpenCall):
             is_last = result.last
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
-        """Header; in a session, after so much audio."""
+        """Header of the reply. In a session: of a clause that follows this much audio."""
         wish, request, terms, engine = self.wish, self.request, self.wish.terms, self.speech.engine
         planned = words.planned(self.job.segments) if wish.word_timings else []
         return pb.Header(
@@ -210,7 +216,7 @@ class SynthesisCall(OpenCall):
         return audio
 
     async def preview(self) -> bytes:
-        """WAV file of finished audio that waits to be sent."""
+        """WAV file of the finished audio that waits to be sent."""
         reply = self._reply(Encoding.WAV, self.speech.manifest.mel.sample_rate_hz)
         for segment in tuple(self.job.held):
             await self.workers.run(len(segment.samples), reply.keep, segment)
@@ -233,6 +239,7 @@ class SynthesisCall(OpenCall):
             await self._time_words(segment)
 
     async def _time_words(self, finished: SegmentAudio) -> None:
+        """Add the times of the words in a finished segment, corrected by its silence."""
         if self.wish.word_timings:
             segments, samples = self.job.segments, finished.samples
             segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
@@ -242,9 +249,9 @@ class SynthesisCall(OpenCall):
             )
 
     async def write(self, message: object, samples: int = 0) -> None:
-        """Send a message that holds so many samples. Raises Cancelled if the caller is gone.
+        """Send a message that contains this number of samples. Raises Cancelled if the caller is gone.
 
-        The window of a client may hold more than a minute of audio.
+        A client's receive window may hold more than a minute of audio.
         """
         played = self.first_audio + self.job.sent_s if self.job.sent_s else -math.inf
         await self.send(message, played)
@@ -268,11 +275,12 @@ class SynthesisCall(OpenCall):
         if with_trailers:
             figures = trailers(timings, job.terms, self.promised_s, self.health.degraded)
             self.context.set_trailing_metadata(figures)
-        # Once the reply is on its way.
+        # Logging and counting wait until the reply is on its way.
         asyncio.get_running_loop().call_soon(self._record, timings)
         return timings
 
     def _record(self, timings: Timings) -> None:
+        """Log and count the request."""
         terms = self.job.terms
         if self.is_empty:
             logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)

@@ -1,6 +1,7 @@
-"""Budgets: what one caller may have open and hold at a time, charged before any work.
+"""Budgets: how much one caller may have open and hold in memory at a time, charged before any work.
 
-A caller is a token, else an address; over the Unix socket, whom the gateway names, else all its users.
+Identity of a caller: its token, else its address. On the Unix socket: the user whom the gateway names, else
+one identity for all users of the socket.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class PlaceKind(enum.Enum):
-    """Kinds of the places that calls take."""
+    """Kinds of calls. Each kind has its own number of places."""
 
     SPEECH = "calls"
     SESSION = "sessions"
-    """Messages come while it is open, each of which may be arriving."""
+    """Messages arrive as long as it is open; each takes a place while it arrives."""
     WATCH = "watches"
     LISTEN = "listens"
     UPLOAD = "uploads"
@@ -53,7 +54,7 @@ KINDS: Mapping[str, PlaceKind] = {
     "CreateVoice": PlaceKind.UPLOAD,
     "CreateStyle": PlaceKind.UPLOAD,
 }
-"""Method → kind; OTHER without one."""
+"""Method → kind; OTHER for methods that are not listed."""
 SPEAKING = (PlaceKind.SPEECH, PlaceKind.SESSION)
 WITH_AUDIO = (
     "/appliance.v1.Voices/CreateVoice",
@@ -61,75 +62,77 @@ WITH_AUDIO = (
     "/nvidia.riva.tts.RivaSpeechSynthesis/Synthesize",
     "/nvidia.riva.tts.RivaSpeechSynthesis/SynthesizeOnline",
 )
-"""Methods whose messages may be as long as `server.max_receive_bytes`."""
+"""Methods whose messages may have up to `server.max_receive_bytes`."""
 MESSAGE_BYTES = 512 * KIB
-"""Longest message of the others: 500 pronunciations and the longest text."""
+"""Longest message of all other methods: 500 pronunciations and the longest text."""
 SHORT_MESSAGE_BYTES = 64 * KIB
-"""A message up to here is parsed at once; of a longer one the fields are counted first."""
+"""Messages up to this length are parsed at once; the fields of a longer one are counted before."""
 MOST_FIELDS = 2_048
-"""Limit of a longer message's fields, at its top level: each costs time under the interpreter's lock."""
+"""Limit of a long message's fields, at its top level. Each field costs time under the interpreter's lock."""
 
 OF_ALL: Mapping[PlaceKind, int] = {PlaceKind.WATCH: 64, PlaceKind.LISTEN: 64}
-"""Places for all callers together; `server.max_calls` for speech and sessions."""
+"""Places for all callers together; for speech and sessions it is `server.max_calls`."""
 OF_CALLER: Mapping[PlaceKind, int] = {
     PlaceKind.WATCH: 16,
     PlaceKind.LISTEN: 16,
     PlaceKind.UPLOAD: 4,
     PlaceKind.OTHER: 64,
 }
-"""Places of one caller; `server.max_calls_of_peer` for speech, a sixteenth of it for sessions."""
+"""Places of one caller. For speech it is `server.max_calls_of_peer`, for sessions a sixteenth of that."""
 OF_CONNECTION: Mapping[PlaceKind, int] = {PlaceKind.WATCH: 8, PlaceKind.LISTEN: 8}
-"""Places of one TCP connection, since callers without a token share their address."""
+"""Places of one TCP connection, because callers without a token share their address."""
 INSIDE = 5
-"""Messages of one caller and kind that may be arriving, or wait to be planned; further calls wait."""
+"""Messages of one caller and kind that may be arriving or waiting for the planner; further calls wait."""
 BYTES_S = 2 * MIB
-"""Rate at which a message gives its place back: gRPC copies it on the event loop, at some 3 ms a MiB."""
+"""Speed at which messages free their places. gRPC copies them on the event loop, at some 3 ms a MiB."""
 HELD_BYTES = 128 * MIB
-"""Messages of one caller that are worked on, and audio that is made or waits for its reader."""
+"""Bytes that one caller may hold: messages in work, and audio that is unfinished or waits for its reader."""
 
 
 @dataclass(eq=False)
 class Caller:
-    """One caller's open calls, and the bytes that they hold."""
+    """Open calls of one caller, and the bytes that they hold."""
 
     key: str
     calls: set[PlacedCall] = field(default_factory=set)
     held_bytes: int = 0
     share: Share = field(default_factory=Share)
+    """Use of the planner and of the event loop."""
     doors: Mapping[PlaceKind, asyncio.Semaphore] = field(
         default_factory=lambda: {kind: asyncio.Semaphore(INSIDE) for kind in PlaceKind}
     )
+    """Semaphores that limit the messages of one kind that arrive or wait at one time."""
 
 
 @dataclass(eq=False, kw_only=True)
 class PlacedCall(OpenCall):
-    """A gRPC call, and its places."""
+    """A gRPC call that has a place."""
 
     method: str
     kind: PlaceKind
     caller: Caller
     reach: str = ""
-    """Caller whose requests alone it may end or replace; "" for all callers'."""
+    """Identity of the caller whose requests this call may end or replace; "" for all callers' requests."""
     arriving_since: float | None = None
-    """Time from which on its message is awaited."""
+    """Time since which the call waits for its message."""
     is_inside: bool = False
-    """True while it takes a place of `doors`."""
+    """True while the call has a place of `doors`."""
     held_bytes: int = 0
 
     async def enter(self) -> None:
-        """Wait until a message of this call may arrive."""
+        """Wait until this call's message may arrive."""
         await self.caller.doors[self.kind].acquire()
         self.is_inside = True
 
     def leave(self, size: int = 0) -> None:
-        """Let the caller's next call in, after the time that this call's message costs."""
+        """Admit the caller's next call after the time that gRPC needs to copy this call's message."""
         if self.is_inside:
             self.is_inside = False
             asyncio.get_running_loop().call_later(size / BYTES_S, self.caller.doors[self.kind].release)
 
     @contextmanager
     def holding(self, size: int, *, to_the_end: bool = False) -> Iterator[None]:
-        """Charge bytes meanwhile, or until the call has ended. Raises TooManyCalls."""
+        """Charge bytes while the context lasts, or until the call ends. Raises TooManyCalls."""
         self.hold(size)
         try:
             yield
@@ -162,7 +165,7 @@ _current: ContextVar[PlacedCall] = ContextVar("call")
 
 
 def current_call() -> PlacedCall:
-    """Call that this task, or the one that started it, serves."""
+    """Call that this task serves, or that the task serves which started this one."""
     return _current.get()
 
 
@@ -183,7 +186,10 @@ class Callers:
 
     @contextmanager
     def call(self, method: str, context: Context) -> Iterator[PlacedCall]:
-        """Authorise a call and give it a place. Raises Unauthenticated, AccessDenied, TooManyCalls."""
+        """Authorise a call, and give it a place while the context lasts.
+
+        Raises Unauthenticated, AccessDenied, TooManyCalls.
+        """
         name = method.rpartition("/")[2]
         self.access(method, context)
         key = self.access.caller(context)
@@ -212,7 +218,7 @@ class Callers:
         return self._server.max_receive_bytes if method in WITH_AUDIO else MESSAGE_BYTES
 
     def _check_room(self, caller: Caller, kind: PlaceKind, context: Context) -> None:
-        """Raises TooManyCalls."""
+        """Raise TooManyCalls if the caller has no place of this kind left."""
         server = self._server
         own = caller.calls
         kinds = SPEAKING if kind in SPEAKING else (kind,)
@@ -226,10 +232,10 @@ class Callers:
             here = [call for call in own if call.context.peer() == peer]
             _check(here, kinds, OF_CONNECTION[kind], " of this connection")
 
-    # From time to time.
+    # The daemon calls these at intervals.
 
     def drop_stalled(self, limit_s: float) -> None:
-        """End calls whose message does not arrive, or whose reader takes nothing, for so long."""
+        """End calls that have waited for their message, or for their reader, longer than `limit_s`."""
         now = self._clock()
         for call in self._calls:
             if call.arriving_since is not None and now - call.arriving_since > limit_s:
@@ -238,13 +244,13 @@ class Callers:
                 call.end(ReaderStalled("the reader has taken nothing for too long"))
 
     def drain(self) -> None:
-        """End all calls but those whose requests have ended."""
+        """End all calls but requests for speech, which the scheduler ends."""
         for call in self._calls:
             if call.kind is not PlaceKind.SPEECH:
                 call.end(Unavailable("the daemon is draining"))
 
     def drop_revoked(self) -> None:
-        """End sessions, watches and listens whose token is no longer good; what sounds is finished."""
+        """End sessions, watches and listens whose token is no longer valid. Audio that sounds is finished."""
         for call in self._calls:
             if call.kind in (PlaceKind.SESSION, PlaceKind.WATCH, PlaceKind.LISTEN):
                 try:
@@ -256,7 +262,7 @@ class Callers:
 def _check(
     calls: Iterable[PlacedCall], kinds: Sequence[PlaceKind], most: int | None, whose: str = ""
 ) -> None:
-    """Raises TooManyCalls."""
+    """Raise TooManyCalls if at least `most` calls are of these kinds."""
     if most is not None and sum(call.kind in kinds for call in calls) >= most:
         raise TooManyCalls(f"{most} {kinds[0].value}{whose} are under way, which is the limit", retry_s=1.0)
 
@@ -264,7 +270,7 @@ def _check(
 def check_fields(message: bytes) -> None:
     """Raise InvalidRequest for a message of more than MOST_FIELDS fields.
 
-    Walks its top level: https://protobuf.dev/programming-guides/encoding.
+    Only the top level is walked: https://protobuf.dev/programming-guides/encoding.
     """
     position = fields = 0
     while position < len(message):
@@ -283,7 +289,10 @@ def check_fields(message: bytes) -> None:
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """Number at a position, and the position behind it; the parser refuses what is none."""
+    """Number at a position, and the position behind it.
+
+    Malformed numbers are left to the parser to refuse.
+    """
     value = shift = 0
     while position < len(message) and shift < 70:
         byte = message[position]

@@ -1,4 +1,4 @@
-"""A gRPC call on the server's side: context, deadline, reader, end."""
+"""A gRPC call on the server's side: its deadline, its reader, its end."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import grpc
 from appliance.errors import ApplianceError, Cancelled
 
 CALLER_KEY = "x-f5-caller"
-"""Metadata by which the gateway, over the Unix socket, names whom it calls for."""
+"""Metadata in which the gateway, over the Unix socket, names the caller that it acts for."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def remaining_s(context: Context) -> float:
     """Seconds until the caller's deadline; infinite without one."""
-    # None where the caller set no deadline, which the declared type does not say.
+    # gRPC returns None if the caller set no deadline; its declared type says float.
     left = cast("float | None", context.time_remaining())
     return math.inf if left is None else left
 
 
 async def send(context: Context, message: object) -> None:
-    """Send a message; returns when the transport has taken it. Raises Cancelled if the caller is gone."""
+    """Send a message; return when the transport has taken it. Raises Cancelled if the caller is gone."""
     try:
         await context.write(message)
-    except grpc.aio.InternalError as error:  # raised where the call ends while a message is on its way
+    except grpc.aio.InternalError as error:  # raised if the call ends while a message is on its way
         raise Cancelled("the caller went away") from error
 
 
@@ -43,15 +43,15 @@ async def send_metadata(context: Context, metadata: tuple[tuple[str, str], ...])
 
 @dataclass(eq=False, kw_only=True)
 class OpenCall:
-    """A call that sends messages, and that the daemon can end."""
+    """A call that sends messages. The daemon can end it."""
 
     context: Context
     clock: Callable[[], float]
     task: asyncio.Task[Any]
     writing_since: float | None = None
-    """Time from which on a message in the transport waits for its reader."""
+    """Time since which a message in the transport waits for the reader; None if none waits."""
     ended_by: ApplianceError | None = None
-    """Why the daemon ended it."""
+    """Reason why the daemon ended the call."""
 
     def end(self, why: ApplianceError) -> None:
         if self.ended_by is None:
@@ -59,17 +59,14 @@ class OpenCall:
             self.task.cancel()
 
     async def send(self, message: object, played: float = -math.inf) -> None:
-        """Send a message. Until `played` the reader has something to play, and need take nothing.
-
-        Raises Cancelled if the caller is gone.
-        """
+        """Send a message. Until the time `played` the reader has audio to play, and may take nothing."""
         self.writing_since = max(self.clock(), played)
         await send(self.context, message)
         self.writing_since = None
 
     async def send_last(self, message: object, samples: int) -> NoReturn:
-        """Send the last message of a call that the daemon has ended after so many samples; raise its end."""
-        why, self.ended_by = self.ended_by, None  # its reader may stall now
+        """Send the last message of a call that the daemon has ended, `samples` long; raise the reason."""
+        why, self.ended_by = self.ended_by, None  # the reader may stall from now on
         if why is not None and samples and self.writing_since is None:
             await self.send(message)
         raise why or asyncio.CancelledError

@@ -1,7 +1,7 @@
-"""Listen calls: a channel's audio for players that did not ask for it.
+"""Listen calls: a channel's audio, for players that did not send its requests.
 
-The audio of one request is a broadcast. It begins with the first finished segment, if anybody listens
-then, and is sent in the order in which its channel plays.
+A broadcast is the audio of one request. It begins with the first finished segment, if a listener is there,
+and is sent in the order in which the channel plays.
 """
 
 from __future__ import annotations
@@ -33,22 +33,24 @@ logger = logging.getLogger(__name__)
 
 MIB = 1 << 20
 BUFFER_BYTES = 32 * MIB
-"""Most audio that waits for one listener: more than the longest reply."""
+"""Limit of the audio that waits for one listener: more than the longest reply."""
 KEPT_BYTES = 64 * MIB
-"""Most audio that is kept for listeners who come in the middle of a broadcast."""
+"""Limit of the audio in memory for listeners who join during a broadcast."""
 LINGER_S = 30.0
-"""Time for which a listener that left may come back and miss nothing."""
+"""Seconds in which a listener that left may come back without missing anything."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Listener:
+    """A client of `Listen`, and the messages that wait for it."""
+
     call: PlacedCall
     channel: str
     """Empty for all channels."""
     waiting: asyncio.Queue[pb.ListenResponse] = field(default_factory=asyncio.Queue)
     waiting_bytes: int = 0
     paused: list[str] | None = None
-    """As last sent to it."""
+    """Paused channels that the listener last received."""
 
     def put(self, response: pb.ListenResponse) -> None:
         self.waiting_bytes += len(response.audio.data)
@@ -67,7 +69,7 @@ class Listener:
         return self.channel in ("", channel)
 
     async def send_waiting(self) -> None:
-        """Send until the call ends."""
+        """Send the waiting messages until the call ends."""
         while True:
             response = await self.waiting.get()
             await self.call.send(response)
@@ -85,15 +87,20 @@ class Broadcast:
     waiting: list[SegmentAudio] = field(default_factory=list)
     """Finished segments that are not sent yet."""
     sent: list[pb.ListenResponse] = field(default_factory=list)
-    """For listeners that come in the middle."""
+    """Messages so far, for listeners who join during the broadcast."""
     listeners: set[Listener] = field(default_factory=set)
+    """Calls that get this audio."""
     begun: bool = False
+    """True once the first message was sent."""
     complete: bool = False
+    """True once the last segment was sent."""
     samples: int = 0
+    """Samples sent so far."""
     mouth: Mouth = field(init=False)
     words: list[TimedWord] = field(default_factory=list)
+    """Words of the segments so far, with their times."""
     caption: list[pb.WordTiming] = field(default_factory=list)
-    """Planned words, with their places in the text as it was written."""
+    """Planned words, with their positions in the text as it was written."""
 
     def __post_init__(self) -> None:
         self.mouth = Mouth(self.rate_hz)
@@ -121,7 +128,7 @@ class Broadcast:
         return pb.ListenResponse(end=end)
 
     def encode(self, finished: SegmentAudio) -> list[pb.ListenResponse]:
-        """Messages of the next segment; the first has its words. May be called on another thread."""
+        """Messages of the next segment; the first message has its words. May run on another thread."""
         if not self.caption:
             planned = words.planned(self.job.segments)
             self.caption = word_messages(planned)
@@ -153,7 +160,7 @@ class Broadcast:
 
 
 class Broadcaster:
-    """Sends what channels play to their listeners, by one task while there are any."""
+    """Sends what channels play to their listeners. One task does so while there are listeners."""
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
@@ -171,7 +178,7 @@ class Broadcaster:
         return len(self._listeners)
 
     def publish(self, call: SynthesisCall, segment: SegmentAudio) -> None:
-        """Take a finished segment; ignored where the request's first one was not published."""
+        """Add a finished segment; ignored if the request's first segment was not published."""
         job = call.job
         if segment.segment == 0:
             rate_hz = call.speech.manifest.mel.sample_rate_hz
@@ -182,7 +189,7 @@ class Broadcaster:
             self.changed.set()
 
     async def preview(self, channel: str, name: str) -> bytes:
-        """WAV file of the finished part of a held request. Raises RequestNotFound if there is none."""
+        """WAV file of the finished part of a held request. Raises RequestNotFound if no part is finished."""
         for utterance in self._queue.utterances()[0]:
             job, terms = utterance.job, utterance.job.terms
             is_it = utterance.state is State.HELD and (terms.channel, terms.request_id) == (channel, name)
@@ -199,7 +206,7 @@ class Broadcaster:
 
     @contextmanager
     def _joined(self, listener: Listener) -> Iterator[None]:
-        """Send a listener what has begun, and what comes while the context lasts."""
+        """Send a listener all messages of current broadcasts, and later ones while the context lasts."""
         listener.put_paused(self._queue.paused)
         for broadcast in self._broadcasts.values():
             if broadcast.begun and listener.is_on(broadcast.job.terms.channel):
@@ -223,12 +230,13 @@ class Broadcaster:
             self.changed.set()
 
     async def _run(self) -> None:
+        """Follow the queue and send its events to listeners. Ends LINGER_S after the last listener."""
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()
                 queue = {b: self._queue.position_of(b.job) for b in self._broadcasts.values()}
                 paused = self._queue.paused
-                # Segments that were finished before the queue was read have arrived after this.
+                # After this, the segments that were finished before the queue was read have arrived.
                 await asyncio.sleep(0)
                 for listener in self._listeners:
                     listener.put_paused(paused)
@@ -251,7 +259,7 @@ class Broadcaster:
             self._kept_bytes = 0
 
     async def _advance(self, broadcast: Broadcast, utterance: Utterance, before: list[Job]) -> None:
-        """Send the finished segments of a broadcast once those `before` it are complete, and its end."""
+        """Send a broadcast's finished segments and its end, once the jobs `before` are complete."""
         if utterance.why is None:
             if any(not job.ended or self._is_incomplete(job) for job in before):
                 return
@@ -267,6 +275,7 @@ class Broadcaster:
         return broadcast is not None and not broadcast.complete
 
     async def _send(self, broadcast: Broadcast, finished: SegmentAudio, utterance: Utterance) -> None:
+        """Encode a segment, and send it to the listeners of its channel."""
         messages = await self._workers.run(len(finished.samples), broadcast.encode, finished)
         if not broadcast.begun:
             broadcast.begun = True

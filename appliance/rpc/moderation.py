@@ -1,4 +1,4 @@
-"""The Queue service: the requests that wait and sound, and a moderator's verbs on them."""
+"""The Queue service: it lists the requests that wait and sound, and has a moderator's verbs on them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from appliance.scheduler.queue import Queue, next_change
 from appliance.scheduler.workload import Clock
 
 MAX_IDS = 1_000
-"""Requests of one CancelUtterances, Approve or Reject."""
+"""Limit of ids in one CancelUtterances, Approve or Reject."""
 MOVED_S = 0.05
-"""Smallest change of an expected start that is sent to watchers."""
+"""Watchers get an expected start again if it changes by at least this much."""
 
 
 class QueueService(appliance_pb2_grpc.QueueServicer):
@@ -39,10 +39,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         broadcaster: Broadcaster,
         save: Callable[[], object] = lambda: None,
     ) -> None:
-        """Construct on the event loop that serves it.
-
-        `end_call` ends the call of a request by its key; `save` stores the verbs and may raise StorageError.
-        """
+        """Must be constructed on the event loop that serves it."""
         self._queue, self._clock, self._end_call = queue, clock, end_call
         self._broadcaster, self._save = broadcaster, save
         self._loop = asyncio.get_running_loop()
@@ -138,12 +135,13 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         return pb.PreviewResponse(audio=audio)
 
     async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
+        """End the chosen utterances and their calls, and store the queue's state."""
         ended = self._queue.end(chosen, why)
         for utterance in ended:
             # Finished audio may still be on its way to the reader.
             self._end_call(utterance.job.terms.key, why)
         await asyncio.to_thread(self._save)
-        # The state from before, with the reason.
+        # The state before the end, with the reason of the end.
         gone = (replace(utterance, why=why) for utterance in ended)
         return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
@@ -154,7 +152,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         return {"paused": [*paused], "paused_since": [*paused.values()], "moderated": moderated}
 
     def _changed(self) -> None:
-        # Under the scheduler's lock; a closed loop has no watcher left.
+        # This runs under the scheduler's lock. A closed event loop has no watcher left.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -167,7 +165,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
 def _is_among(
     utterance: Utterance, channel: str, *states: State, ids: Collection[str] = (), user: str = ""
 ) -> bool:
-    """True if it is all that is asked for; empty is anything."""
+    """True if the utterance matches every argument; an empty argument matches all utterances."""
     terms = utterance.job.terms
     is_its = channel in ("", terms.channel) and user in ("", terms.user)
     return is_its and (not ids or terms.request_id in ids) and (not states or utterance.state in states)

@@ -29,7 +29,7 @@ def word_messages(words: Sequence[TimedWord]) -> list[pb.WordTiming]:
 
 
 def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
-    """Request as watchers of the queue see it; `now` is the scheduler's clock."""
+    """Request for watchers of the queue. `now` is of the scheduler's clock."""
     job, terms = utterance.job, utterance.job.terms
     ended = utterance.state is State.ENDED
     starts_s = 0.0
@@ -65,7 +65,7 @@ def timings_message(timings: Timings) -> pb.Timings:
 def trailers(
     timings: Timings, terms: Terms, promised_s: float = 0.0, degraded: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """Timings as trailing metadata. An empty `degraded` and a promise of 0 are left out."""
+    """Timings as trailing metadata, without `degraded` if it is empty, and without the promise if it is 0."""
     synth_s = timings.condition_s + timings.steps_s + timings.vocoder_s
     return (
         ("x-request-id", terms.request_id),

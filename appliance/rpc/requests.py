@@ -1,4 +1,4 @@
-"""Messages → wishes: types, ranges, enums and ids are checked, without a bundle and without the disk."""
+"""Messages → wishes: checks types, ranges, enums and ids. It needs no bundle and reads no disk."""
 
 from __future__ import annotations
 
@@ -30,17 +30,14 @@ SAME = [
     for one in pb.SynthesizeRequest.DESCRIPTOR.fields
     if one.enum_type is None and one.name in (own.name for own in fields(Wish))
 ]
-"""Fields that a wish takes over as they are."""
+"""Fields that a wish copies unchanged."""
 
 
 def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller: str, reach: str) -> Wish:
-    """Return the wish of a caller, who calls over the connection `client`.
-
-    Raises InvalidRequest, UnsupportedEncoding.
-    """
+    """Wish of a caller, whose connection is `client`. Raises InvalidRequest, UnsupportedEncoding."""
     terms, audio = terms_of(message, client, caller, reach), message.audio_config
     encoding = _encoding(audio.encoding, stream=stream)
-    check_options(message, later="nfe_steps")  # whose limit is the configuration's
+    check_options(message, later="nfe_steps")  # its limit is in the configuration
     if message.language_code and not LANGUAGE.fullmatch(message.language_code):
         shown = repr(message.language_code[:64])
         raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {shown}')
@@ -52,14 +49,14 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
         encoding=encoding,
         handling=HANDLINGS[message.text_handling],
         segmentation=SEGMENTATIONS.get(message.segmentation, NOT_SAID),
-        # Zero is what an absent field reads as, and neither rate can be zero.
+        # An absent field reads as zero, and no rate can be zero.
         sample_rate_hz=audio.sample_rate_hertz or NOT_SAID,
         speaking_rate=audio.speaking_rate or 1.0,
     )
 
 
 def check_options(message: Message, path: str = "", later: str = "") -> None:
-    """Check the fields that are set, but `later`, by their rows in OPTIONS. Raises InvalidRequest."""
+    """Check all fields that are set, except `later`, by their rows in OPTIONS. Raises InvalidRequest."""
     for descriptor, value in message.ListFields():
         option = BY_FIELD.get(path + descriptor.name)
         if descriptor.name == "audio_config":
@@ -81,7 +78,7 @@ def _seconds(duration: Duration) -> float:
 
 
 def terms_of(message: pb.SynthesizeRequest, client: str, caller: str, reach: str) -> Terms:
-    """Terms of a message whose options are not checked yet. Raises InvalidRequest."""
+    """Terms of a message, whose options may still be invalid. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
         raise InvalidRequest("request_id", 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"')
@@ -114,7 +111,7 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
 
 
 def checked_key(field: str, value: str) -> str:
-    """Value as it is. Raises InvalidRequest when it is too long."""
+    """The value, unchanged. Raises InvalidRequest if it is too long."""
     if len(value) > MAX_KEY_CHARACTERS:
         raise InvalidRequest(field, f"has {len(value)} characters; at most {MAX_KEY_CHARACTERS} are allowed")
     return value

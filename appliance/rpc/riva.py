@@ -1,6 +1,6 @@
-"""NVIDIA Riva's speech synthesis service: its requests → ours, our audio → its replies.
+"""NVIDIA Riva's speech synthesis service: translates its requests into ours, and our audio into its replies.
 
-Never import the health messages of nvidia-riva-client beside gRPC's own.
+Never import the health messages of nvidia-riva-client: gRPC's own have the same names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from appliance.voices.prompts import Prompts
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
 VOICE = "F5"
-"""Riva's name of the model, as in F5.anna."""
+"""Riva's name of the model, as in "F5.anna"."""
 ENCODINGS = {
     AudioEncoding.ENCODING_UNSPECIFIED: pb.PCM16,
     AudioEncoding.LINEAR_PCM: pb.PCM16,
@@ -65,20 +65,20 @@ FIELDS = {
 HANDLING = "text_handling"
 HANDLINGS = {"chat": pb.CHAT, "verbatim": pb.VERBATIM, "ssml": pb.SSML}
 DEFAULT_QUALITY = 20
-"""Quality, of 1 to 40, that stands for the daemon's own number of steps."""
+"""Riva's `quality` (1 to 40) that stands for the daemon's default number of steps."""
 CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3")
-"""First bytes of audio files: clients seldom name their encoding."""
+"""First bytes of audio files: clients seldom name the encoding of their prompt."""
 HAN = re.compile("[\u3400-\u9fff]")
 REGIONS = {
     **{"en": "en-US", "zh": "zh-CN", "de": "de-DE", "es": "es-US", "fr": "fr-FR", "it": "it-IT"},
     **{"pt": "pt-BR", "ru": "ru-RU", "ja": "ja-JP", "ko": "ko-KR", "hi": "hi-IN", "ar": "ar-AR"},
 }
-"""Code → Riva's; others are listed as they are."""
+"""Language code → Riva's code. Languages that are missing here keep their own code."""
 UNASKED = "en"
-"""Language that Riva's clients send where their user chose none."""
+"""Language that Riva's clients send if their user chose none."""
 LONGEST_DICTIONARY = MOST_WORDS * (MOST_WORD + MOST_SAY + len("  , "))
 PHONEMES = re.compile("[\u0250-\u02ff\u1d00-\u1dbf\u0361æðøœħŋβθχ{}@/]|\\b[A-Z]{2}[0-2]\\b")
-"""IPA, and the ARPAbet of Riva's dictionaries, which the model does not read."""
+"""IPA, and the ARPAbet of Riva's dictionaries. The model reads neither."""
 NO_TRANSCRIPT = (
     "is needed: F5 has to know what is said in the prompt. Send it here, or as "
     'custom_configuration["transcript"], or once in an earlier call with the same prompt, or register the '
@@ -87,7 +87,7 @@ NO_TRANSCRIPT = (
 
 
 class ModelNotAvailable(InvalidRequest):
-    """No such voice; the message begins with Riva's own."""
+    """Error for a voice that does not exist; the message begins as Riva's own does."""
 
     def __init__(self, voice: str, language: str, there: Iterable[str] = ()) -> None:
         super().__init__("voice_name", "")
@@ -106,9 +106,9 @@ class RivaService:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _turn(self, context: Context) -> asyncio.Lock:
-        """Lock of a connection, whose texts are admitted in order of arrival."""
+        """Lock of a connection. It keeps the connection's texts in order of arrival."""
         peer = context.peer()
-        # As in `Terms.line`: those over a Unix socket cannot be told apart.
+        # Connections over a Unix socket cannot be told apart (as in `Terms.line`), so each call has a lock.
         return asyncio.Lock() if peer.startswith("unix") else self._turns.setdefault(peer, asyncio.Lock())
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:
@@ -133,7 +133,7 @@ class RivaService:
                 await self._speaking.answer(request, context, partial(_whole_reply, message))
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
-        """Speak each message before the next one is read."""
+        """Speak each message before reading the next."""
         is_first = True
         while (message := await _next(messages, self._speaking.session_idle_s)) is not None:
             with _errors_of_riva(message):
@@ -160,16 +160,13 @@ class RivaService:
 
     @contextlib.asynccontextmanager
     async def _translated(self, message: Any, context: Context) -> AsyncIterator[pb.SynthesizeRequest]:
-        """Our request. The reference of its prompt is held meanwhile, which keeps it in memory."""
+        """Our form of a request. The context holds the reference of the request's prompt in memory."""
         async with self._turn(context):
             request, _reference = await self._translate(message)
         yield request
 
     async def _translate(self, message: Any) -> tuple[pb.SynthesizeRequest, Reference | None]:
-        """Our request, and the reference of its own prompt.
-
-        Raises UnsupportedEncoding, InvalidRequest, UploadsFull.
-        """
+        """Our form of a request, and the reference if the request brings its own prompt."""
         if message.encoding not in ENCODINGS:
             raise UnsupportedEncoding(f"encoding: {message.encoding} is none of Riva's")
         request = pb.SynthesizeRequest(
@@ -202,10 +199,11 @@ class RivaService:
         return request, None
 
     def _handling(self, message: Any) -> pb.TextHandling:
-        """As `custom_configuration` says; else SSML for a document of it, and chat for all else, as Riva.
+        """Choose how to read a text: as `custom_configuration` says, else as SSML if it is a document, else
+        as chat.
 
-        Riva has no breaks, and a line of chat may write them: with more than chat may pause it is chat.
-        Raises InvalidRequest.
+        Riva has no breaks. A line of chat may contain SSML with them, so breaks beyond the limit for chat
+        make the text chat. Raises InvalidRequest.
         """
         if given := message.custom_configuration.get(HANDLING, ""):
             if given not in HANDLINGS:
@@ -225,13 +223,19 @@ class RivaService:
         return pb.SSML if silence_s <= ssml.MAX_BREAK_S else pb.CHAT
 
     def _language(self, code: str) -> str:
-        """Code where it is a choice: of a language in force; where none is known, any but UNASKED."""
+        """The code if a user chose it: a configured language; if none is configured, any but UNASKED.
+
+        Else "".
+        """
         base, languages = base_code(code), self._speaking.speech.front.languages
         is_chosen = not languages and base != UNASKED and base in LANGUAGES
         return code if base in languages or is_chosen else ""
 
     async def _voice(self, message: Any) -> str:
-        """Voice that is named, else the first of the language in any region. Raises ModelNotAvailable."""
+        """Voice that a request names, else the first voice of its language in any region.
+
+        Raises ModelNotAvailable.
+        """
         if message.voice_name:
             return _own_name(message.voice_name)
         voices = await asyncio.to_thread(self._voices)
@@ -242,7 +246,7 @@ class RivaService:
         raise ModelNotAvailable("", message.language_code, voices)
 
     def _voices(self) -> dict[str, list[str]]:
-        """Usable voices by the language of their transcripts, those in force first."""
+        """Usable voices by the language of their transcripts, the configured languages first."""
         front = self._speaking.speech.front
         voices: dict[str, list[str]] = {REGIONS.get(code, code): [] for code in front.languages}
         token = ""
@@ -250,7 +254,7 @@ class RivaService:
             page = self._store.page(MAX_PAGE, token)
             for voice in page.voices:
                 if not voice.problem:
-                    # Riva's clients ask for one of two where no language is known.
+                    # Riva's clients know two languages if none is configured.
                     code = front.language_of(voice.transcript) or (
                         "zh" if HAN.search(voice.transcript) else "en"
                     )
@@ -260,7 +264,7 @@ class RivaService:
 
 
 async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:
-    """Next message; None after the last. Raises DeadlineMissed."""
+    """Next message; None after the last. Raises DeadlineMissed after `idle_s` without one."""
     try:
         return await asyncio.wait_for(anext(messages, None), idle_s)
     except asyncio.TimeoutError as error:
@@ -269,7 +273,7 @@ async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:
 
 @contextlib.contextmanager
 def _errors_of_riva(message: Any) -> Iterator[None]:
-    """Rename our fields in errors."""
+    """Rename our fields in errors to Riva's."""
     try:
         yield
     except VoiceNotFound as error:
@@ -283,7 +287,7 @@ def _errors_of_riva(message: Any) -> Iterator[None]:
 
 
 def _own_name(voice: str) -> str:
-    """F5.anna → anna. Any model's name is taken."""
+    """Name of our voice: "F5.anna" → "anna". The name of the model may be any."""
     return voice.rpartition(".")[2].lower()
 
 
@@ -294,7 +298,7 @@ def _rate(message: Any) -> int:
 
 
 def _pronunciations(dictionary: str) -> dict[str, str]:
-    """Riva's "word  said, word  said". Raises InvalidRequest for phonemes."""
+    """Words of Riva's dictionary, "word  spoken, word  spoken". Raises InvalidRequest for phonemes."""
     if len(dictionary) > LONGEST_DICTIONARY:
         raise InvalidRequest(
             "custom_dictionary", f"has {len(dictionary)} characters; at most {LONGEST_DICTIONARY} are allowed"
@@ -305,14 +309,14 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
         if PHONEMES.search(said):
             raise InvalidRequest(
                 "custom_dictionary",
-                f"of {word[:64]!r} has phonemes, which F5 cannot be told; write it as it is said, in letters",
+                f"of {word[:64]!r} has phonemes, which F5 cannot use; spell it as it sounds",
             )
         words[word.strip()] = said.strip()
     return words
 
 
 def _file_of(zero_shot: Any) -> bytes:
-    """Prompt as a file: bare samples get a header."""
+    """Prompt as a file; bare samples get a header."""
     audio: bytes = zero_shot.audio_prompt
     is_bare = zero_shot.encoding == AudioEncoding.LINEAR_PCM and zero_shot.sample_rate_hz > 0
     if is_bare and not audio.startswith(CONTAINERS):
@@ -321,7 +325,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
-    """Our encoding of one reply → Riva's."""
+    """Encoder of our audio into the encoding that a request asks for."""
     return OpusPackets().push if message.encoding == AudioEncoding.OGGOPUS else bytes
 
 

@@ -11,9 +11,9 @@ from appliance.rpc.context import CALLER_KEY, Context
 HEADER = "authorization"
 SCHEME = "bearer"
 LOCAL = "local"
-"""Key of the Unix socket's users, but for whom the gateway names."""
+"""Identity of the Unix socket's users, unless the gateway names one."""
 GUARDED = ("/appliance.v1.", "/nvidia.riva.tts.")
-"""Packages whose methods need a token: not health, not reflection."""
+"""Packages whose methods need a token. Health and reflection need none."""
 SEE_VOICES = (Role.SPEAK, Role.VOICES)
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "Synthesize": (Role.SPEAK,),
@@ -43,18 +43,18 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "CreateStyle": (Role.VOICES,),
     "DeleteStyle": (Role.VOICES,),
 }
-"""Method → roles, of which one is needed, or admin."""
+"""Method → roles. A caller needs one of them; the role admin is enough for all."""
 
 
 @dataclass(frozen=True)
 class CallAccess:
-    """Checks a call's token; over the Unix socket none is needed."""
+    """Check of a call's token. Calls over the Unix socket need none."""
 
     tokens: Tokens | None = None
-    """None: no token is needed."""
+    """Valid tokens; None if calls need none."""
 
     def __call__(self, method: str, context: Context) -> None:
-        """Raises Unauthenticated, AccessDenied."""
+        """Raise Unauthenticated or AccessDenied if the call's token does not allow the method."""
         name = method.rpartition("/")[2]
         if self.tokens is None or not method.startswith(GUARDED):
             return
@@ -64,14 +64,14 @@ class CallAccess:
             self.tokens.check_caller(_value(context, CALLER_KEY))
 
     def caller(self, context: Context) -> str:
-        """Caller's key for limits: a token's name, else an address without its port, else `LOCAL`."""
+        """Identity of a caller for limits: the token's name, else the address without port, else `LOCAL`."""
         if _is_local(context):
             return _value(context, CALLER_KEY) or LOCAL
         token = self._held(context)
         return token.caller if token else context.peer().rpartition(":")[0]
 
     def reach(self, context: Context) -> str:
-        """Key of the caller whose requests alone the call may end or replace; "" for all callers'."""
+        """Identity of the caller whose requests the call may end or replace; "" for all callers' requests."""
         token = self._held(context)
         return "" if token is None or Role.ADMIN in token.roles else token.caller
 

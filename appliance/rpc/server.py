@@ -38,25 +38,27 @@ AddService = Callable[[grpc.aio.Server], None]
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
 CLOCKS = "clocks"
-"""Health name: SERVING while the box's clocks are as they should be."""
+"""Name in gRPC health: SERVING while the box's clocks are pinned as they should be."""
 SOCKET_MODE = 0o660
 OPERATOR_MODE = 0o600
 MAX_SEND_BYTES = 64 << 20
-"""11 minutes of speech at 48 kHz in one reply; longer ones are streamed."""
+"""Longest reply: 11 minutes of speech at 48 kHz. Longer ones are streamed."""
 UNCOMPRESSED = 1
-"""Bit set of the compression algorithms that are accepted: identity alone."""
+"""Bit set of the accepted compression algorithms: identity alone."""
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
 IDLE_MS = 600_000
-"""Time after which a connection without calls is closed."""
+"""Seconds without calls after which a connection is closed."""
 HANDSHAKE_MS = 20_000
 AGE_MS = 3_600_000
-"""Age at which a connection takes no new calls, so that clients see a new certificate."""
+"""Age after which a connection takes no new calls, so that clients see a new certificate."""
 OTHER_STREAMS = 64
-"""Calls of one connection beside its synthesis calls: watches, lookups."""
+"""Calls of one connection that are not for synthesis: watches, lookups."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
+    """A gRPC server that listens."""
+
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int
@@ -73,10 +75,10 @@ class RunningServer:
 
 
 def riva_services(speaking: Speaking, store: VoiceIndex, prompts: Prompts) -> dict[str, AddService]:
-    """NVIDIA Riva's service, where its messages are installed."""
+    """NVIDIA Riva's service, if its messages are installed."""
     try:
         from appliance.rpc import riva
-    # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.
+    # Riva's messages raise other errors if grpcio or protobuf is older than their compiler.
     except (ImportError, RuntimeError, VersionError) as error:
         logger.info("Riva's clients are not served (extra riva): %s", error)
         return {}
@@ -92,10 +94,7 @@ async def listen(
     callers: Callers,
     extra_services: Mapping[str, AddService] | None = None,
 ) -> RunningServer:
-    """Start the server; its health is NOT_SERVING.
-
-    Raises AddressInUse, AddressNotOurs, ConfigError, StorageError.
-    """
+    """Start the server, with health NOT_SERVING."""
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_a_fault)
     tls = credentials(config)
     server = grpc.aio.server(
@@ -103,21 +102,21 @@ async def listen(
         options=(
             ("grpc.max_receive_message_length", config.max_receive_bytes),
             ("grpc.max_send_message_length", MAX_SEND_BYTES),
-            # A kilobyte of gzip may be a megabyte in memory before its size is known.
+            # A kilobyte of gzip may become a megabyte in memory before its size is known.
             ("grpc.compression_enabled_algorithms_bitset", UNCOMPRESSED),
             # Two daemons on one port would each get some of the calls.
             ("grpc.so_reuseport", 0),
-            # A client that is frozen or unplugged keeps its connection open, and its streams with it.
+            # The connection of a frozen or unplugged client stays open, and so do its streams.
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            # Where this is longer (60 s by default), the timeout above has no effect.
+            # The timeout above has no effect if this one is longer (the default is 60 s).
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            # Else the third ping of a quiet connection ends its calls; clients' keepalive may be 10 s.
+            # By default, the third ping on a quiet connection ends its calls. Clients may ping every 10 s.
             ("grpc.http2.max_ping_strikes", 0),
-            # A window that grows with the network's speed is memory for each call that is not read yet; for a
-            # message that is read, it is opened to the message's length anyway.
+            # A window that grows with the network's speed takes memory for each unread call. While a message
+            # is read, the window has the message's length anyway.
             ("grpc.http2.bdp_probe", 0),
-            # Open calls, health watches included, keep a connection from being idle.
+            # Open calls count as activity, health watches included.
             ("grpc.max_connection_idle_ms", IDLE_MS),
             ("grpc.max_connection_age_ms", AGE_MS),
             ("grpc.max_concurrent_streams", config.max_calls + OTHER_STREAMS),
@@ -148,7 +147,10 @@ async def listen(
 
 
 def _is_a_fault(record: logging.LogRecord) -> bool:
-    """False for a request that grpcio cannot decode: a caller's fault, without a traceback."""
+    """False for a request that grpcio cannot decode.
+
+    The fault is the caller's, and is logged without a traceback.
+    """
     return not (record.exc_info and record.exc_info[0] is UnicodeDecodeError)
 
 
@@ -163,6 +165,7 @@ async def listen_to_operator(path: Path, admin: AdminService, observe: CallObser
 
 
 def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials | None) -> int:
+    """Listen on an address, and return its port. Raises AddressInUse."""
     host, port = split_address("listen", address)
     _try_to_bind(host.strip("[]"), port)
     try:
@@ -174,7 +177,7 @@ def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials
 
 
 def _try_to_bind(host: str, port: int) -> None:
-    """Raise why a port cannot be bound, which gRPC only logs."""
+    """Raise the reason if a port cannot be bound; gRPC only logs it."""
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with contextlib.closing(socket.socket(family, kind)) as probe:
@@ -185,14 +188,16 @@ def _try_to_bind(host: str, port: int) -> None:
 
 
 def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
+    """Listen on a Unix socket. Raises StorageError, and AddressInUse if another daemon answers there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{key}: {path.parent}: {error.strerror}") from error
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        # gRPC would only say that it cannot listen, as it does where another daemon is in the way.
+        # gRPC reports both this and another daemon's socket as "cannot listen".
         raise StorageError(f"{key}: {path.parent}: Permission denied")
-    # gRPC listens at once, over a file that is there: of two that start together one has to look after that.
+    # gRPC replaces an existing socket file without a warning. The lock keeps two daemons that start together
+    # apart.
     with storage_errors(f"{key}: {path.parent}"), locked(path.parent):
         if _answers(path, key):
             raise AddressInUse(f"{key}: another daemon listens on {path}")
@@ -203,7 +208,7 @@ def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
 
 
 def _answers(path: Path, key: str) -> bool:
-    """True if a process listens on a socket file."""
+    """True if a process listens on the socket file."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One Session call: clauses of a text become requests while the rest of it is written."""
+"""One Session call: turns clauses into requests while the client still writes the text."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from appliance.speech.wish import Wish
 from appliance.text.pieces.arriving import TextSplitter
 
 MAX_CLAUSES_ADMITTED = 4
-"""Clauses that are with the scheduler at a time; later ones wait here."""
+"""Clauses that the scheduler has at a time; later clauses wait here."""
 MAX_WAITING = 64
-"""Clauses and ends of utterances that wait; until one is sent, no further message is read."""
+"""Limit of waiting clauses and ends of utterances. At the limit, no message is read until one is sent."""
 MAX_ID_CHARACTERS = 48
-"""Longest id of a session; its requests' ids extend it."""
+"""Longest id of a session. The ids of its requests extend it."""
 REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count", "merge_count_is_total")
 """Fields by which a request replaces others of its channel."""
 
@@ -39,19 +39,22 @@ class SessionUtterance:
     number: int
     begun: float
     clauses: int = 0
+    """Clauses that were cut from the text so far."""
     sequence: int = 0
-    """Number of its next audio message."""
+    """Sequence number of the next audio message."""
     samples: int = 0
+    """Samples sent so far."""
     first_audio: float | None = None
     timings: Timings = field(default_factory=Timings)
     words: list[TimedWord] = field(default_factory=list)
     calls: set[SynthesisCall] = field(default_factory=set)
+    """Calls of clauses that are not finished."""
     error: ApplianceError | None = None
-    """Why it ends unspoken, if it does."""
+    """Reason why the utterance ends unspoken; None if it does not."""
     begin: Switch = AT_FIRST
-    """Voice and style in which its next clause begins."""
+    """Voice and style in which the next clause begins."""
     unspoken: SynthesisCall | None = None
-    """Clause with nothing to speak."""
+    """Last clause that has nothing to speak."""
     spoken: list[SynthesisCall] = field(default_factory=list)
     """Clauses so far, in order."""
 
@@ -60,7 +63,7 @@ class SessionUtterance:
         return self.error is not None
 
     def fail(self, error: ApplianceError) -> None:
-        """End its clauses, unless it has failed already."""
+        """End the clauses, unless the utterance has failed already."""
         if self.error is None:
             self.error = error
             for call in self.calls:
@@ -68,37 +71,37 @@ class SessionUtterance:
 
 
 class SessionCall:
-    """Speaks a session's clauses in order, each as a request of its own.
+    """Speaks a session's clauses in order, each as a separate request.
 
-    A clause and the end of an utterance are tasks; each sends after the one before it.
+    Each clause and each end of an utterance is a task, which sends after the task before it.
     """
 
     def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
-        """`idle_s`: seconds with nothing to read or say, after which it ends."""
+        """The session ends after `idle_s` seconds with nothing to read and nothing to speak."""
         self._speaking, self._context, self._idle_s = speaking, context, idle_s
         self._clock = speaking.clock
         self._last_active = self._clock()
         self._wish: Wish
-        """Configuration of its clauses, once it has a splitter."""
+        """Options of the session's clauses; set once there is a splitter."""
         self._splitter: TextSplitter | None = None
         self._utterances: dict[int, SessionUtterance] = {}
         self._current: SessionUtterance | None = None
         self._count = 0
         self._slots = asyncio.Semaphore(MAX_CLAUSES_ADMITTED)
         self._reading = asyncio.Lock()
-        """Held until a clause is admitted: its tags hold for the next."""
+        """Held until a clause is admitted, because the next clause begins with its voice tags."""
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
-        """Ended tasks, the reader among them, whose results `serve` has yet to look at."""
+        """Tasks that have ended and whose results `serve` has not looked at; the reader is one of them."""
         self._moved = asyncio.Event()
-        """Set when one has ended."""
+        """Set when a task has ended."""
 
     async def serve(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
-        """Serve until the client has closed its side and all has been spoken.
+        """Serve until the client has closed its side and every clause is spoken.
 
-        Raises InvalidRequest for a message out of place, UnsupportedEncoding, VoiceNotFound, StorageError,
-        DeadlineMissed when nothing comes.
+        Raises InvalidRequest for a message out of order, UnsupportedEncoding, VoiceNotFound, StorageError,
+        and DeadlineMissed if the session is idle for too long.
         """
         reading = asyncio.ensure_future(self._read(messages))
         reading.add_done_callback(self._end)
@@ -118,7 +121,7 @@ class SessionCall:
             await asyncio.gather(reading, *self._tasks, return_exceptions=True)
 
     async def _wait(self, limit_s: float | None) -> None:
-        """Wait until a task has ended. Python 3.10's wait_for may swallow a cancellation."""
+        """Wait until a task has ended. (In Python 3.10, wait_for may swallow a cancellation.)"""
         moved = asyncio.ensure_future(self._moved.wait())
         try:
             await asyncio.wait((moved,), timeout=limit_s)
@@ -134,6 +137,7 @@ class SessionCall:
     # Messages.
 
     async def _read(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
+        """Handle the client's messages. Waits before the next one while too many clauses are unspoken."""
         async for message in messages:
             self._last_active = self._clock()
             kind = message.WhichOneof("message")
@@ -153,15 +157,18 @@ class SessionCall:
         self._flush()
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
+        """Check the first message, and prepare the splitter."""
         _check_configuration(message)
         wish = self._speaking.wish(message, self._context, stream=True)
         terms = wish.terms
         self._wish = replace(wish, terms=replace(terms, channel=terms.channel or terms.request_id))
         self._splitter = await self._speaking.splitter(self._wish)
-        # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
+        # The metadata lets the client write on. A client whose message meets an ended call would lose its
+        # status.
         await self._speaking.begin(self._context)
 
     async def _add(self, splitter: TextSplitter, text: str) -> None:
+        """Add text to the current utterance, and speak each clause that is complete."""
         if self._current is None:
             self._count += 1
             self._current = SessionUtterance(self._count, self._clock())
@@ -200,7 +207,8 @@ class SessionCall:
     # Clauses.
 
     def _speak(self, utterance: SessionUtterance, clause: str) -> None:
-        # An invisible clause is refused as a request; the front end says of any other whether it is spoken.
+        """Start the request of one clause, unless the clause is invisible."""
+        # The service refuses invisible text. The front end decides whether any other clause is spoken.
         if not any(character.isprintable() and not character.isspace() for character in clause):
             return
         utterance.clauses += 1
@@ -216,19 +224,20 @@ class SessionCall:
     async def _serve_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
-        """Admit a clause at once, and send it after `before`; ends after it in any case."""
+        """Admit a clause at once; send it after `before`. In any case, do not end before that task."""
         async with self._slots:
             try:
                 if not utterance.failed:
                     await self._speak_clause(utterance, request_id, clause, before)
             except ApplianceError as error:
                 utterance.fail(error)
-            # What follows, the utterance's end too, waits for this clause alone.
+            # The tasks after this one, up to the utterance's end, wait for this one alone.
             await _ended(before)
 
     async def _speak_clause(
         self, utterance: SessionUtterance, request_id: str, clause: str, before: asyncio.Task[None] | None
     ) -> None:
+        """Speak one clause, after the clause `before` has ended. Clauses are planned in order."""
         async with AsyncExitStack() as stack:
             async with self._reading:
                 terms = replace(self._wish.terms, request_id=request_id)
@@ -239,7 +248,7 @@ class SessionCall:
             if call.is_empty:
                 utterance.unspoken = call
                 return
-            if utterance.error is not None:  # since it was planned
+            if utterance.error is not None:  # the utterance failed while the clause was planned
                 return
             utterance.calls.add(call)
             utterance.spoken.append(call)
@@ -250,8 +259,9 @@ class SessionCall:
                 utterance.calls.discard(call)
 
     async def _send(self, utterance: SessionUtterance, call: SynthesisCall, clause: str) -> None:
+        """Send a clause's audio. Numbers and times count from the beginning of the utterance."""
         number = utterance.number
-        # Words count within the utterance, as samples and segments do.
+        # Times of words are relative to the utterance, like numbers of samples and segments.
         before = utterance.timings.audio_s, utterance.timings.segments
         header = call.header(*before)
         header.written = clause
@@ -297,7 +307,7 @@ class SessionCall:
 
 
 def _check_configuration(message: pb.SynthesizeRequest) -> None:
-    """Raises InvalidRequest, UnsupportedEncoding."""
+    """Raise InvalidRequest or UnsupportedEncoding if a session cannot have these options."""
     refused = {
         "text": (message.text, "must be empty; text comes in messages of its own"),
         **{name: (getattr(message, name), "has no meaning in a session") for name in REFUSED_FIELDS},
@@ -324,6 +334,6 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
 
 
 def _sum(a: Timings, b: Timings) -> Timings:
-    """Times of the clauses before `b` and of `b`; those of an utterance as a whole are set at its end."""
+    """Sum of two clauses' times. `_finish` sets the times that an utterance has as a whole."""
     both = {name: value + getattr(b, name) for name, value in vars(a).items()}
     return Timings(**{**both, "nfe": b.nfe})

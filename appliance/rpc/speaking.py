@@ -1,4 +1,4 @@
-"""Requests of every service: their wishes are made ready and admitted; results become messages."""
+"""Requests of every service: makes their wishes ready, has them admitted, and turns results into messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
 
 
 class Speaking:
-    """Calls of all services. Construct on the event loop that serves it."""
+    """The calls of all services. Must be constructed on the event loop that serves it."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Speaking:
         self._turns = Turns()
         self.workers = AudioWorkers()
         self.on_segment: Callable[[SynthesisCall, SegmentAudio], None] | None = None
-        """Called on the event loop."""
+        """Called on the event loop for each finished segment."""
 
     @property
     def speech(self) -> Speech:
-        """Speech of new requests."""
+        """Speech for new requests."""
         return self._current.speech
 
     def wish(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Wish:
@@ -83,9 +83,10 @@ class Speaking:
         context: Context,
         reply_of: Callable[[pb.SynthesizeResponse], object] = lambda response: response,
     ) -> None:
-        """Send the whole reply. The call is under way, and is charged, until its reader has taken it."""
+        """Send the whole reply. The call stays open, and charged, until its reader has taken the reply."""
         async with self.call(self.wish(message, context, stream=False), context) as call:
-            # Tells a client, whose next request is to come after this one, that it has been admitted.
+            # The metadata reports the admission to a client that wants to send its next request after this
+            # one.
             await self.begin(context)
             response = pb.SynthesizeResponse(audio=await call.whole_audio(), header=call.header())
             response.timings.CopyFrom(timings_message(call.finish()))
@@ -93,7 +94,7 @@ class Speaking:
             await call.write(await self.workers.run(call.reply.samples, reply_of, response))
 
     async def begin(self, context: Context) -> None:
-        """Send the initial metadata of a call that will have audio: its mark. Raises Cancelled."""
+        """Send the initial metadata of a call with audio: the mark of synthetic speech. Raises Cancelled."""
         mark = mark_of(self.speech.audio.marked)
         await send_metadata(context, ((KEY, mark),) if mark else ())
 
@@ -101,8 +102,8 @@ class Speaking:
     async def call(self, wish: Wish, context: Context) -> AsyncIterator[SynthesisCall]:
         """Make a wish ready and admit it; end its job when the context exits.
 
-        Raises Unavailable, DeadlineMissed, TooManyCalls beyond the caller's bytes, and what
-        `SynthesisCall.make_ready` raises.
+        Raises Unavailable, DeadlineMissed, TooManyCalls if the caller holds too many bytes, and the errors of
+        `SynthesisCall.make_ready`.
         """
         place = current_call()
         call = self._new_call(wish, context)
@@ -115,7 +116,7 @@ class Speaking:
                 place.leave(place.held_bytes)
             call.admitted = True
             call.job.timings.text_s = call.clock() - call.job.arrived
-            # gRPC has a whole reply until it is read, which its reader may never do.
+            # gRPC holds a whole reply in memory until its reader has taken it, which may never happen.
             with place.holding(call.audio_bytes, to_the_end=not wish.stream):
                 yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
@@ -132,6 +133,10 @@ class Speaking:
                 self._idle.set()
 
     def _new_call(self, wish: Wish, context: Context) -> SynthesisCall:
+        """Make a call for a request, with a job for the scheduler.
+
+        Raises DeadlineMissed if its time is over.
+        """
         speech, server, terms = self.speech, self._server, wish.terms
         arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:
@@ -140,7 +145,7 @@ class Speaking:
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,
-            # It holds the queue and not the call: watchers of the scheduler's queue remember ended jobs.
+            # The callback has the queue but not the call, because watchers remember ended jobs.
             partial(self.deliver, terms.key, results),
             arrived,
             deadline=arrived + left_s,
@@ -175,18 +180,19 @@ class Speaking:
 
     @property
     def planning(self) -> int:
-        """Calls that are not admitted yet."""
+        """Number of calls that are not admitted yet."""
         return sum(not call.admitted for call in list(self._calls))
 
     @property
     def sending(self) -> int:
-        """Calls whose audio is made, but not yet taken."""
+        """Number of calls with finished audio that their readers have not taken."""
         return sum(call.admitted and call.job.ended for call in list(self._calls))
 
     def cancel(self, request_id: str, why: ApplianceError) -> bool:
-        """End a request within the caller's reach, also one that is all sent and still sounds.
+        """End a request of the caller, or of any caller if the token allows it, even if all of it is sent and
+        sounds.
 
-        False if there is none.
+        Returns False if there is no such request.
         """
         reach = current_call().reach
 
@@ -203,7 +209,7 @@ class Speaking:
             call.end(why)
 
     def drop_revoked(self, access: CallAccess) -> None:
-        """End each call that does not sound yet and whose token is no longer good."""
+        """End each call whose token is no longer valid, unless it sounds already."""
         queue = self.speech.scheduler.queue
         for call in self._calls:
             try:
@@ -213,7 +219,7 @@ class Speaking:
                     call.end(why)
 
     def drop_stalled(self, limit_s: float) -> None:
-        """End each call from which its reader has taken nothing for `limit_s`."""
+        """End each call whose reader has taken nothing for `limit_s`."""
         now = self.clock()
         for call in self._calls:
             if call.has_stalled(now, limit_s):
@@ -228,23 +234,23 @@ class Speaking:
     # Threads.
 
     async def splitter(self, wish: Wish) -> TextSplitter:
-        """As `Speech.splitter`."""
+        """Splitter for a text that arrives in pieces; see `Speech.splitter`."""
         return await self._in_turn(LOOKUP, partial(self.speech.splitter, wish))
 
     async def fit(self, splitter: TextSplitter, wish: Wish) -> None:
-        """Cut the rest of a text for the voice of its first clause, if the language decides the voice."""
+        """Set the splitter's voice to that of the first clause, if the language decides the voice."""
         if wish.is_by_language:
-            with contextlib.suppress(ApplianceError):  # which ends the clause itself
+            with contextlib.suppress(ApplianceError):  # the clause itself will end with this error
                 splitter.fit(await self._in_turn(LOOKUP, partial(self.speech.budgets, wish)))
 
     async def cut(self, splitter: TextSplitter) -> str | None:
-        """Next piece of a text that is still being written, as `TextSplitter.cut`."""
+        """Next piece of an unfinished text; see `TextSplitter.cut`."""
         await asyncio.sleep(0)  # a message may have many pieces
-        # A cut reads what it needs for one piece, however much waits.
+        # A cut reads only the text of one piece, even if more text waits.
         return await self._in_turn(min(splitter.waiting, AT_ONCE), splitter.cut)
 
     async def _in_turn(self, characters: int, act: Callable[[], T]) -> T:
-        """Let the current call's caller work on this many characters, in turn; return the result."""
+        """Do work on this many characters when it is the current caller's turn; return the result."""
         return await self._turns.take(current_call().caller.share, "", in_a_slice(characters, act))
 
     def close(self) -> None:
@@ -256,5 +262,5 @@ def _log_failure(request_id: str, client: str, voice: str, error: ApplianceError
     reason: object = error or "the call was cancelled"
     if isinstance(error, InvalidRequest):
         reason = f"{error.field} is refused"  # the whole message may quote the text
-    shown = repr(request_id)[1:-1]  # an id that is refused may have any length, and lines
+    shown = repr(request_id)[1:-1]  # a refused id may have any length, and line breaks
     logger.info("request %.64s of %s, voice %.64r: %s", shown, client, voice, reason)

@@ -1,4 +1,4 @@
-"""The one table from errors to gRPC statuses, and the interceptor through which every call goes."""
+"""The one table from errors to gRPC statuses, and the interceptor that every call goes through."""
 
 from __future__ import annotations
 
@@ -23,24 +23,29 @@ from appliance.rpc.context import Context, remaining_s
 logger = logging.getLogger(__name__)
 
 CallObserver = Callable[[str, str, str], None]
-"""Called once for each finished call: (method, name of its status, reason of its error or "")."""
+"""Called once for each finished call: (method, name of the status, reason of the error or "")."""
 
 Parse = Callable[[bytes], Any]
 Replies = AsyncIterator[Any] | Awaitable[Any]
-"""Results of methods: messages, or one; None where it has written them itself."""
+"""Results of methods: messages, or one message; None if the method has written its messages."""
 
 DOMAIN = "f5-appliance"
 OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.", "/nvidia.riva.tts.")
 DETAILS_KEY = "grpc-status-details-bin"
 MAX_MESSAGE_CHARACTERS = 300
-"""Clients drop trailers over 8 KiB; the message travels three times, once of them percent-encoded."""
+"""Longest message.
+
+Clients drop trailers above 8 KiB, and the message is sent three times, once percent-encoded.
+"""
 
 
 @dataclass(frozen=True)
 class StatusRule:
+    """How an exception is reported to clients."""
+
     code: grpc.StatusCode
     retry_s: int = 0
-    """Seconds after which a retry may help, unless the error has its own; 0 for never."""
+    """Seconds after which a retry may help, unless the error has its own time; 0 if a retry never helps."""
 
 
 TABLE: dict[type[errors.ApplianceError], StatusRule] = {
@@ -62,7 +67,7 @@ TABLE: dict[type[errors.ApplianceError], StatusRule] = {
     errors.Skipped: StatusRule(grpc.StatusCode.ABORTED),
     errors.Cleared: StatusRule(grpc.StatusCode.ABORTED),
     errors.Rejected: StatusRule(grpc.StatusCode.ABORTED),
-    # Not DEADLINE_EXCEEDED: that counts replies that came too late, which this one did not.
+    # Metrics count DEADLINE_EXCEEDED as replies that were too late, and this reply was not.
     errors.ReaderStalled: StatusRule(grpc.StatusCode.ABORTED),
     errors.DeadlineMissed: StatusRule(grpc.StatusCode.DEADLINE_EXCEEDED),
     errors.Cancelled: StatusRule(grpc.StatusCode.CANCELLED),
@@ -80,7 +85,7 @@ TABLE: dict[type[errors.ApplianceError], StatusRule] = {
 
 
 def rule_for(error: errors.ApplianceError) -> StatusRule:
-    """Rule of the error's class, else of the nearest base that has one."""
+    """Rule of the error's class, else of its nearest base class that has a rule."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
@@ -90,7 +95,7 @@ def reason_of(kind: type[errors.ApplianceError]) -> str:
 
 
 def to_status(error: errors.ApplianceError) -> status_pb2.Status:
-    """Error with details: ErrorInfo; BadRequest for a field; RetryInfo if a retry may help."""
+    """Status with ErrorInfo, with BadRequest if a field is wrong, with RetryInfo if a retry may help."""
     rule = rule_for(error)
     message = _shortened(str(error))
     wait_s = rule.retry_s if error.retry_s is None else error.retry_s
@@ -114,7 +119,7 @@ def to_status(error: errors.ApplianceError) -> status_pb2.Status:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Charges each call to its caller, reads its messages, and turns what its method raises into a status."""
+    """Charges each call to its caller, parses its messages, and turns exceptions into statuses."""
 
     def __init__(
         self, observe: CallObserver = lambda method, code, reason: None, callers: Callers | None = None
@@ -129,12 +134,12 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         handler = await continuation(handler_call_details)
         if handler is None:
-            # gRPC's own answer to a call that has ended is a traceback.
+            # Without a handler, gRPC answers a call that has ended with a traceback.
             return grpc.stream_stream_rpc_method_handler(self._guarded("", _refuse_unknown, bytes, True))
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream
-        # Every method is served as one of streams, which on the wire is the same: of those, gRPC reads a
-        # message when it is asked to, and says when the reader has taken a reply. It is given no
-        # deserializer, since its failures are UNKNOWN and a traceback.
+        # Every method is registered as stream-stream, which looks the same on the wire: only then does gRPC
+        # read on demand and report when the reader has taken a reply. Messages are parsed here, because gRPC
+        # answers a failure of its deserializer with UNKNOWN and a traceback.
         return grpc.stream_stream_rpc_method_handler(
             self._guarded(method, behaviour, handler.request_deserializer, handler.request_streaming),
             response_serializer=handler.response_serializer,
@@ -143,6 +148,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     def _guarded(
         self, path: str, behaviour: Callable[..., Replies], parse: Parse, streaming: bool
     ) -> Callable[..., Awaitable[None]]:
+        """A handler that calls `behaviour`, and turns every exception into a gRPC status and a metric."""
         method = path.rpartition("/")[2]
         is_own = path.startswith(OWN_PACKAGES)
         observe = self._observe if is_own else lambda method, code, reason: None
@@ -150,13 +156,14 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         async def guarded(_: object, context: Context) -> None:
             try:
                 with self._callers.call(path, context) as call:
-                    # Also its status is sent within: behind a message that is not read it waits, and the
-                    # message is held, until the connection ends.
+                    # The status must be sent inside this block. It waits behind a message that the client
+                    # does not read, and the message's bytes stay charged until the connection ends.
                     await serve(call)
             except errors.ApplianceError as refused:
                 await self._abort(method, refused, context, observe)
 
         async def serve(call: PlacedCall) -> None:
+            """Call the method and send its replies, then the status of its failure."""
             context = call.context
             allowed_s = remaining_s(context)
             try:
@@ -167,7 +174,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                         await call.send(reply)
                 elif (reply := await replies) is not None:
                     await call.send(reply)
-            except grpc.aio.AbortError:  # health sets a status of its own
+            except grpc.aio.AbortError:  # the health service sets a status itself
                 raise
             except asyncio.CancelledError:
                 if call.ended_by is None:
@@ -191,15 +198,15 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             else:
                 observe(method, grpc.StatusCode.OK.name, "")
                 return
-            # A client that does not read gets its status late or never, and until then a traceback would keep
-            # the call's audio.
+            # A client that does not read gets its status late or never. Until then a traceback would keep the
+            # call's audio in memory.
             failure.__traceback__ = failure.__context__ = None
             await self._abort(method, failure, context, observe)
 
         return guarded
 
     async def _only(self, call: PlacedCall, parse: Parse) -> Any:
-        """The message of a call that has one. Raises InvalidRequest, TooManyCalls."""
+        """Message of a call that has exactly one. Raises InvalidRequest, TooManyCalls."""
         await call.enter()
         call.arriving_since = call.clock()
         message = await call.context.read()
@@ -207,13 +214,14 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         if message is grpc.aio.EOF:
             raise errors.InvalidRequest("message", "is missing: the call was closed without one")
         call.hold(len(message))
-        if call.kind is not PlaceKind.SPEECH:  # which waits to be planned
+        if call.kind is not PlaceKind.SPEECH:  # speech waits for the planner first
             call.leave(len(message))
         return await self._parsed(message, call, parse)
 
     async def _each(self, call: PlacedCall, parse: Parse) -> AsyncIterator[Any]:
+        """Messages of a client's stream, as they are read. Checks the token at each one."""
         while (message := await call.context.read()) is not grpc.aio.EOF:
-            self._callers.access(call.method, call.context)  # a token may have been revoked meanwhile
+            self._callers.access(call.method, call.context)  # the token may be revoked by now
             with call.holding(len(message)):
                 if len(message) > SHORT_MESSAGE_BYTES:
                     await call.enter()
@@ -221,6 +229,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 yield await self._parsed(message, call, parse)
 
     async def _parsed(self, message: bytes, call: PlacedCall, parse: Parse) -> Any:
+        """Parse a message. A long one is parsed in a thread. Raises InvalidRequest."""
         most = self._callers.most_bytes(call.method)
         if len(message) > most:
             raise errors.InvalidRequest("message", f"has {len(message)} bytes; at most {most} are allowed")
@@ -237,6 +246,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     async def _abort(
         self, method: str, error: errors.ApplianceError, context: Context, observe: CallObserver
     ) -> NoReturn:
+        """End the call with the status of an error."""
         status = to_status(error)
         code = rule_for(error).code
         observe(method, code.name, reason_of(type(error)))
@@ -244,7 +254,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             logger.error("%s from %s: %s", method, context.peer(), error)
         try:
             await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
-        except grpc.aio.InternalError:  # raised where the call has ended meanwhile; gRPC logs a traceback
+        except grpc.aio.InternalError:  # raised if the call has ended; gRPC logs a traceback
             raise asyncio.CancelledError from None
         raise AssertionError("abort returned")
 
@@ -261,7 +271,7 @@ def _parsed_long(message: bytes, parse: Parse) -> Any:
 def _is_past(left_s: float, allowed_s: float) -> bool:
     """True if a cancelled call ended at its deadline.
 
-    The caller's clock is ahead by the message's travel, and gRPC rounds deadlines up by up to 1 %.
+    The caller's clock is ahead by the message's travel time, and gRPC rounds deadlines up by up to 1 %.
     """
     return math.isfinite(allowed_s) and left_s <= 0.1 + 0.01 * allowed_s
 

@@ -15,7 +15,7 @@ from appliance.rpc.speaking import Speaking
 
 
 class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
-    """Speaks; see appliance.proto."""
+    """The methods of Synthesizer in appliance.proto."""
 
     def __init__(self, speaking: Speaking) -> None:
         self._speaking = speaking

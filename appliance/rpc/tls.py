@@ -1,4 +1,4 @@
-"""The server's certificate: checked at start, read again at the first handshake after it has changed."""
+"""The server's certificate. It is checked at start, and read again at the first handshake after a change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Version = tuple[tuple[int, int, int] | None, ...]
 
 
 def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
-    """Configured certificate's credentials; None without one. Raises ConfigError if unusable."""
+    """Credentials with the configured certificate; None if none is configured. Raises ConfigError."""
     if not config.tls_certificate:
         return None
     files = _Files(config)
@@ -30,6 +30,8 @@ def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
 
 
 class _Files:
+    """Certificate files. gRPC asks for them at each connection, so that new files need no restart."""
+
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._certificate, self._key = Path(config.tls_certificate), Path(config.tls_key)
@@ -45,15 +47,15 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, chain)], clients)
 
     def changed(self) -> Any:
-        """New configuration; None if nothing has changed or it cannot be used."""
+        """New configuration for gRPC; None if no file has changed, or the new files cannot be used."""
         if self._versions() == self._version:
             return None
         try:
             configuration = self.read()
         except ConfigError as error:
-            logger.error("%s; the certificate before stays in use", error)
+            logger.error("%s; the previous certificate stays in use", error)
             return None
-        logger.info("certificate %s read again", self._certificate)
+        logger.info("certificate %s reloaded", self._certificate)
         return configuration
 
     def _versions(self) -> Version:

@@ -1,6 +1,6 @@
-"""Turns at the planner: each caller's work in order of arrival, callers by the work that each has had.
+"""Turns at the planner: in order of arrival for each caller; among callers, the least served goes first.
 
-Short work is done at once, on the event loop, while its caller uses little of the loop's time.
+The event loop does short work itself, as long as the caller uses little of the loop's time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from appliance.voices.prompts import run_below_engine
 T = TypeVar("T")
 
 AT_ONCE = 200
-"""Characters of a slice that the event loop does at once, in a millisecond."""
+"""Characters that the event loop plans at once, in about a millisecond."""
 SLICE = 2_048
-"""Characters for the planner's thread, in some 20 ms, after which another caller may have its turn."""
+"""Characters of a slice for the planner's thread, about 20 ms.
+
+After a slice another caller may have its turn.
+"""
 LOOP_SHARE = 0.1
-"""Share of the event loop's time in which work of one caller is done at once."""
+"""Share of the event loop's time that the work of one caller may take."""
 BURST_S = 0.2
-"""Time by which a caller may use its share of the loop ahead."""
+"""Seconds by which a caller may be ahead of its share of the loop."""
 PACE = 16_000.0
-"""Characters a second of one caller that the planner's thread does, a thousand times as many as are spoken.
-More would take the processor from the engine."""
+"""Characters per second of one caller that the planner's thread works on: a thousand times the speed of
+speech. A larger value takes the processor from the engine.
+"""
 AHEAD_S = 0.5
-"""Time by which a caller may be ahead of PACE, for two texts of 4,096 characters."""
+"""Seconds by which a caller may be ahead of PACE: enough for two texts of 4,096 characters."""
 
 
 def in_a_slice(characters: int, act: Callable[[], T]) -> Work[T]:
@@ -44,23 +48,28 @@ class Share:
 
     characters: int = 0
     paid_at: float = 0.0
-    """Time at which its use of the loop is down to LOOP_SHARE."""
+    """Time at which the caller's use of the loop has fallen to LOOP_SHARE."""
     paced_at: float = 0.0
-    """Time at which its use of the planner's thread is down to PACE."""
+    """Time at which the caller's use of the planner's thread has fallen to PACE."""
 
 
 @dataclass(eq=False)
 class Turn:
+    """A piece of work that waits for its caller's turn."""
+
     share: Share
     orders: frozenset[object]
-    """Caller and line, in each of which it follows the turns that came before."""
+    """The caller and the line. In each of the two, turns follow in order of arrival."""
     work: Work[Any]
     characters: int
-    """Size of its next slice."""
+    """Characters of the next slice."""
     ended: asyncio.Future[Any]
 
     def advance(self, most: int) -> Callable[[], None] | None:
-        """Do a slice, and more up to `most` characters; after the last slice, return how to end the turn."""
+        """Do a slice, and more up to `most` characters.
+
+        After the last slice, return a function that ends the turn.
+        """
         done = 0
         try:
             while not done or done + self.characters <= most:
@@ -75,19 +84,19 @@ class Turn:
 
 
 class Turns:
-    """Construct on the event loop that uses it."""
+    """Gives turns. Must be constructed on the event loop that uses it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._turns: dict[Turn, None] = {}
         """Turns that have not ended, in order of arrival."""
         self._level = 0
-        """Characters of the caller that had the last turn: newcomers begin there."""
+        """Characters of the caller that had the last turn. A new caller's count begins here."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="plan", initializer=run_below_engine)
         self._running: asyncio.Task[None] | None = None
 
     async def take(self, share: Share, line: str, work: Work[T]) -> T:
-        """Do work after all that its caller and its line ("": none) have begun before; return its result."""
+        """Do work after all earlier work of its caller and of its line ("": none); return the result."""
         orders = frozenset({share, line} - {""})
         turn = Turn(share, orders, work, next(work), asyncio.get_running_loop().create_future())
         share.characters = max(share.characters, self._level)
@@ -112,7 +121,7 @@ class Turns:
             self._running = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        """Give turns on the planner's thread until none is left of callers within PACE."""
+        """Give turns on the planner's thread, until only callers beyond PACE have turns left."""
         loop = asyncio.get_running_loop()
         while ready := [turn for turn in self._first() if turn.share.paced_at <= self._clock() + AHEAD_S]:
             turn = min(ready, key=lambda turn: turn.share.characters)
@@ -125,7 +134,7 @@ class Turns:
             loop.call_later(AHEAD_S / 10, self._start)
 
     def _first(self) -> list[Turn]:
-        """Turns that follow no other."""
+        """Turns that need not wait for an earlier turn of their caller or line."""
         first, orders = [], set[object]()
         for turn in self._turns:
             if turn.orders.isdisjoint(orders):

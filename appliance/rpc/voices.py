@@ -22,7 +22,7 @@ Recording = pb.CreateVoiceRequest | pb.CreateStyleRequest
 T = TypeVar("T")
 
 UPLOAD_THREADS = 1
-"""Each may take 0.5 s of a core and 100 MB, away from speech."""
+"""Each thread may take 0.5 s of a core and 100 MB, away from speech."""
 UPLOADS_WAITING = 4
 LOOKUP_THREADS = 2
 
@@ -40,7 +40,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         self._uploads = 0
 
     def close(self) -> None:
-        """Start nothing more; running actions finish."""
+        """Start no more work. Running work finishes."""
         for pool in (self._upload_pool, self._lookup_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -83,18 +83,19 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         return await asyncio.get_running_loop().run_in_executor(self._lookup_pool, action, self._store)
 
     async def _upload(self, message: Recording, place: Place, **notes: Any) -> Voice:
-        """Create uploads one after the other. Raises UploadsFull."""
+        """Create a voice from an upload, one upload after the other. Raises UploadsFull."""
         if self._uploads >= UPLOAD_THREADS + UPLOADS_WAITING:
-            raise UploadsFull(f"{UPLOADS_WAITING} uploads are waiting already, and no more may")
+            raise UploadsFull(f"{UPLOADS_WAITING} uploads wait already, which is the limit")
         self._uploads += 1
         try:
-            # An upload that is cancelled here takes its place in the queue, and its audio, with it.
+            # An upload that is cancelled while it waits here gives up its place in the queue, and its audio.
             async with self._upload_slots:
                 return await self._create(message, place, **notes)
         finally:
             self._uploads -= 1
 
     async def _create(self, message: Recording, place: Place, **notes: Any) -> Voice:
+        """Store a recording in a thread. A cancelled upload stops at the next checkpoint."""
         cancelled = threading.Event()
 
         def checkpoint() -> None:
@@ -113,7 +114,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
             cancelled.set()
-            # The thread is free at the next checkpoint, and the slot not before.
+            # The thread stops at the next checkpoint, and only then is the slot free.
             await asyncio.gather(creating, return_exceptions=True)
             raise
 

@@ -1,8 +1,8 @@
-"""Admission of a job, if every promised deadline can be kept together with the job's own.
+"""Admission of a job, if every promised deadline can be met together with the job's own.
 
-A job is planned at the earliest deadline at which the inequality in `deadlines` holds, and refused if that is
-too late. BULK work has no deadline. The plan is made on a copy of the job's channel, so an error leaves the
-scheduler as it was.
+The plan gives a job the earliest deadline at which the inequality in `deadlines` holds. If that is too late,
+the job is refused. BULK work has no deadline. The plan changes a copy of the job's channel, so an error
+leaves the scheduler as it was.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from appliance.scheduler.workload import Activity, Workload
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
 MOST_RETRY_S = 300.0
+"""Longest time after which a refusal asks the caller to come again."""
 LONE_NEWCOMERS = 2
 """Newcomers to leave room for while only one caller is active."""
 ROOM = 1.5
@@ -50,15 +51,17 @@ def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, 
 
 
 class Admission:
+    """Accepts requests that can be on time, and refuses others. See `deadlines` and `fairness`."""
+
     def __init__(self, workload: Workload, delivery: Delivery) -> None:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
         self._rates: dict[str, float] = {}
-        """User → time from which on the user's requests count no longer."""
+        """User → time at which the user's earlier requests no longer count against the rate."""
         self._typical = Activity()
         """Typical request of all callers together."""
         self._retries: dict[tuple[str, str], float] = {}
-        """Full scope and its name → time at which the last refusal said to come again."""
+        """Full scope and its name → time that the last refusal named for a retry."""
 
     def enter(
         self, job: Job, ways: Ways, merging: Job | None, generation: int | None, bundle: str
@@ -231,6 +234,11 @@ class Admission:
         job.due = soonest if job.promised else math.inf
 
     def _choose(self, job: Job, ways: Ways, free: float, now: float) -> None:
+        """Choose the way with the most steps that meets the deadlines of this and all admitted jobs.
+
+        A job without a promise takes the best way that can meet its own deadline. Raises DeadlineMissed,
+        Overloaded.
+        """
         workload, cost_of = self._workload, job.engine.costs.of
         known = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
         # The most steps first; then the cheapest, because each segment works through its reference again.
@@ -251,11 +259,11 @@ class Admission:
         choose(possible, window, attempt)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> Window:
-        """Window of a job on a channel that is `free` at a time. Raises Overloaded.
+        """Window of a job on a channel that is `free` at that time. Raises Overloaded.
 
         Without a `queue_timeout`, a job that takes turns waits without limit, a REALTIME job not at all, any
-        other for `patience_s`. A caller's deadline before the job's turn is no limit, because replies are
-        made long before they are played.
+        other for `patience_s`. A caller's deadline before the job's turn is no limit, because the engine
+        finishes replies long before they are played.
         """
         config, timeout_s = self._workload.config, job.terms.queue_timeout_s
         usual = target(config, job, Priority.NORMAL, own_s, now)
@@ -272,7 +280,7 @@ class Admission:
             if job.terms.priority is not Priority.REALTIME:
                 latest += config.patience_s
             if self._is_first_beside_many(job):
-                # The owner's share is free, though not at that time.
+                # The owner's share leaves time for the job, though not at that moment.
                 latest += usual - now
         if job.deadline > free:
             latest = min(latest, job.deadline)

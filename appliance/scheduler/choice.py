@@ -2,7 +2,7 @@
 
 on time, or as soon as on an idle box   the best way
 later, because others come first        the cheapest way that may wait
-too late beside newcomers alone         the cheapest way that is in time without them
+too late because of newcomers alone     the cheapest way that is in time without them
 too late even on an idle box            the last way, late
 
 Any other job is refused.
@@ -34,16 +34,19 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """Earliest deadlines of a job in several ways, beside work that is promised already."""
+    """Earliest deadlines of a job in several ways, given the work that is promised already."""
 
     job: Job
     soonest: float
+    """Earliest deadline that counts as on time."""
     workload: Workload
     now: float
     others: Sequence[Demand]
+    """Demands of the jobs that are admitted already."""
     blocking_s: Blocking
+    """Delay by work that cannot be preempted."""
     newcomers: Callable[[], Sequence[Demand]]
-    """Returns the demands of requests for which the job, taking a way, leaves room."""
+    """Returns the demands of requests for which the job leaves room if it takes a way."""
 
     def alone(self, way: Way) -> float:
         """Deadline on an idle box. The engine may have to wake."""
@@ -62,7 +65,7 @@ class Attempt:
 
 
 def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
-    """Have the job take one of the ways. Raises Overloaded."""
+    """Choose one of the ways, and have the job take it. Raises Overloaded."""
     job, latest, dues = attempt.job, window.latest, dict[Way, float]()
     for way in ways:
         dues[way] = attempt.with_newcomers(way)
@@ -72,10 +75,10 @@ def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
     due = dues[best]
     if due <= latest:
         is_soonest = due <= window.usual or due <= attempt.alone(best)
-        # A job that waits for others keeps others waiting: the cheapest way is made.
+        # A job that waits for others keeps others waiting, so it takes the cheapest way.
         way = best if is_soonest else _cheapest(dues, latest)
         return job.take(way, dues[way])
-    # Newcomers put a job off, but are no reason to refuse a job that may wait.
+    # Newcomers delay a job, but are no reason to refuse a job that may wait.
     may_wait = latest > window.usual
     real = {way: attempt.beside_others(way) for way in dues} if may_wait else dues
     if min(real.values()) <= latest:

@@ -1,12 +1,19 @@
 """The inequality behind every promise.
 
-The number of steps, the cost of each and the length of the audio are known before a request runs. All
-deadlines are met if
+The scheduler knows the number of steps, the cost of each and the length of the audio before a request runs.
+It meets all deadlines if
 
     for every deadline d:  call under way + bias · Σ(cost of the work due by d) + margin ≤ d − now
 
-This is the processor-demand test of earliest-deadline-first scheduling, with one call of blocking: a call for
-promised work is never interrupted. The wake of an engine at rest is such a call.
+This is the processor-demand test of earliest-deadline-first scheduling, with one call of blocking: nothing
+interrupts a call for promised work. The wake of an engine at rest is such a call.
+
+Why a test instead of a queue with a length limit: a listener hears a gap if one segment is late, so a request
+must be refused before its first sound, not dropped after it. If earliest deadline first misses a deadline, so
+does every other order (but for the one call), so sums decide and no order has to be tried. One pass over the
+demands in order of their deadlines computes `earliest` directly, at the cost of sorting them; nothing
+simulates the engine's calls. The test ignores that lanes which share a call need less time, so it may refuse
+work that would have fit.
 """
 
 from __future__ import annotations
@@ -21,12 +28,12 @@ from appliance.scheduler.job import Demand, Job, Timetable
 from appliance.scheduler.workload import Workload
 
 INTERRUPT_S = 0.02
-"""Time that an interrupted call takes to end."""
+"""Time within which an interrupted call ends."""
 APART_S = 1e-6
-"""Seconds by which a deadline comes after another."""
+"""Smallest distance between two deadlines, in seconds: a deadline this much later comes after the other."""
 
 Blocking = Callable[[float], float]
-"""Deadline → delay by work that is due later."""
+"""Deadline → seconds by which work that is due later may delay work due by then."""
 
 
 def unblocked(due: float) -> float:
@@ -45,7 +52,7 @@ def by_due(demands: Iterable[Demand]) -> list[Demand]:
 def excesses_s(
     workload: Workload, now: float, table: Timetable, blocking_s: Blocking = unblocked
 ) -> Iterator[float]:
-    """Seconds by which each deadline is missed (negative: met), from the earliest deadline on."""
+    """Seconds by which each deadline will be missed (negative: met), from the earliest deadline on."""
     work_s = 0.0
     for due, cost_s, _ in by_due(promised(table)):
         work_s += cost_s * workload.bias
@@ -62,7 +69,7 @@ def earliest(
     """
     bias, start = workload.bias, now + workload.margin_s
     total_s, own = 0.0, dict[float, float]()
-    """Deadline after the first → work due by then."""
+    """Deadline, in seconds after the job's first → seconds of the job's work due by then."""
     for demand in job.demands(now, job.due, job.due):
         total_s += demand.cost_s * bias
         own[demand.due - job.due] = total_s
@@ -84,6 +91,10 @@ def earliest(
 
 
 def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
+    """How long work that cannot be preempted delays demands, as a function of their deadline.
+
+    Such work is the call under way, and on engines without a free lane the most urgent open segment.
+    """
     call, bias = workload.call, workload.bias
     under_way_s = max(min(call.begun, now) + call.cost_s * bias - now, 0.0)
     if workload.can_preempt(call):
@@ -98,7 +109,7 @@ def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
 
     def delay_s(due: float) -> float:
         later = [first for first in firsts if due < first.due]
-        # A call shared by several jobs takes longer than the cost of one job counts.
+        # A shared call takes longer than the cost of one job alone: only the rest is a delay.
         counted_s = sum(alone_s for demand, alone_s in parts if demand.due <= due or demand in later)
         return max(under_way_s - counted_s, 0.0) + sum(first.cost_s * bias for first in later)
 

@@ -19,18 +19,22 @@ from appliance.scheduler.workload import NO_CALL, EngineCall, Workload
 logger = logging.getLogger(__name__)
 
 FAULTS_IN_A_ROW = 3
-"""Failed calls without a finished segment."""
+"""Failed calls in a row, without a finished segment between them, after which the engine is tested."""
 SELF_TEST_NFE = 2
 """Steps of a test segment."""
 
 
 @dataclass(frozen=True)
 class Test:
+    """A self-test that waits for the engine."""
+
     engine: Engine | None
     done: Callable[[float | Exception], None]
 
 
 class Engines:
+    """The engines in use, their lanes, and engines that were replaced."""
+
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._retired: list[Engine] = []
@@ -38,7 +42,7 @@ class Engines:
         self._has_freed = False
         self.faults = 0
         self._idle_since = math.inf
-        """Time since which neither a job nor a test needs the engine."""
+        """Time at which the last job or test stopped needing the engine."""
         self._failed: Segment | None = None
         self._longest: Segment | None = None
         """Longest segment that the current engine has spoken."""
@@ -107,7 +111,10 @@ class Engines:
     # The engine's thread, under the lock.
 
     def failed(self, segment: Segment, fault: EngineFault) -> None:
-        """Count a fault. Too little memory is none: a restart might not even get what the engine holds."""
+        """Count a fault of the engine.
+
+        Too little memory does not count: a restarted process might get even less.
+        """
         self.faults += not isinstance(fault, OutOfDeviceMemory)
         self._failed = segment
 
@@ -122,6 +129,7 @@ class Engines:
         self._workload.unclosed.clear()
 
     def shut_down_idle(self) -> None:
+        """Shut down replaced engines that no unfinished job needs."""
         workload = self._workload
         for engine in list(self._retired):
             if all(job.made or job.engine is not engine for job in workload.jobs.values()):
@@ -149,7 +157,10 @@ class Engines:
     # The engine's thread, without the lock.
 
     def rest_or_wake(self) -> None:
-        """Wake the engine for a job or a test; have it rest after `idle_s` without. Raises as a load does."""
+        """Wake the engine for a job or a test, or let it rest after `idle_s` without any.
+
+        Raises the errors of a load.
+        """
         workload, engine = self._workload, cast("object", self.current)
         if not isinstance(engine, Restful):
             return
@@ -167,7 +178,7 @@ class Engines:
         if rests:
             engine.rest()
             self._has_freed = True
-            logger.info("nobody has spoken for %g s: the engine gave its memory back", engine.idle_s)
+            logger.info("no request for %g s: the engine's memory is released", engine.idle_s)
         else:
             engine.wake()
             with workload.changed:
@@ -206,10 +217,11 @@ class Engines:
             fault = self._fault_with(engine, self._longest)
         if fault is not None:
             raise EngineFault(f"the engine fails every call: {type(fault).__name__}: {fault}") from fault
-        logger.warning("the engine passes its test: what it was given was at fault")
+        logger.warning("the engine passes its test, so the requests were at fault")
         self.faults = 0
 
     def _fault_with(self, engine: Engine, segment: Segment | None) -> Exception | None:
+        """The exception that a self-test raises, by a silence or by `segment`; None if it passes."""
         try:
             engine.self_test(segment and replace(segment, times=segment.times[: SELF_TEST_NFE + 1]))
         except (DeviceLost, OutOfDeviceMemory):

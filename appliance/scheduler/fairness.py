@@ -1,5 +1,12 @@
 """Shares of the promised work, and the newcomers for whom an owner beyond its share leaves room.
 
+The inequality in `deadlines` alone serves whoever comes first: a flood of requests would take all the time up
+to every deadline, and the next caller would be refused. So a request of an owner that uses more than its
+share is planned as if other callers' requests were promised already. Promises stay, and the engine is never
+reserved: time that no other caller asks for goes to the flood. The price is that a request of the flood is
+promised a later time, or is refused, although the engine may have been idle. The shares are not a rate limit
+(`user_rate` is), and they order no calls of the engine (`picking` does).
+
 Work is in seconds of the engine. README.md computes an example under "Shares".
 """
 
@@ -17,7 +24,7 @@ from appliance.scheduler.workload import Activity
 SCOPES = ("channel", "user", "unnamed")
 """Properties of a job's terms, each with a share of its caller's promised work."""
 SOON_S = 10.0
-"""Work that is due later is no owner's use of the engine yet."""
+"""Window of a share, in seconds: work that is due later does not count as used yet."""
 MOST_NEWCOMERS = 100
 
 
@@ -107,7 +114,7 @@ def caller_share(
 def expected_newcomers(
     owners: int, promised_s: float, newcomer_s: float, bias: float, most: int
 ) -> Newcomers:
-    """Newcomers beside an owner beyond its share, with the engine divided between all owners and them:
+    """Newcomers to plan for if an owner is beyond its share; all owners and they divide the engine:
 
         count = ⌈(promised + newcomer) / newcomer / owners⌉, at most `most`
         apart = (owners + 1) · newcomer · bias
@@ -126,7 +133,7 @@ def returning_callers(
     active: Mapping[str, Activity],
     now: float,
 ) -> Newcomers:
-    """Requests of other callers within their shares, until all that is promised and the job are made:
+    """Requests of other callers within their shares, until all promised work and the job are finished:
 
         part(c) = min(usual(c), w / (Σ w of all active + 1))
         until   = max(end of the job, bias · Σ promised / (1 − Σ part))

@@ -9,22 +9,22 @@ from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
 
 class CostEstimates(Protocol):
-    """Seconds of the engine's calls."""
+    """Estimates of the seconds that the engine's calls take."""
 
     def of(self, segment: Segment) -> Cost: ...
 
     def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
-        """Cost of one call for all."""
+        """Cost of one call that all these steps share."""
 
     def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
-        """`call`: "open", "step" or "finish"."""
+        """Correct the estimates by a measured call. `call`: "open", "step" or "finish"."""
 
     def reset(self) -> None:
-        """Go back to the measurements of the warm-up."""
+        """Forget what calls have taught, and go back to the measurements of the warm-up."""
 
 
 class Engine(Protocol):
-    """Used from one thread, but for `interrupt`."""
+    """The engine of one bundle. All methods run on one thread, except `interrupt`."""
 
     @property
     def backend(self) -> str: ...
@@ -74,7 +74,7 @@ class Restful(Protocol):
     """Seconds that a wake takes."""
 
     def rest(self) -> None:
-        """No lane may be open."""
+        """Free the memory. No lane may be open."""
 
     def wake(self) -> None:
-        """Takes `wake_s`. Does nothing if it is awake."""
+        """Load the engine again, in about `wake_s`; does nothing if it is awake."""

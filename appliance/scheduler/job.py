@@ -56,19 +56,23 @@ UNPLANNED: tuple[object, tuple[Demand, ...]] = None, ()
 
 @dataclass(eq=False)
 class Job:
-    """A request in the scheduler; times are of its clock."""
+    """A request in the scheduler. Times are of the scheduler's clock."""
 
     terms: Terms
     deliver: Callable[[Result], None]
+    """Called with each result: segments, and the end or an error."""
     arrived: float
+    """Time at which the request arrived."""
     deadline: float = math.inf
-    """Time at which the caller's call ends."""
+    """Time at which the caller's call times out."""
     stream: bool = True
+    """True if the caller gets audio while it is synthesised."""
     buffer_s: float = math.inf
-    """Audio that may wait for the reader."""
+    """Seconds of audio that may wait for the reader."""
 
     request: Request = UNREAD
     merged: int = 1
+    """Requests that the job stands for."""
     kept: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""
 
@@ -76,27 +80,34 @@ class Job:
     engine: Engine = field(init=False, repr=False)
     channel: Channel = field(init=False, repr=False)
     way: Way = Way()
+    """Segments and their costs, at the chosen number of steps."""
     audio_s: float = 0.0
+    """Length of the whole reply, in seconds."""
     due: float = math.inf
-    """Deadline of the first audio, or of a whole that is not streamed."""
+    """Deadline of the first audio, or of the whole reply if it is not streamed."""
     late_s: float = 0.0
-    """Added to every deadline if the box is too slow for it even when idle."""
+    """Delay of every deadline, if the box is too slow for the job even when idle."""
     number: int = 0
-    """0 before admission."""
+    """Number in order of admission; 0 before admission."""
 
     done: int = 0
+    """Finished segments."""
     lane: int | None = None
+    """Lane of the engine that has the current segment; None without one."""
     steps: int = 0
     """Steps done of the current segment."""
     restarts: bool = False
     """True if the job gives up its lane after the call under way."""
     begun: bool = False
+    """True once the engine has worked for the job."""
     audible: float | None = None
-    """Time of its delivery, as `due`."""
+    """Time of the first audio's delivery; None before."""
     held: list[SegmentAudio] = field(default_factory=list)
+    """Finished segments that wait for the release of their channel."""
     made_s: float = 0.0
+    """Seconds of audio that are finished."""
     sent_s: float = 0.0
-    """Taken by the transport."""
+    """Seconds of audio that the transport has taken."""
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
     _planned: tuple[object, tuple[Demand, ...]] = UNPLANNED
@@ -167,7 +178,7 @@ class Job:
     def demands(self, now: float, free: float, starts: float) -> Sequence[Demand]:
         """Demands of the segments to come, if the channel is `free` and the playout `starts` at these times.
 
-        Without a promise the demands have no deadline. Computed again only if something has changed.
+        Without a promise the demands have no deadline. They are cached, and computed again after a change.
         """
         first = dry = math.inf
         if self.promised:
@@ -203,7 +214,7 @@ class State(enum.Enum):
     HELD = "held"
     """A moderator has to approve the request."""
     SOUNDING = "sounding"
-    """The reply is sent, and the one before it on the channel has ended."""
+    """The transport has the reply's audio, and the reply before it on the channel has ended."""
     ENDED = "ended"
 
 
@@ -216,14 +227,14 @@ class Hold(Protocol):
 
 @dataclass(frozen=True)
 class Going:
-    """Hold of a channel that goes on, and so holds nothing."""
+    """Hold of a channel that is not held: its audio goes out at once."""
 
     since: float = math.inf
-    """Time at which the channel's playout stands still."""
+    """Time at which the channel's playout stopped; inf while it runs."""
     wall: float = field(default_factory=time.time)
-    """Unix time of the verb."""
+    """Unix time at which the hold began."""
     stage: ClassVar[str] = ""
-    """Clause about a request that the hold keeps."""
+    """Clause that describes a request under the hold, for error messages."""
     state: ClassVar[State] = State.WAITING
 
     def until(self, job: Job, now: float) -> float:
@@ -250,7 +261,7 @@ GOING = Going()
 
 
 Timetable = Mapping[Job, Sequence[Demand]]
-"""Demands of each job that is not made yet, in the order of its segments."""
+"""Demands of each unfinished job, in the order of its segments."""
 
 
 @dataclass(eq=False)
@@ -261,9 +272,9 @@ class Channel:
     name: str = ""
     """Empty for a connection, because its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
-    """Jobs in order of playout, until they are played."""
+    """Jobs in order of playout. A job leaves the list once it is played."""
     free: float = -math.inf
-    """End of earlier jobs' playout."""
+    """Time at which the playout of earlier jobs ends."""
     hold: Going = GOING
 
     @property
@@ -271,13 +282,13 @@ class Channel:
         return isinstance(self.hold, Unapproved)
 
     def at(self, now: float) -> float:
-        """Time at which the playout stands."""
+        """Time up to which the channel has played: now, or the beginning of its pause."""
         return min(now, self.hold.since)
 
     def playing(self, now: float, *, counts_bulk: bool = True) -> Iterator[tuple[Job, float, float]]:
         """(job, channel free for it, start of its playout)
 
-        BULK that is not audible yet may come late or be cancelled: no promise counts on its time.
+        A BULK job that is not audible yet may come late or be cancelled, so no promise depends on its time.
         """
         free = self.free
         for job in self.jobs:
@@ -300,20 +311,20 @@ class Channel:
         return free
 
     def waiting_s(self, now: float) -> float:
-        """Speech not played yet."""
+        """Seconds of speech that are not played yet."""
         at = self.at(now)
         return sum(
             min(max(starts + job.audio_s - at, 0.0), job.audio_s) for job, _, starts in self.playing(at)
         )
 
     def timetable(self, now: float) -> Iterator[tuple[Job, Sequence[Demand]]]:
-        """(job, its demands) for each that is not made yet."""
+        """(job, its demands) for each job that is not finished yet."""
         for job, free, starts in self.playing(now, counts_bulk=False):
             if not (job.ended or job.made):
                 yield job, job.demands(now, free, starts)
 
     def remove(self, job: Job, now: float) -> Utterance:
-        """Remove a job, and return it as it was; if it sounds, the next may play at once."""
+        """Remove a job, and return it as it was. If it sounds, the next may play at once."""
         was = next(one for one in self.utterances(now) if one.job is job)
         if was.state is State.SOUNDING:
             self.free = max(self.free, min(self.at(now), was.starts + job.audio_s))
@@ -332,6 +343,7 @@ class Channel:
             yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=written)
 
     def resume(self, now: float) -> None:
+        """End the pause: the reply that was playing goes on, and later ones move by its length."""
         paused, self.hold = self.hold.since, GOING
         later_s = now - paused
         for job, _, starts in list(self.playing(paused)):
@@ -344,11 +356,14 @@ class Channel:
 
 @dataclass(frozen=True)
 class Utterance:
+    """A job's state in the queue, for listings."""
+
     job: Job
     state: State
     starts: float
+    """Time at which its first audio is played, or is expected to be."""
     heard_s: float = 0.0
-    """Audio that was played, if the player began with the first audio and made no pause."""
+    """Seconds of audio that were played, if the player began with the first audio and never stopped."""
     why: ApplianceError | None = None
     heard_characters: int = 0
-    """Set for an ended request, which keeps no segments."""
+    """Characters that were played; set for an ended request, which keeps no segments."""

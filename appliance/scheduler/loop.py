@@ -31,19 +31,21 @@ from appliance.scheduler.workload import NO_CALL, CallOutcome, Clock, EngineCall
 logger = logging.getLogger(__name__)
 
 BIAS = 1.1
-"""Factor on estimates: larger refuses more, smaller breaks promises."""
+"""Factor on cost estimates: a larger one refuses more requests, a smaller one breaks promises."""
 MARGIN_S = 0.03
-"""Time from the engine to the caller's end."""
+"""Time that a finished segment needs to travel from the engine to the caller."""
 IDLE_WAIT_S = 1.0
-"""Between heartbeats of the idle loop."""
+"""Longest time between two heartbeats of the idle loop."""
 HORIZON_S = 10.0
-"""Window of `Scheduler.busy`."""
+"""Window of `Scheduler.busy`, in seconds."""
 
 CallResult = Lane | FloatArray | None | EngineFault | Interrupted
-"""Result of "open", "finish", "step", or the error."""
+"""Result of "open", of "finish", of "step" (None), or the error."""
 
 
 class Scheduler:
+    """Runs the engine, one call at a time, on its own thread."""
+
     def __init__(
         self,
         config: SchedulerConfig | None = None,
@@ -67,7 +69,7 @@ class Scheduler:
     # The loop, on the engine's thread.
 
     def run(self) -> None:
-        """Serve until drained. Raises EngineFault if the engine fails its test, DeviceLost at once."""
+        """Serve until drained. Raises EngineFault if the engine fails its test, and DeviceLost at once."""
         try:
             while self.run_once() or self._wait():
                 pass
@@ -76,7 +78,7 @@ class Scheduler:
             self.engines.stop()
 
     def run_once(self) -> bool:
-        """Make one call of the engine, or test; False if there is none."""
+        """Make one call of the engine, or run one test. Returns False if there is nothing to do."""
         workload = self._workload
         self.engines.rest_or_wake()
         with workload.changed:
@@ -98,7 +100,7 @@ class Scheduler:
         return True
 
     def _wait(self) -> bool:
-        """Wait for something to do; False once drained."""
+        """Wait for something to do. Returns False once drained."""
         workload = self._workload
         with workload.changed:
             if workload.life is Life.DRAINING and not workload.jobs:
@@ -120,6 +122,7 @@ class Scheduler:
         self.engines.shut_down_idle()
 
     def _pick(self) -> EngineCall | None:
+        """Pick the next call, and mark it as the current one. None if there is no work."""
         workload = self._workload
         call = None if self.engines.is_resting else next_call(workload)
         if call is None:
@@ -158,6 +161,7 @@ class Scheduler:
             return fault
 
     def _settle(self, call: EngineCall, result: CallResult) -> None:
+        """Handle the result of a call: advance its jobs, or fail them. Restarted jobs lose their lane."""
         workload, now = self._workload, self._beat()
         workload.call = NO_CALL
         if isinstance(result, Interrupted):
@@ -180,6 +184,7 @@ class Scheduler:
                 self._delivery.end(job, fault)
 
     def _advance(self, call: EngineCall, result: Lane | FloatArray | None, seconds: float) -> None:
+        """Add a call's result and time to its jobs, and let the engine's costs learn from its duration."""
         steps, share_s = call.steps, seconds / len(call.jobs)
         for job in call.jobs:
             self._workload.spend(job, share_s, call.begun + seconds)
@@ -195,6 +200,7 @@ class Scheduler:
         call.engine.costs.learn(call.kind, steps, seconds)
 
     def _finish(self, job: Job, samples: FloatArray) -> None:
+        """Add a finished segment to its job, and release it if the channel allows."""
         segment = job.segment
         self.engines.finished(job.engine, segment)
         self._workload.give_up_lane(job)
@@ -212,7 +218,7 @@ class Scheduler:
     # Any thread may call what follows.
 
     def start(self, engine: Engine) -> None:
-        """Admit jobs from now on; `run` does it too."""
+        """Admit jobs from now on. `run` does so too."""
         workload = self._workload
         with workload.changed:
             workload.engine_of.setdefault("", engine)
@@ -220,7 +226,7 @@ class Scheduler:
                 workload.life, workload.step = Life.RUNNING, ""
 
     def starting(self, step: str) -> None:
-        """Note the step before `start` that the daemon is at; Unavailable names it."""
+        """Remember which step before `start` the daemon is at; Unavailable names it."""
         self._workload.step = f": {step}"
 
     def check_open(self, key: str = "", *, taken: bool = False) -> None:
@@ -237,9 +243,9 @@ class Scheduler:
     ) -> int | None:
         """Admit a job for the engine of a bundle ("": the first), in place of `merging`.
 
-        Returns the index of the chosen way. None: plan the job again, because `merging` has begun or the
-        engine is not that of `generation`. Raises Cancelled, Unavailable, InvalidRequest, QueueFull,
-        RateLimited, Overloaded, DeadlineMissed.
+        Returns the index of the chosen way. None means that the job must be planned again, because `merging`
+        has begun or the engine is no longer of `generation`. Raises Cancelled, Unavailable, InvalidRequest,
+        QueueFull, RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
@@ -270,7 +276,7 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the next HORIZON_S seconds that work takes which is due then, or has no deadline."""
+        """Share of the next HORIZON_S seconds that the work due by then, or without a deadline, needs."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -284,7 +290,7 @@ class Scheduler:
         return max(self._workload.clock() - self._heartbeat, 0.0)
 
     def drain(self) -> None:
-        """Admit no more; `run` returns when all are done."""
+        """Admit nothing more. `run` returns when all jobs have ended."""
         workload = self._workload
         with workload.changed:
             workload.life, workload.step = Life.DRAINING, ""
@@ -296,7 +302,7 @@ class Scheduler:
             self._put_off(list(self._workload.jobs.values()))
 
     def _put_off(self, jobs: Sequence[Job]) -> None:
-        """End jobs whose callers send them to the next process, and keep their order for it."""
+        """End jobs whose callers send them again to the next process, and keep their order for it."""
         kept = self._workload.keep()
         for job in jobs:
             self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))

@@ -20,10 +20,16 @@ from appliance.scheduler.job import Demand, Job, Timetable
 from appliance.scheduler.workload import EngineCall, Workload
 
 LOST_S = 0.1
-"""Seconds by which a deadline that is lost will be missed: calls take longer than was estimated."""
+"""A deadline counts as lost if it will be missed by more than this, because calls took longer than estimated.
+"""
 
 
 def next_call(workload: Workload) -> EngineCall | None:
+    """The next call of the engine; None if no job can use it.
+
+    The head is the most urgent demand that has room, unless a modest caller's demand goes first. If it needs
+    a lane and all are in use, it preempts a job that may wait, else the most urgent open job goes on.
+    """
     now = workload.clock()
     table = workload.timetable(now)
     ready = sorted((demands[0] for job, demands in table.items() if job.has_room), key=workload.urgency)
@@ -58,7 +64,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
     Returns None if that segment would miss a deadline and every earlier deadline can be met.
     """
     firsts: dict[str, Demand] = {}
-    """Payer → its most urgent demand."""
+    """Payer → the payer's most urgent demand."""
     for demand in ready:
         firsts.setdefault(demand.job.terms.payer, demand)
     head, *others = firsts.values()
@@ -78,7 +84,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
 
 
 def _shared_step(workload: Workload, head: Demand, ready: Sequence[Demand], outlook: _Outlook) -> EngineCall:
-    """Step of the head and others that gain by it, or the opening of such a lane."""
+    """Step of the head together with lanes that save work in it, or the opening of such a lane."""
     now, bias, engine = outlook.now, workload.bias, head.job.engine
     batch = [head.job]
     steps = [(head.job.segment, head.job.steps)]
@@ -154,7 +160,7 @@ class _Outlook:
 
     @cached_property
     def _slacks(self) -> tuple[list[float], list[float]]:
-        """Deadlines; the smallest slack before each, and of all. A demand may have to wait for a lane."""
+        """Deadlines, and the smallest slack before each and of all. A demand may have to wait for a lane."""
         workload, work_s, slacks_s = self._workload, 0.0, [math.inf]
         start = self.now + workload.margin_s
         blocking_s = blocking(workload, self.now, self._table)

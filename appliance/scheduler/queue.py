@@ -1,4 +1,4 @@
-"""The queue's verbs, for moderators and callers."""
+"""The verbs on the queue, for moderators and callers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Decision, Kept, Workload, digest_of
 
 MAX_PAUSED = 1_000
-"""Channels paused, or moderated otherwise than configured."""
+"""Limit of channels that are paused, or moderated otherwise than configured."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
@@ -30,17 +30,19 @@ def next_change(present: Iterable[Utterance], now: float) -> float:
 
 
 class Queue:
+    """The requests of all channels: lists them, and ends, pauses, holds and approves them."""
+
     def __init__(self, workload: Workload, delivery: Delivery, admission: Admission) -> None:
         self._workload, self._delivery, self._admission = workload, delivery, admission
 
     # Reading.
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Have a function called when the queue changes."""
+        """Set the function to call when the queue changes."""
         self._workload.on_change = on_change
 
     def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
-        """Present utterances in order of playout; those ended since a number; the next number."""
+        """Current utterances in order of playout; ended ones from number `since` on; the next number."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -71,15 +73,15 @@ class Queue:
     # A caller's verbs.
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
-        """End a job; its lane is free after the call under way. Idempotent."""
+        """End a job; its lane is free after the call under way. May be called twice."""
         with self._workload.changed:
             if not job.number:
-                job.ended = True  # not admitted yet, and so never
+                job.ended = True  # the job is not admitted yet, and this bars it
             elif not job.ended:
                 self._delivery.end(job, why or Cancelled("the caller went away"))
 
     def sent(self, job: Job, seconds: float) -> None:
-        """The transport has taken more audio."""
+        """Note that the transport has taken more audio."""
         with self._workload.changed:
             had_room = job.has_room
             job.sent_s += seconds
@@ -87,7 +89,7 @@ class Queue:
                 self._workload.notify()
 
     def stop_playout(self, job: Job) -> None:
-        """The caller has gone before reading all."""
+        """Note that the caller has gone before reading all."""
         with self._workload.changed:
             if job.ended and job in job.channel.jobs:
                 self._workload.take_off(job, Cancelled("the caller went away"))
@@ -104,7 +106,7 @@ class Queue:
             return found
 
     def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
-        """Approve the chosen requests of those held, and return them as they then are."""
+        """Approve chosen requests in the state HELD, and return them in their new state."""
         with self._workload.changed:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]
@@ -122,13 +124,13 @@ class Queue:
             return sorted(filter(workload.is_moderated, names))
 
     def moderate(self, name: str, on: bool) -> None:
-        """Hold requests of a channel until somebody approves, or no more. Raises QueueFull."""
+        """Hold a channel's requests until somebody approves them; not `on`: no longer. Raises QueueFull."""
         workload = self._workload
         with workload.changed:
             workload.moderated.pop(name, None)
             if workload.is_moderated(name) is not on:
                 if len(workload.moderated) >= MAX_PAUSED:
-                    raise QueueFull(f"{MAX_PAUSED} channels are moderated otherwise than configured")
+                    raise QueueFull(f"{MAX_PAUSED} channels are moderated differently than configured")
                 workload.moderated[name] = on
             workload.on_change()
 
@@ -153,7 +155,7 @@ class Queue:
             workload.on_change()
 
     def resume(self, name: str) -> None:
-        """Continue a channel; waiting jobs get new deadlines, late ones if need be."""
+        """Continue a channel. Waiting jobs get new deadlines, which may be late."""
         workload = self._workload
         with workload.changed:
             if workload.paused.pop(name, None) is None:
@@ -170,18 +172,19 @@ class Queue:
     # State that outlives the process.
 
     def keep(self) -> Kept:
-        """State that the next process is to `restore`."""
+        """State for the next process to `restore`."""
         with self._workload.changed:
             return self._workload.keep()
 
     def restore(self, kept: Kept) -> None:
-        """Go on with the state that the process before has kept. Call it before the first request."""
+        """Go on from the state that the process before left. Must be called before the first request."""
         workload = self._workload
         workload.earlier, now = kept, workload.clock()
         workload.paused = {name: Paused(now, wall) for name, wall in kept.paused.items()}
         workload.moderated = dict.fromkeys(kept.moderated, True)
 
     def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
+        """Give jobs new deadlines, later if needed, so that no admitted job misses its deadline."""
         workload = self._workload
         for job in jobs:
             if job.guaranteed:

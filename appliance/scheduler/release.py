@@ -43,6 +43,8 @@ class Early:
 
 
 class Delivery:
+    """Releases finished segments to callers as soon as their channel allows."""
+
     def __init__(self, workload: Workload, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._workload, self._call_at = workload, call_at
         self._early: Hold = Early(workload)

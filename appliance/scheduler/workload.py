@@ -35,9 +35,9 @@ YOUNG_S = 3.0
 """Shortest window, in seconds, for estimating a caller's part of the engine's time."""
 TYPICAL_WEIGHT = 0.1
 HISTORY = 1_000
-"""Number of ended requests, and of places of held ones, in memory."""
+"""Ended requests, and places of held ones, that stay in memory."""
 DECISIONS = 256
-"""Decisions on single requests that outlive the process."""
+"""Decisions on single requests that the next process gets."""
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -50,12 +50,12 @@ class Activity:
     since: float = 0.0
     seen: float = 0.0
     weight: float = 1.0
-    """Weight of the caller's share, which is that of the channel of the last request."""
+    """Weight of the caller's share: the weight of the channel of the caller's last request."""
     first_s: float = 0.0
-    """Moving average of its requests' engine time until first audio."""
+    """Moving average of the engine time until the first audio of the caller's requests."""
     _spent_s: float = 0.0
     _spent: float = 0.0
-    """Time of the last spending."""
+    """Time of the last `spend`."""
 
     def learn(self, first_s: float) -> None:
         self.first_s += (first_s - self.first_s) * (TYPICAL_WEIGHT if self.first_s else 1.0)
@@ -64,7 +64,7 @@ class Activity:
         self._spent_s, self._spent = self.spent_s(now) + seconds, now
 
     def spent_s(self, now: float) -> float:
-        """Engine time, halved every HALVED_S."""
+        """Engine time of the caller; it counts half after each HALVED_S."""
         return float(self._spent_s * 0.5 ** ((now - self._spent) / HALVED_S))
 
     def part(self, now: float) -> float:
@@ -76,6 +76,8 @@ class Activity:
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
+    """A call of the engine, for one or more jobs."""
+
     kind: Literal["open", "step", "finish", "wake", "none"]
     """A wake, which loads an engine at rest, belongs to no job."""
     jobs: tuple[Job, ...] = ()
@@ -84,7 +86,7 @@ class EngineCall:
     cost_s: float = 0.0
     due: float = math.inf
     preempted: Job | None = None
-    """Gives up its lane first."""
+    """Job that gives up its lane before this call."""
 
     @property
     def engine(self) -> Engine:
@@ -95,7 +97,7 @@ class EngineCall:
         return [(job.segment, job.steps) for job in self.jobs]
 
     def alone_s(self, job: Job) -> float:
-        """Cost of the part of one job alone."""
+        """Cost of one job's part of the call, if no other job shared it."""
         return job.cost.steps_s[job.steps] if self.kind == "step" else self.cost_s
 
 
@@ -109,20 +111,20 @@ class CallOutcome(enum.Enum):
 
 
 class Observer:
-    """Listener that ignores all; a trace records it."""
+    """Observer that ignores everything. A trace is another."""
 
     def admitted(self, job: Job, now: float) -> None: ...
 
     def refused(self, error: ApplianceError) -> None: ...
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
-        """Hear of a call before the engine makes it."""
+        """Called before the engine makes a call."""
 
     def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
-        """Hear of a call before its jobs change."""
+        """Called after a call, before its jobs change."""
 
     def ended(self, job: Job, now: float) -> None:
-        """Delivered or not."""
+        """Called at the end of a job, whether its reply was delivered or not."""
 
 
 class Life(enum.Enum):
@@ -138,41 +140,46 @@ class Decision:
     approved: str = ""
     """Digest of the text that was approved; "" if the request was ended."""
     wall: float = field(default_factory=time.time)
-    """Unix time."""
+    """Unix time of the decision."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """State that outlives the process: decisions of moderators, and the order of held requests."""
+    """State for the next process: decisions of moderators, and the order of held requests."""
 
     paused: dict[str, float] = field(default_factory=dict)
     """Channel → Unix time of the pause."""
     moderated: tuple[str, ...] = ()
     order: dict[str, bool] = field(default_factory=dict)
-    """Request id → True if it waits for approval, in the order of their turns."""
+    """Request id → True if it waits for approval; in order of their turns."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """Request id → decision, the latest last."""
     is_lost: bool = False
-    """True if the file is damaged, so that every named channel is moderated."""
+    """True if the file is damaged. Then every named channel is moderated."""
 
 
 @dataclass(eq=False)
 class Workload:
+    """All state of the scheduler: jobs, channels and callers."""
+
     clock: Clock
     config: SchedulerConfig
     bias: float
+    """Factor by which all cost estimates are multiplied."""
     margin_s: float
+    """Seconds that every deadline keeps in reserve."""
     observer: Observer
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
+    """Whether the daemon is starting, running or draining."""
     step: str = ""
     """Clause about the current step of the start."""
     engine_of: dict[str, Engine] = field(default_factory=dict)
     """Key of a bundle → engine for its new jobs; "" is the first bundle's."""
     generation: int = 0
-    """Replacements of the first bundle's engine."""
+    """How often the first bundle's engine has been replaced."""
     call: EngineCall = NO_CALL
-    """Call under way; while the engine rests, the wake that is to come."""
+    """Call under way. While the engine rests: the wake that the next job will need."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Key of its request → job, until it ends."""
     channels: dict[str, Channel] = field(default_factory=dict)
@@ -185,18 +192,22 @@ class Workload:
     decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
     """Request id and decision, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
-    """Payer → weighted engine time without a promise."""
+    """Payer → weighted engine time for work without a promise."""
     active: dict[str, Activity] = field(default_factory=dict)
-    """Callers of the last ACTIVE_S."""
+    """Callers with a request in the last ACTIVE_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
+    """Lanes to close at the engine's next turn."""
     remembered: int = 0
     """Number of the last request in the history."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    """Ended requests with their numbers, for watchers that were away."""
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
+    """Notified when there is work, and when the scheduler should stop."""
     has_news: bool = False
+    """True if something changed since the loop last looked."""
 
     def see(self, terms: Terms, now: float) -> None:
-        """Note that a caller asks for something; forget those who did long ago."""
+        """Note that a caller has sent a request, and forget callers that were silent for ACTIVE_S."""
         activity = self.active.setdefault(terms.caller, Activity(since=now))
         activity.seen, activity.weight = now, self.config.weights.get(terms.channel, 1.0)
         self.active = {name: one for name, one in self.active.items() if now - one.seen < ACTIVE_S}
@@ -213,7 +224,7 @@ class Workload:
         self.changed.notify_all()
 
     def check_running(self, key: str = "", *, taken: bool = False) -> None:
-        """Raise Unavailable, InvalidRequest if the key is in use: by a job, or `taken`."""
+        """Raise Unavailable, or InvalidRequest if the key is in use: by a job, or because `taken`."""
         if self.life is not Life.RUNNING:
             raise Unavailable(f"the daemon is {self.life.value}{self.step}")
         if taken or key in self.jobs:
@@ -233,7 +244,7 @@ class Workload:
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
     def can_preempt(self, call: EngineCall) -> bool:
-        """Promised work may interrupt this call."""
+        """True if promised work may interrupt this call."""
         own = [job.engine.can_interrupt and not job.guaranteed for job in call.jobs]
         return bool(own) and all(own)
 
@@ -277,13 +288,13 @@ class Workload:
         known = self.earlier.decisions.get(terms.key)
         if known is not None and not known.approved:
             del self.earlier.decisions[terms.key]
-            raise Rejected("a moderator ended it before the daemon was started again")
+            raise Rejected("a moderator ended it before the daemon restarted")
         was_held = self.earlier.order.get(terms.key, False)
         is_approved = known is not None and not terms.merge and known.approved == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
-        """Channel of a request; if `unapproved`, the room beside it where requests wait for approval."""
+        """Channel of a request. If `unapproved`: the channel's room, in which requests wait for approval."""
         if unapproved:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
@@ -297,14 +308,14 @@ class Workload:
         return [one for one in self.channels.values() if one.name == name and not one.unapproved]
 
     def place_of(self, job: Job) -> int:
-        """Index on the job's channel: the last, or that of before a restart for a request held then."""
+        """Index of the job on its channel: the last, or the old place of a request held before a restart."""
         ranks = {name: float(rank) for rank, name in enumerate(self.earlier.order)}
         begun, own = sum(other.audible is not None for other in job.channel.jobs), job.terms.key
         places = [ranks.get(other.terms.key, math.inf) for other in job.channel.jobs]
         return bisect_right(places, ranks.get(own, math.inf), begun)
 
     def unheard(self, now: float) -> Iterator[Job]:
-        """Jobs that do not sound yet."""
+        """Jobs that do not sound yet, in order of playout."""
         for channel in self.channels.values():
             yield from (u.job for u in channel.utterances(now) if u.state is not State.SOUNDING)
 
@@ -317,7 +328,7 @@ class Workload:
         return max(like, key=attrgetter("number"), default=None)
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
-        """Jobs of the same supersede scope that do not sound yet; a held job replaces held ones alone."""
+        """Jobs of the same supersede scope that do not sound yet. A held job replaces only held ones."""
         if not job.terms.supersede:
             return []
         is_heard = not job.channel.unapproved
@@ -328,7 +339,7 @@ class Workload:
         ]
 
     def keep(self) -> Kept:
-        """State that is to outlive the process."""
+        """State for the next process."""
         held = [channel for channel in self.channels.values() if channel.hold is not GOING]
         waiting = {j.terms.key: c.unapproved for c in held for j in c.jobs if j.audible is None}
         order, decisions = {**self.earlier.order, **waiting}, {**self.earlier.decisions, **dict(self.decided)}

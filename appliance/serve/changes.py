@@ -40,11 +40,11 @@ from appliance.voices.transcript import Reader
 logger = logging.getLogger(__name__)
 
 LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
-"""Sections that a reload can change."""
+"""Sections that a reload applies. Changes of others need a restart."""
 
 
 class Changes:
-    """The bundle and the configuration in use, and the Speech that they make."""
+    """Current bundle and configuration, and the Speech that is built of them."""
 
     def __init__(
         self,
@@ -66,21 +66,19 @@ class Changes:
 
     @property
     def beside(self) -> Mapping[str, Bundle]:
-        """Further bundles of the table of languages, by key."""
+        """Secondary bundles of the table of languages, by their keys."""
         return self._residents.beside
 
     def _take(self, config: Config, read: Bundle, speech: Speech) -> None:
-        """Give new requests to a Speech."""
+        """Use a Speech for new requests."""
         self.config, self.bundle, self.speech = config, read, speech
 
     def _log_doubts(self) -> None:
-        """Log the languages in force, and which rows of the table are not spoken as they say."""
+        """Log the configured languages, and each row of the table that cannot have its full effect."""
         if languages := self.speech.front.languages:
             logger.info("languages: %s", ", ".join(languages))
         else:
-            logger.warning(
-                "no language is known, so no number becomes a word; text.language says which it is"
-            )
+            logger.warning("the language is unknown, so numbers are not spoken; set text.language")
         for line in self._residents.doubts(self.config, self.bundle, self._voices):
             logger.warning("%s", line)
 
@@ -113,11 +111,8 @@ class Changes:
         return replace(speech, table=LanguageTable(rows) if rows else None, beside=beside)
 
     def reload(self, config: Config) -> list[str]:
-        """Apply LIVE_SECTIONS of a configuration; streams go on.
-
-        Returns the changed sections that need a restart. Raises ConfigError.
-        """
-        # The watermark belongs to the engine, and to phrases that it has made.
+        """Apply LIVE_SECTIONS of a configuration. Streams go on."""
+        # The watermark belongs to the engine, and to the phrases that the engine has spoken.
         audio = replace(config.audio, watermark=self.config.audio.watermark)
         live = {section: getattr(config, section) for section in LIVE_SECTIONS} | {"audio": audio}
         fixed = [
@@ -128,7 +123,7 @@ class Changes:
         if audio != config.audio:
             fixed.append("audio.watermark")
         if fixed:
-            logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
+            logger.warning("reload: the changes in %s need a restart", ", ".join(fixed))
         changed = replace(self.config, **live)
         speech = self._speech(changed, self.bundle, self.speech.planner.vocabulary)
         self._take(changed, self.bundle, speech)
@@ -139,10 +134,10 @@ class Changes:
         return fixed
 
     async def swap(self, folder: Path, report: Callable[[str], None]) -> Synthesizer:
-        """Load another bundle beside the present one, and give it all new requests.
+        """Load another bundle next to the current one, and give it all new requests.
 
-        Raises BundleError when it cannot be used or has another mel or level of references, ConfigError when
-        it does not know `text.language`, EngineFault, StorageError, Unavailable.
+        Raises BundleError if the bundle cannot be used or has another mel or another reference level;
+        ConfigError if it does not know `text.language`; EngineFault, StorageError, Unavailable.
         """
         self._scheduler.check_open()
         try:
@@ -150,7 +145,8 @@ class Changes:
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
         try:
-            # Makes what a runtime keeps by thread; a fault shows while the old engine still speaks.
+            # The test creates the state that a runtime has for each thread. It shows a fault while the old
+            # engine still speaks.
             await self.test_engine(loaded)
             # A reload may have changed the configuration since the swap began.
             config, speech = self.config, self._speech(self.config, read, vocabulary)
@@ -173,15 +169,19 @@ class Changes:
         return loaded
 
     def _load(self, folder: Path, report: Callable[[str], None]) -> tuple[Bundle, Vocabulary, Synthesizer]:
+        """Read a bundle, and load its engine while the current one speaks.
+
+        Raises BundleError if voices do not fit.
+        """
         config = self.config
         real = Path(os.path.realpath(folder))
         read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
         if read.manifest.prepares != self.bundle.manifest.prepares:
             raise BundleError(
-                f"{folder}: its mel, or its rule of references, is another than that of the prepared "
-                "voices; restart with it"
+                f"{folder}: its mel or its rule of references differs from that of the prepared "
+                "voices; restart the daemon with it"
             )
-        # Refuses a configuration that does not fit the bundle, before anything is loaded.
+        # A configuration that does not fit the bundle fails here, before anything is loaded.
         vocabulary = read.vocabulary()
         nfe = self._speech(config, read, vocabulary).usual.nfe_steps
         warm_tokens(read.manifest.text)
@@ -190,10 +190,7 @@ class Changes:
         return read, vocabulary, load_beside(read, config.engine, nfe, report, mark, present)
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
-        """Test an engine, else the present one, between two calls; returns seconds.
-
-        Raises Unavailable, EngineFault.
-        """
+        """Test an engine (None: the current one) between two calls; return the seconds it took."""
         loop = asyncio.get_running_loop()
         test: asyncio.Future[float | Exception] = loop.create_future()
 
@@ -219,5 +216,5 @@ def warm_tokens(text: Text) -> None:
         return
     try:
         warm(text.tokenizer, text.voice)
-    except PhonesMissing as error:  # Chinese is spoken without
+    except PhonesMissing as error:  # Chinese works without
         logger.error("%s is refused: %s", "English" if text.tokenizer == "emilia" else "speech", error)

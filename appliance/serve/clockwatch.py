@@ -1,7 +1,4 @@
-"""Clock state that root's check publishes, polled: the daemon may not read the clocks itself.
-
-Unpinned clocks only delay speech: a burst starts on a slow processor.
-"""
+"""Polls the clocks' state, which root's check publishes: the daemon may not read the clocks itself."""
 
 from __future__ import annotations
 
@@ -16,20 +13,22 @@ from appliance.box.system import Box
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
-"""Root's check writes every 30 s."""
+"""Seconds between two polls. Root's check writes every 30 s."""
 STATES = clocks_json.STATES
 NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no clocks to pin")
 
 
 @dataclass(frozen=True)
 class ClockStatus:
+    """State of the clocks, and whether it degrades the daemon."""
+
     clocks: Clocks
     degraded: str = ""
-    """Machine-readable, e.g. clocks-unpinned, or ""."""
+    """Reason for programs, as "clocks-unpinned"; "" if the clocks are as they should be."""
 
     @property
     def message(self) -> str:
-        """The same for people."""
+        """The reason for people; "" without one."""
         if not self.degraded:
             return ""
         state = self.clocks.state.replace("_", " ")
@@ -37,8 +36,10 @@ class ClockStatus:
 
 
 class ClockWatch:
+    """Reads the state of the clocks at intervals."""
+
     def __init__(self, box: Box, path: str) -> None:
-        """`path` is inside the box's root."""
+        """`path` is relative to the root of the box's file system."""
         self._box, self._path = box, path
         self._jetson = identify(box.root).is_jetson
         self.status = self._read()
@@ -47,13 +48,13 @@ class ClockWatch:
 
     @property
     def degraded(self) -> str:
-        """As `status.degraded`."""
+        """See `ClockStatus.degraded`."""
         return self.status.degraded
 
     def refresh(self) -> bool:
-        """Read the file again and log a change. Returns True if calls of the engine may cost something else.
+        """Read the file again and log a change. Returns True if the cost of engine calls may have changed.
 
-        Each of root's checks writes the file with the time of the check, which alone is no change.
+        Each of root's checks writes its time into the file; another time alone is no change.
         """
         before, now = self.status, self._read()
         self.status = now
@@ -62,27 +63,28 @@ class ClockWatch:
         elif now.clocks.repins > before.clocks.repins and before.clocks.state != "unknown":
             logger.warning("clocks were unpinned and have been pinned again: %s", _describe(now))
         elif before.degraded and not now.degraded:
-            logger.info("clocks are as they should be; no longer degraded")
+            logger.info("clocks are pinned; no longer degraded")
         return _speed(now.clocks) != _speed(before.clocks)
 
     def _read(self) -> ClockStatus:
+        """State of the clocks, and the reason why the daemon counts as degraded."""
         clocks = clocks_json.read(self._box, self._path)
         if clocks.state == "unknown" and not self._jetson:
             return ClockStatus(NOTHING_TO_PIN)
         if clocks.state == "pinned" or (clocks.state == "unsupported" and not self._jetson):
             return ClockStatus(clocks)
-        # Nothing is known of an unsupported Jetson's clocks.
+        # The state "unsupported" says nothing about the clocks of a Jetson.
         state = "unknown" if clocks.state == "unsupported" else clocks.state.replace("_", "-")
         return ClockStatus(clocks, f"clocks-{state}")
 
 
 def _speed(clocks: Clocks) -> tuple[str, str, int]:
-    """Part of a state that the speed of the clocks depends on."""
+    """Fields of the state that the clock rates depend on."""
     return clocks.state, clocks.mode, clocks.repins
 
 
 def _describe(status: ClockStatus) -> str:
-    """Fault, last unpin and its suspects."""
+    """Fault, last loss of the pinned clocks, and its suspected cause."""
     last = status.clocks.last_unpin
     parts = [status.message]
     if last is not None and status.clocks.state != "unknown":

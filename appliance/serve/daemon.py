@@ -1,4 +1,4 @@
-"""One life of the daemon: read → listen → verify → load → warm up → ready → drain → release.
+"""Life of the daemon: read → listen → verify → load → warm up → ready → drain → release.
 
 exit status  meaning                                              start again?
 0            drained after SIGTERM or SIGINT                      -
@@ -43,7 +43,6 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
 from appliance.engine.resting import RestingEngine
-from appliance.engine.tensorrt.prepare import available_bytes
 from appliance.errors import (
     AddressInUse,
     AddressNotOurs,
@@ -87,20 +86,20 @@ from appliance.voices.store import open_store
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""Allowance of the engine's present call, once everything else has ended."""
+"""Time that the engine's last call may take after everything else has ended."""
 GRACE_S = 1.0
-"""Allowance of calls, once the server stops."""
+"""Time that calls may take to end after the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""Time from the end of the drain to that of the process; f5-appliance.service allows it."""
+"""Longest time from the end of the drain to the end of the process; f5-appliance.service allows as much."""
 ORDER_S = 1.0
-"""Interval at which the order of what is held is stored; verbs are stored at once."""
+"""Interval at which the order of held requests is stored. Verbs are stored at once."""
 STALLED_S = 1.0
-"""Pause of a reader, once it has played what it has, for which a drain does not wait."""
+"""A drain does not wait for a reader that takes nothing for this long after it has played its audio."""
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
 
 
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit status. A fatal error is one line on stderr."""
+    """Run until SIGTERM or SIGINT; return the exit status. A fatal error is printed as one line on stderr."""
     heap.keep_one()
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
@@ -123,7 +122,7 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
         await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
         asyncio.run(live(config))
     except (ApplianceError, AddressInUse, AddressNotOurs, MemoryError) as error:
-        # systemd shows the last status that it got; of a failed start that would be the drain's.
+        # systemd shows the last status that it received. After a failed start that would be the drain's.
         notifier.status(str(error))
         print(plain(f"appliance serve: {error}"), file=sys.stderr)
         if error.__cause__ is not None:
@@ -133,7 +132,7 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
 
 
 class Daemon:
-    """One process: `__init__` reads the bundle, `live` is all that follows."""
+    """The process. `__init__` reads the bundle; `live` does everything after that."""
 
     def __init__(
         self, config: Config, reread: Callable[[], Config], notifier: Notifier, trace: Path | None = None
@@ -150,7 +149,7 @@ class Daemon:
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._held = HeldFile(config.voices.folder, self._scheduler.queue)
-        self._write_trace()  # an empty one: an error comes now rather than at the end
+        self._write_trace()  # an empty trace: an error shows now and not at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
         self._metrics.watch_health(lambda: last_run(box))
@@ -160,15 +159,15 @@ class Daemon:
         self._engine: threading.Thread | None = None
         self._begun = time.monotonic()
         self._warm = asyncio.Event()
-        """Set while the engine takes requests."""
+        """Set while the engine accepts requests."""
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        """Set at the second signal."""
+        """Set at the second signal: do not wait for unfinished requests."""
         index = self._store.index
         self._changes = Changes(config, read, index, self._prompts, self._scheduler, phrases)
 
     async def live(self) -> None:
-        """Raises the errors of `errors.STATUSES`."""
+        """Run to the end of the process. Raises the errors of `errors.STATUSES`."""
         server = self._config.server
         callers = Callers(server, _call_access(server), time.monotonic)
         speaking = Speaking(self._changes, server, self._metrics, self._clocks)
@@ -195,8 +194,8 @@ class Daemon:
                 await operated.stop(grace=GRACE_S)
             callers.drain()
             await listening.server.stop(grace=GRACE_S)
-            # Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each
-            # that the end of the loop cancels once more.
+            # Calls that stop() has cancelled end a moment after it returns. If the loop's end cancelled them
+            # once more, gRPC would log a traceback for each.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.wait(others, timeout=GRACE_S)
             speaking.close()
@@ -205,12 +204,12 @@ class Daemon:
                 self._held.save()
             try:
                 self._write_trace()
-            except StorageError as error:  # logged: the error that ends the daemon must not be replaced
+            except StorageError as error:  # logged: it must not replace the error that ends the daemon
                 logger.error("the trace is lost: %s", error)
 
     @contextlib.contextmanager
     def _probe_servers(self, speaking: Speaking) -> Iterator[None]:
-        """Serve metrics and haproxy's agent check, where configured."""
+        """Serve metrics and haproxy's agent check, if they are configured."""
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
@@ -239,7 +238,7 @@ class Daemon:
             yield
 
     async def _serve(self, listening: RunningServer, speaking: Speaking, callers: Callers) -> None:
-        """Serve once the engine is warm, drain when it ends or the daemon is to stop."""
+        """Start to serve when the engine is warm. Drain when the engine ends, or at a signal."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
@@ -269,7 +268,10 @@ class Daemon:
     # The engine's thread.
 
     def _start_engine(self) -> asyncio.Future[None]:
-        """The future ends with the engine's thread: with its error, which is an ApplianceError."""
+        """Start the engine's thread.
+
+        The future ends with the thread: with its error, which is an ApplianceError.
+        """
         ended: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: ApplianceError | None) -> None:
@@ -292,12 +294,13 @@ class Daemon:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(settle, error)
 
-        # A daemon thread: a native call that never returns must not keep the process from ending.
+        # A daemon thread: a native call that never returns must not keep the process alive.
         self._engine = threading.Thread(target=run, name="engine", daemon=True)
         self._engine.start()
         return ended
 
     def _run_engine(self) -> None:
+        """Thread of the engine: loads and warms up engines, then runs the scheduler."""
         config, read = self._config, self._changes.bundle
         self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
@@ -308,7 +311,8 @@ class Daemon:
         self._changes.speech.front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
-            # Another power mode has other parts of the GPU, for which all would be built anew.
+            # A reboot into another power mode changes the GPU, so engines built now would have to be built
+            # again.
             pending = self._clocks.status.clocks.state == "reboot_pending"
             postponed, watermark = REBOOT_FIRST if pending else "", config.audio.watermark
             beside = [read.folder, *(other.folder for other in self._changes.beside.values())]
@@ -334,9 +338,10 @@ class Daemon:
             self._metrics.watch_engine(loaded)
             for key, other in self._changes.beside.items():
                 self._load_beside(key, other, load)
-            # Before the daemon is ready: it must not refuse its first call.
+            # This comes before the daemon reports that it is ready, because it must not refuse its first
+            # call.
             self._scheduler.start(that_rests(loaded, read, config.engine, nfe, watermark))
-            loaded = None  # so that a bundle swap frees it
+            loaded = None  # so that a bundle swap can free it
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run()
         except Interrupted:
@@ -349,7 +354,9 @@ class Daemon:
                 engine.shutdown()
 
     def _load_beside(self, key: str, read: Bundle, load: Callable[[Bundle], Synthesizer]) -> None:
-        """Raises OutOfDeviceMemory, BundleError, EngineFault."""
+        """Load a secondary bundle. Raises OutOfDeviceMemory, BundleError, EngineFault."""
+        from appliance.engine.tensorrt.prepare import available_bytes
+
         size, free = sum(file.size_bytes for file in read.manifest.files.values()), available_bytes()
         if size > free:
             raise OutOfDeviceMemory(
@@ -367,25 +374,28 @@ class Daemon:
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
-        """Raises Interrupted once the daemon is to stop."""
+        """Report a line of progress. Raises Interrupted if the daemon has been stopped."""
         if self._stop.is_set():
             raise Interrupted
         self._note_step(line)
 
     def _note_step(self, step: str) -> None:
-        """Say what the start is at: to systemd, and to those who call too soon."""
+        """Report the current step of the start to systemd, and in the error of callers who come too soon."""
         self._supervision.set_status(step)
         self._scheduler.starting(step)
 
     def _call_at(self, when: float, act: Callable[[], None]) -> None:
-        """Call at a time of the monotonic clock, which is the event loop's too. Any thread."""
+        """Call a function at a time of the monotonic clock, which the event loop uses too.
+
+        Any thread may call this.
+        """
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_at, when, act)
 
     # Background tasks of the event loop.
 
     async def _supervise(self, speaking: Speaking, callers: Callers) -> None:
-        """Feed the watchdog; end calls whose readers have stalled, or whose tokens were revoked."""
+        """Feed the watchdog; end calls whose readers have stalled or whose tokens were revoked."""
         while True:
             self._supervision.tick(self._status())
             draining = self._stop.is_set()
@@ -397,7 +407,7 @@ class Daemon:
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else STALLED_S))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
-        """Publish the clock state; forget measured costs when it changes."""
+        """Publish the clocks' state, and forget measured costs when it changes."""
         while True:
             clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
@@ -408,7 +418,10 @@ class Daemon:
                 self._scheduler.engines.forget_costs()
 
     async def _keep_order(self) -> None:
-        """Store what is held as it changes; of a full disk a moderator learns by his next verb."""
+        """Store the order of held requests when it changes.
+
+        If the disk is full, a moderator's next verb reports it.
+        """
         while True:
             with contextlib.suppress(StorageError):
                 await asyncio.to_thread(self._held.save)
@@ -424,7 +437,7 @@ class Daemon:
     # The end.
 
     def stop(self) -> None:
-        """Drain and end. A second call ends unfinished requests."""
+        """Start to drain, then end. A second call ends unfinished requests."""
         if self._stop.is_set():
             logger.info("stop requested again: ending unfinished requests")
             self._scheduler.cancel_all()
@@ -441,9 +454,9 @@ class Daemon:
         if not engine_ended.done():
             logger.info("draining for up to %g s", drain_s)
             await asyncio.wait((engine_ended,), timeout=drain_s)
-        # Jobs may still wait if the thread has ended by itself.
+        # Jobs may still wait if the thread ended because of a fault.
         self._scheduler.cancel_all()
-        # The engine is ahead of the readers: its audio has yet to reach them.
+        # The engine is ahead of the readers, so they do not have all of its audio yet.
         waits = [asyncio.ensure_future(w) for w in (speaking.idle(), self._hurry.wait())]
         left_s = max(drain_s - (time.monotonic() - begun), 0.0)
         await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -454,10 +467,10 @@ class Daemon:
         if engine_ended.done():
             engine_ended.result()
         else:
-            logger.warning("the engine's present call takes too long; leaving it")
+            logger.warning("the engine's current call takes too long; ending without it")
 
     def _write_trace(self) -> None:
-        """Raises StorageError."""
+        """Write the trace, if there is one. Raises StorageError."""
         if self._trace is not None and self._recorder is not None:
             self._recorder.write(self._trace, self._scheduler.engines.backend)
 
@@ -471,10 +484,11 @@ class Daemon:
         return (self._engine is None or self._engine.is_alive()) and self._supervision.alive()
 
     def _fleet_state(self) -> str:
-        # The engine ends before a drain does.
+        # At a drain the engine ends before the daemon.
         return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
 
     def _status(self) -> str:
+        """Line for systemd: state, counts and problems."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
@@ -484,7 +498,7 @@ class Daemon:
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def _tell(self) -> dict[str, object]:
-        """State for programs without gRPC: the keys are `readiness.Told`'s."""
+        """State for programs without gRPC. The keys are those of `readiness.Told`."""
         engines, manifest = self._scheduler.engines, self._changes.bundle.manifest
         return {
             "state": self._state,
@@ -501,6 +515,7 @@ class Daemon:
         }
 
     def describe(self) -> admin_pb2.Status:
+        """The daemon's status for operators."""
         now, load = self._changes.bundle, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
@@ -528,7 +543,10 @@ class Daemon:
             logger.error("reload: keeping the old configuration: %s", error)
 
     def reload(self) -> list[str]:
-        """Returns the changed sections that need a restart. Raises ConfigError."""
+        """Read and apply the configuration.
+
+        Returns the changed sections that need a restart. Raises ConfigError.
+        """
         return self._changes.reload(self._reread())
 
     def log_at(self, config: LogConfig) -> None:
@@ -547,9 +565,9 @@ def _log_failure(task: asyncio.Future[None]) -> None:
 
 
 def _call_access(config: ServerConfig) -> CallAccess:
-    """Raises StorageError."""
+    """Access for callers over TCP, from the configured file of tokens. Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
-        logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
+        logger.warning("server.tokens is empty: whoever reaches %s may speak", config.listen)
     if not config.tokens:
         return CallAccess()
     tokens = Tokens(Path(config.tokens))

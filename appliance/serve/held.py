@@ -1,4 +1,4 @@
-"""File of moderators' verbs and held requests, which outlives the process."""
+"""File of moderators' decisions and held requests, for the next process."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ logger = logging.getLogger(__name__)
 
 NAME = ".held.json"
 RESENT_S = 3_600.0
-"""Age of a decision after which its request is not sent again: the longest queue_timeout."""
+"""Age of a decision after which nobody sends its request again: the longest queue_timeout."""
 NOT_STORED = "in force until the daemon ends, but not stored"
 
 
 class HeldFile:
-    """Keeps the state of a queue for the next process. Thread-safe."""
+    """Stores the state of a queue for the next process. Thread-safe."""
 
     def __init__(self, folder: Path, queue: Queue) -> None:
-        """Restore the state of the process before."""
+        """Restore the state that the previous process stored."""
         self._path, self._queue, self._lock = folder / NAME, queue, threading.Lock()
         self.damage = ""
-        """Words about a file that cannot be read; while there are, every named channel is moderated."""
+        """Message about a file that cannot be read, else "".
+
+        While it is set, every named channel is moderated.
+        """
         self._stored = self._read()
         queue.restore(self._stored)
 
     def _read(self) -> Kept:
+        """Read the file. If it is damaged, every channel counts as moderated."""
         try:
             raw = json.loads(self._path.read_bytes())
             kept: Kept = from_mapping(Kept, raw, where=NAME, error=ValueError, ignore_unknown=True)
@@ -52,7 +56,10 @@ class HeldFile:
         return replace(kept, decisions=recent)
 
     def save(self) -> None:
-        """Store the state if it has changed; a damaged file stays, which holds more. Raises StorageError."""
+        """Store the state if it has changed. Raises StorageError.
+
+        A damaged file is not overwritten: it may have entries that the state lacks.
+        """
         with self._lock:
             if (kept := self._queue.keep()) == self._stored or self.damage:
                 return

@@ -14,18 +14,18 @@ from appliance.request import RequestCounts, Timings
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
-"""Value of a check's level; SKIP has none."""
+"""Value of a check's level; SKIP has no value."""
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
 class Health:
-    """Collector of the last run of f5-health, which every scrape reads again."""
+    """Collector for the last run of f5-health, which every scrape reads again."""
 
     def __init__(self, last: Callable[[], HealthRun | None]) -> None:
         self._last = last
 
     def collect(self) -> Iterator[Metric]:
-        """Yield level, figure and age; nothing before the first run."""
+        """Yield levels, figures and their age; nothing before the first run."""
         if (run := self._last()) is None:
             return
         level = GaugeMetricFamily("f5_health_level", "Of a check: 0 PASS, 1 WARN, 2 FAIL.", labels=("check",))
@@ -40,6 +40,8 @@ class Health:
 
 
 class Metrics:
+    """Metrics for Prometheus."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         counter = partial(Counter, registry=self.registry)
@@ -73,7 +75,7 @@ class Metrics:
         self.spoken_requests = 0
 
     def show(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Register a gauge of a feature, which is read at each scrape."""
+        """Register a gauge that each scrape reads with this function."""
         Gauge(name, about, registry=self.registry).set_function(read)
 
     def observe(self, method: str, status: str, reason: str) -> None:
@@ -82,11 +84,11 @@ class Metrics:
             self._rejects.labels(reason).inc()
 
     def skipped(self) -> None:
-        """Count a request with no speakable text."""
+        """Count a request whose text has nothing to speak."""
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
-        """Count a request spoken to its end; `promised_s` is 0 without a promise."""
+        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
         if promised_s:
             self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1
@@ -99,7 +101,7 @@ class Metrics:
             self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
 
     def spoken_so_far(self) -> list[float]:
-        """Seconds of speech; then requests whose first audio came within each of SECONDS, and all."""
+        """Seconds of speech; requests with first audio within each of SECONDS; all requests."""
         [audio], [first_audio] = self._audio.collect(), self._first_audio.collect()
         counts = [one.value for one in first_audio.samples if one.name.endswith("_bucket")]
         return [audio.samples[0].value, *counts]
@@ -113,7 +115,7 @@ class Metrics:
         sending: Callable[[], int],
         resting: Callable[[], bool],
     ) -> None:
-        """Register callbacks for the gauges of load and readiness."""
+        """Register the functions that the gauges of load and readiness read."""
         self._requests_now.labels("planning").set_function(planning)
         self._requests_now.labels("sending").set_function(sending)
         for state in ("waiting", "running", "parked"):
@@ -122,7 +124,7 @@ class Metrics:
         self.show("f5_resting", "1 while the engine has given its memory back.", resting)
 
     def watch_engine(self, engine: Synthesizer) -> None:
-        """Show an engine's backend and seconds; again for another engine."""
+        """Show an engine's backend and its seconds. Call it again for another engine."""
         for name, gauge in self._engine_seconds.items():
             gauge.set_function(partial(getattr, engine.costs, f"{name}_s"))
         self._backend.clear()
@@ -143,12 +145,12 @@ class Metrics:
         self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
-        """`repins` counts from 0 at each boot, None: unknown."""
+        """Count `repins`, which begins at 0 with each boot; None if unknown."""
         for name in states:
             self._clocks.labels(name).set(name == state)
         self._degraded.set(degraded)
         if repins is not None:
-            # Fewer than before: counted from a new boot.
+            # A smaller number than before was counted from a new boot.
             self._repins.inc(repins - self._repins_seen if repins >= self._repins_seen else repins)
             self._repins_seen = repins
 

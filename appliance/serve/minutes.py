@@ -1,4 +1,7 @@
-"""The last two hours by minute: clocks, temperature, engine, speech, first audio. A restart forgets them."""
+"""The last two hours, minute by minute: clocks, temperature, engine, speech, first audio.
+
+Kept in memory only.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,21 @@ from appliance.serve.metrics import SECONDS, Metrics
 
 MINUTE_S = 60.0
 MOST = 120
-"""Number of rows that stay."""
+"""Number of minutes in memory."""
 CLOCKS = ("cpu", "gpu", "emc")
 
 
 class Minutes:
+    """Collects a row of figures for each minute."""
+
     def __init__(self, metrics: Metrics, root: Root, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics, self._root, self._clock = metrics, root, clock
         self._before = clock(), metrics.spoken_so_far()
         self.rows: tuple[dict[str, Any], ...] = ()
-        """Keys: appliance/README.md, "Minutes". The latest row is the last."""
+        """Rows, the latest last. Their keys: appliance/README.md, "Minutes"."""
 
     def add(self, clocks: Clocks, engine: str) -> None:
-        """Add a row for the time since the row before."""
+        """Add a row for the time since the previous row."""
         begun_s, before = self._before
         now_s, now = self._before = self._clock(), self._metrics.spoken_so_far()
         speech_s, *counts = np.subtract(now, before).tolist()
@@ -48,7 +53,7 @@ class Minutes:
 
 
 def _mhz(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Clock rate of each of CLOCKS that can be read; of the slowest core."""
+    """Rate of each of CLOCKS that can be read; for the CPU, of its slowest core."""
     named = [(name.rstrip("0123456789"), domain.get("current")) for name, domain in domains.items()]
     rates = {kind: [hz for name, hz in named if name == kind and hz is not None] for kind in CLOCKS}
     return {kind: min(hz) / 1e6 for kind, hz in rates.items() if hz}

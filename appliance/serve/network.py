@@ -1,4 +1,4 @@
-"""Waiting until the network gives this machine its addresses."""
+"""Waits until the network gives this machine its addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from appliance.config import split_address
 from appliance.serve.notify import Notifier
 
 WAIT_S = 600.0
-"""A switch may boot and DHCP may be slow."""
+"""Limit of the wait: a switch may have to boot, and DHCP may be slow."""
 PAUSE_S = 1.0
 
 
@@ -24,9 +24,9 @@ def await_addresses(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until this machine has each address (key → host:port, or ""); systemd's start timeout is extended.
+    """Wait until this machine has each address (key → host:port, or ""). systemd's start timeout is extended.
 
-    Returns also after `within_s`, or if an address is wrong in another way: binding raises that error.
+    Returns also after `within_s`, or if an address is wrong in another way: binding then raises the error.
     """
     end = clock() + within_s
     for key, address in addresses.items():
@@ -37,6 +37,7 @@ def await_addresses(
 
 
 def _is_ours(address: str) -> bool:
+    """True if an address belongs to this machine."""
     host = split_address("address", address)[0].strip("[]")
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,7 @@
-"""Servers for probes, which answer while the rest of the daemon is busy: metrics, health, haproxy's check."""
+"""Servers for probes: metrics, health, haproxy's check.
+
+They answer even if the rest of the daemon is busy.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,21 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 16
 PAUSE_S = 5.0
-"""Longest pause of a client within its request or answer."""
+"""Longest pause of a client while it sends its request or reads the answer."""
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):
-    """Has at most MAX_CONNECTIONS threads: a connection more closes the oldest of the address with most."""
+    """Server with at most MAX_CONNECTIONS threads.
+
+    At the limit, the oldest connection of the busiest address is closed.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, name: str, address: str, handler: type[socketserver.StreamRequestHandler]) -> None:
-        """Listen at once at host:port. Raises OSError."""
+        """Listen at host:port from now on. Raises OSError."""
         host, port = split_address(name, address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._connections, self._places = dict[socket.socket, Place](), Places(MAX_CONNECTIONS)
@@ -87,14 +93,14 @@ class MetricsServer(ProbeServer):
         ready: Callable[[], bool],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
-        """`names`: hosts by which it is reached, beside its own. `state`: JSON of /state. Raises OSError."""
+        """`names`: host names of this server, besides its own. `state`: content of /state. Raises OSError."""
         own = OwnNames(address, names)
 
         def answer(path: str, sent_to: Iterable[str]) -> tuple[int, str, bytes]:
             if path in ("/livez", "/readyz"):
                 good = alive() if path == "/livez" else ready()
                 return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
-            # A page of another site may have let its name lead here.
+            # A page of another site may use a host name that resolves to this machine.
             if not all((host := AUTHORITY.fullmatch(one)) and host[1] in own for one in sent_to):
                 return 421, "text/plain", b"Host: is no name of this daemon; gateway.names adds to them\n"
             if path == "/metrics":
@@ -118,16 +124,16 @@ class MetricsServer(ProbeServer):
             do_HEAD = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
-                """A scrape every few seconds would fill the journal."""
+                """Log nothing: a scrape every few seconds would fill the journal."""
 
         super().__init__("metrics", address, MetricsHandler)
 
 
 class AgentServer(ProbeServer):
-    """Server for haproxy's `agent-check`: each connection gets one `agent_line`."""
+    """Server for haproxy's `agent-check`. Each connection gets one `agent_line`."""
 
     def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
-        """Raises OSError."""
+        """Listen at host:port from now on. Raises OSError."""
 
         class AgentHandler(socketserver.StreamRequestHandler):
             timeout = PAUSE_S
@@ -139,13 +145,14 @@ class AgentServer(ProbeServer):
 
 
 def agent_line(state: str, busy: float) -> str:
-    """Line of haproxy's agent check; `busy`: taken share of the engine's next seconds.
+    """Line of haproxy's agent check. `busy`: busy share of the engine's next seconds.
 
         up ready 63%       takes requests; 37 % of the engine's next seconds are taken
-        drain              finishes what it has, takes nothing new
-        down # starting    takes nothing, and why
+        drain              finishes its requests, takes no new ones
+        down # starting    takes no requests; the reason
 
-    haproxy keeps `down` and `drain` until `up` and `ready`, and reads 0 % as `drain`: a full box has 1 %.
+    haproxy stays at `down` or `drain` until it reads `up` and `ready`. It reads 0 % as `drain`, so a full box
+    reports 1 %.
     """
     if state == "draining":
         return "drain\n"

@@ -1,9 +1,9 @@
-"""Reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
+"""Reports to systemd: stage, status, and the watchdog, which is fed while the engine is alive.
 
-The scheduler stamps a heartbeat around each engine call, and about once a second when idle. With
-`WatchdogSec=30` the watchdog is fed while it is younger than 15 s: an engine call of up to 40 s never
-triggers it, one of 45 s, or an event loop that hangs, always does. Where calls take longer (a large model on
-a few cores), raise WatchdogSec: the limits follow it.
+The scheduler records a heartbeat before and after each engine call, and about once a second when idle. With
+`WatchdogSec=30` the watchdog is fed while the heartbeat is younger than 15 s. So an engine call of up to 40 s
+never triggers it; a call of 45 s, or an event loop that hangs, always does. If calls take longer (a large
+model on a few cores), raise WatchdogSec: the limits follow it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from appliance.serve.notify import Notifier
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
-"""Longest period of `tick`."""
+"""Longest time between two calls of `tick`."""
 SILENCE_S = 15.0
-"""Age limit of a heartbeat without a watchdog."""
+"""Age at which a heartbeat is too old, if systemd has no watchdog."""
 LEAST_SILENCE_S = 2.0
-"""Twice the heartbeat's period when idle."""
+"""Smallest age at which a heartbeat is too old: twice its period when idle."""
 EXTENSION_S = 120.0
-"""Limit of a single step of start-up: loading a graph holds up the event loop."""
+"""Longest single step of the start. Loading a graph blocks the event loop."""
 START_LIMIT_S = 900.0
-"""Longest pause of progress before READY; building engines reports every second."""
+"""Longest time without progress before READY. Building an engine reports progress every second."""
 
 
 class Supervision:
-    """Call `tick` every `period_s`, `set_status` in any thread."""
+    """Call `tick` every `period_s`; any thread may call `set_status`."""
 
     def __init__(
         self, notifier: Notifier, silence_s: Callable[[], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`silence_s`: age of the last heartbeat in seconds, 0 when none is due."""
+        """`silence_s` returns the age of the last heartbeat in seconds, 0 if none is expected."""
         watchdog_s = notifier.watchdog_s
         self.limit_s = max(watchdog_s / 2, LEAST_SILENCE_S) if watchdog_s else SILENCE_S
         self.period_s = min(watchdog_s / 10, PERIOD_S) if watchdog_s else PERIOD_S
@@ -50,27 +50,27 @@ class Supervision:
         return max(self._silence_s(), self._clock() - self._ticked) < self.limit_s
 
     def set_status(self, text: str) -> None:
-        """Set the line in `systemctl status`; a new text counts as progress."""
+        """Set the line in `systemctl status`. A new text counts as progress."""
         if text != self.status:
             self.status = text
             self._progressed = self._clock()
             self._notifier.status(text)
 
     def ready(self, text: str) -> None:
-        """Report the end of the start, from which on systemd's watchdog counts."""
+        """Report the end of the start. systemd's watchdog counts from now on."""
         self._stage = "ready"
         self._notifier.ready()
         self.set_status(text)
 
     def stopping(self, text: str, within_s: float) -> None:
-        """Report the drain, which ends within `within_s`."""
+        """Report that the drain has begun and ends within `within_s`."""
         self._stage = "stopping"
         self._notifier.stopping()
         self._notifier.extend(within_s)
         self.set_status(text)
 
     def tick(self, text: str) -> None:
-        """Feed the watchdog if the daemon is alive; set the status, unless it is wedged."""
+        """Feed the watchdog if the daemon is alive. Set the status, unless the daemon hangs."""
         self._ticked = self._clock()
         if self._stage == "starting":
             if self._clock() - self._progressed < START_LIMIT_S:
@@ -85,7 +85,7 @@ class Supervision:
                 logger.warning("the engine answers again")
             else:
                 unfed = "; the watchdog is not fed" if self._notifier.watchdog_s else ""
-                logger.error("no sign of life from the engine for over %g s%s", self.limit_s, unfed)
+                logger.error("no heartbeat from the engine for over %g s%s", self.limit_s, unfed)
         self.set_status(
-            text if alive else f"wedged: no sign of life from the engine for over {self.limit_s:g} s"
+            text if alive else f"wedged: no heartbeat from the engine for over {self.limit_s:g} s"
         )

@@ -1,6 +1,6 @@
-"""Recording of every call of the engine, and why each request waited: JSON trace events for Perfetto.
+"""Records every engine call, and why each request waited, as JSON trace events for Perfetto.
 
-A request's slices leave no gap between its arrival and its end.
+The slices of a request cover its whole time, from arrival to end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from appliance.scheduler.job import GOING, Job
 from appliance.scheduler.workload import CallOutcome, Clock, EngineCall, Observer, Workload
 
 LIMIT = 100_000
-"""Slices kept, of at most 500 bytes each."""
+"""Slices in memory, of at most 500 bytes each."""
 TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, APPROVAL, READER, HELD, LOOP = (
     "text", "queue", "turn", "lanes", "batch", "paused", "approval", "reader", "held", "loop",
 )  # fmt: skip
@@ -37,14 +37,16 @@ REASONS = {
     LOOP: "between two calls of the engine",
 }
 CALLS, LANE, REQUESTS = 1, 2, 3
-"""Groups of tracks."""
+"""Numbers of the groups of tracks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
+    """A span of time in a trace."""
+
     process: int
     thread: int
-    """0, lane's place, or request's number."""
+    """Track in its group: 0, the lane's number, or the request's number."""
     name: str
     begun: float
     ended: float
@@ -53,17 +55,19 @@ class Slice:
 
 @dataclass
 class _Since:
-    """A wait; its reason is None during a call."""
+    """A wait that has not ended. The reason is None during a call."""
 
     time: float
     reason: str | None
 
 
 class Recorder(Observer):
+    """Records engine calls and the waits between them, as a trace."""
+
     def __init__(self, clock: Clock = time.monotonic, *, limit: int = LIMIT) -> None:
         self._slices: deque[Slice] = deque(maxlen=limit)
         self._lock = threading.Lock()
-        """`write` runs on another thread."""
+        """Held because `write` runs on another thread."""
         self._recorded = 0
         self._refused: Counter[str] = Counter()
         self._origin = clock()
@@ -102,6 +106,7 @@ class Recorder(Observer):
         self._refused[type(error).__name__] += 1
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
+        """Note why each waiting job does not run in this call."""
         self._call = call
         now = workload.clock() if call is None else call.begun
         first = {job: workload.urgency(demands[0]) for job, demands in workload.timetable(now).items()}
@@ -134,6 +139,7 @@ class Recorder(Observer):
             self._slices.append(added)
 
     def _add_call(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
+        """Add slices of a call: one for the engine, and one for each job's lane and request."""
         ended = {} if outcome is CallOutcome.DONE else {"ended": outcome.value}
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         self._add(Slice(CALLS, 0, call.kind, call.begun, now, known | {"lanes": len(call.jobs)} | ended))
@@ -160,7 +166,7 @@ class Recorder(Observer):
 
 
 def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float, ...]]) -> str:
-    """Reason for which a job waits; `urgency` orders the jobs."""
+    """Reason for which a job waits. `urgency` has the sort key of each job."""
     if job.channel.hold is not GOING:
         return APPROVAL if job.channel.unapproved else PAUSED
     if job.made:
@@ -178,6 +184,7 @@ def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float
 
 
 def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    """Events that name the tracks of a trace."""
     for process, name in ((CALLS, "engine calls"), (LANE, "lanes"), (REQUESTS, "requests")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
         yield {
@@ -190,7 +197,7 @@ def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
 
 
 def _event(one: Slice, origin: float) -> dict[str, Any]:
-    """Times in microseconds, to the nanosecond."""
+    """Trace event of a slice. Times are in microseconds, rounded to the nanosecond."""
     begun, ended = (round((time - origin) * 1e9) for time in (one.begun, one.ended))
     return {
         "ph": "X",

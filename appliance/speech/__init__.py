@@ -1,1 +1,1 @@
-"""Preparation of speech: what a request asks for becomes segments that the engine can make."""
+"""Preparation of speech: turns a caller's wish into segments for the engine."""

@@ -1,4 +1,4 @@
-"""Budget of a text: the bytes for which a reference leaves frames."""
+"""Budget of a text: the number of bytes for which a reference leaves frames."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from appliance.request import Reference, Segmentation
 from appliance.text.pieces.split import Budgets, chunk_text, cut_to_fit, size_of, split_low_latency
 
 WINDOW_S = 22.0
-"""Reference and speech in one pass of upstream; the models were trained on up to 30 s."""
+"""Seconds of reference and speech in one pass of upstream. The models were trained on up to 30 s."""
 SHORT_TEXT_BYTES = 10
 """Size below which a text is slowed."""
 LONGEST_PIECE_S = 8.0
-"""Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
+"""Longest segment of LOW_LATENCY. One step of a segment delays all other requests."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class TextBudget:
     manifest: Manifest
     speed: float
     ratio: float
-    """Bytes of the text that take as long as a byte of the transcript."""
+    """Bytes of the text that last as long as a byte of the transcript."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class TextBudget:
 
     @property
     def longest(self) -> int:
-        """Most bytes that `max_frames` allow."""
+        """Most bytes that `max_frames` allows."""
         manifest = self.manifest
         return int((manifest.max_frames / manifest.mel.frames_per_second - self.reference_s) * self.pace)
 
@@ -57,6 +57,7 @@ class TextBudget:
 
     @property
     def budgets(self) -> Budgets:
+        """Sizes of pieces for this voice."""
         # `minimum`: a shorter piece would be slowed.
         return Budgets.at_pace(
             self.pace,
@@ -66,6 +67,7 @@ class TextBudget:
         )
 
     def split(self, text: str, how: Segmentation) -> list[str]:
+        """Pieces of a text, none longer than the model allows."""
         if how is Segmentation.UPSTREAM:
             pieces = chunk_text(text, self.window)
         else:

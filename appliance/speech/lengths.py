@@ -1,6 +1,6 @@
 """Length of a text after a reference, by the measure that the weights were trained with.
 
-`ByBytes` follows F5's `infer_process` and `infer_batch_process` (f5-tts 1.1.22), `ByTokens` ZipVoice.
+`ByBytes` follows F5's `infer_process` and `infer_batch_process` (f5-tts 1.1.22), `ByTokens` follows ZipVoice.
 """
 
 from __future__ import annotations
@@ -26,41 +26,51 @@ from appliance.text.pieces.split import size_of
 LEAST_SPEED = 0.3
 """Speed of the shortest texts."""
 SHORT_TEXT_SPEED = (LEAST_SPEED, 0.0)
-"""Speed of a short text, and how much each of its bytes adds."""
+"""Speed of a short text: a constant, and a part that each byte adds."""
 SPREAD_TEXT_SPEED = (0.15, 0.06)
-"""The same if letters are spread over all frames. At upstream's speed, words of the reference's end reach
-into the reply: 126 errors in 100 words instead of 28."""
+"""The same for models that spread letters over all frames.
+
+At upstream's speed, words from the end of the reference are repeated in the reply: 126 errors in 100 words
+instead of 28.
+"""
 TEXTS_KEPT = 64
-"""Texts whose tokens stay in memory: a plan needs them several times, and every plan the transcript's."""
+"""Texts whose tokens stay in memory.
+
+A plan needs them several times, and every plan needs the transcript's.
+"""
 SHOWN = 40
-"""Characters of a text in a message."""
+"""Characters of a text in an error message."""
 
 Tokens = tuple[Sequence[str], Sequence[str]]
-"""Tokens of the transcript and of the text."""
+"""Tokens of the transcript, and of the text."""
 
 
 @dataclass(frozen=True)
 class Placed:
+    """Places of tokens and words in a segment's frames."""
+
     tokens: NDArray[np.int32] | None = None
-    """Token of each frame; None: tokens are spread evenly."""
+    """Token of each frame; None if tokens are spread evenly."""
     words: Sequence[tuple[float, float]] = ()
-    """Frames (begin, end) after the reference of each word."""
+    """(begin, end) of each word, in frames after the reference."""
 
 
 class Lengths(Protocol):
+    """Estimates how long a text lasts. Each class has another measure."""
+
     def ratio(self, transcript: str, text: str) -> float:
-        """Bytes of the text that take as long as a byte of the transcript."""
+        """Bytes of the text that last as long as a byte of the transcript."""
         return 1.0
 
     def reply(self, budget: TextBudget, text: str) -> int:
         """Frames of the text, without the reference's."""
 
     def fits(self, budget: TextBudget, text: str) -> bool:
-        """False if a text whose bytes fit the budget needs more than `max_frames`, and must be cut again."""
+        """False if the text, whose bytes fit the budget, exceeds `max_frames` and must be cut again."""
         return True
 
     def tokens(self, budget: TextBudget, text: str) -> Tokens:
-        """Tokens that the model reads, one after the other.
+        """Tokens of the transcript and of the text, which the model reads in this order.
 
         Raises InvalidRequest for a text without tokens, whose speech would have no length.
         """
@@ -79,7 +89,7 @@ def lengths_of(manifest: Manifest, vocabulary: Vocabulary, make: Callable[[str],
 
 
 class ByBytes(Lengths):
-    """Every byte lasts as long as a byte of the transcript; short texts are slower.
+    """Measure in which every byte lasts as long as a byte of the transcript. Short texts are slower.
 
     `duration: script` weighs letters if text and transcript differ in script.
     """
@@ -89,7 +99,7 @@ class ByBytes(Lengths):
         self._weighs = manifest.text.duration == "script"
         arch = manifest.arch
         spreads = arch is not None and arch.text_embedding_average_upsampling
-        # Upstream's own measure, `bytes`, has upstream's speeds too.
+        # Upstream's own measure, `bytes`, has upstream's speeds, too.
         self._short = SPREAD_TEXT_SPEED if spreads and self._weighs else SHORT_TEXT_SPEED
 
     def ratio(self, transcript: str, text: str) -> float:
@@ -109,7 +119,7 @@ class ByBytes(Lengths):
 
 
 class ByTokens(Lengths):
-    """Every token lasts as long as a token of the transcript, in float32, as in ZipVoice."""
+    """Measure in which every token lasts as long as a token of the transcript, in float32, as in ZipVoice."""
 
     def __init__(self, split: Callable[[str], Sequence[str]]) -> None:
         self._split = functools.lru_cache(TEXTS_KEPT)(split)
@@ -133,7 +143,7 @@ class ByTokens(Lengths):
 
 
 class ByTable(ByTokens):
-    """Every token lasts as long as the bundle's table says, at the reference's pace."""
+    """Measure in which every token lasts as long as the bundle's table says, at the reference's pace."""
 
     def __init__(self, split: Callable[[str], Sequence[str]], placement: Placement) -> None:
         super().__init__(split)
@@ -155,13 +165,13 @@ class ByTable(ByTokens):
         )
 
     def _parts(self, transcript: str, text: str) -> Tokens:
-        # F5's rule for transcripts puts a full stop behind any mark but a full stop.
+        # F5's rule for transcripts adds a full stop after any mark but a full stop.
         transcript = ended(transcript.rstrip().removesuffix("."))
         return (*self._split(transcript), SPACE), self._split(ended(text))
 
 
 def spoken_transcript(budget: TextBudget) -> str:
-    """Transcript before the text: upstream puts one more space after ASCII."""
+    """Transcript as it precedes the text. Upstream adds one more space after ASCII."""
     transcript = budget.reference.transcript
     return transcript + " " if transcript[-1:].isascii() else transcript
 

@@ -29,22 +29,29 @@ References = Mapping[Speaker, Reference]
 
 @dataclass(frozen=True)
 class Planner:
+    """Plans requests for one bundle: tokens, frames and times of each segment."""
+
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str, str], Reference]
-    """(voice, style or "") → Reference. Raises VoiceNotFound, StorageError, InvalidRequest for the style."""
+    """(voice, style or "") → Reference.
+
+    Raises VoiceNotFound, StorageError, and InvalidRequest for the style.
+    """
     to_tokens: Callable[[str], Sequence[str]]
+    """Tokenizer of the bundle."""
     max_audio_s: float = math.inf
+    """Longest reply, in seconds."""
     max_work_s: float = math.inf
-    """Seconds of speech × steps."""
+    """Limit of seconds of speech × steps."""
     restores_level: bool = True
-    """The speech of a quiet reference is as quiet, as upstream's; False where its loudness is set later."""
+    """True if a quiet reference gives quiet speech, as upstream's; False if the loudness is set later."""
 
     def plan(self, request: Request, references: References | None = None) -> list[Segment]:
-        """Segments in order of playout. `references`: by speaker, if they are loaded already.
+        """Segments in order of playback. `references`: by speaker, if they are loaded already.
 
         Raises VoiceNotFound, StorageError, and InvalidRequest for steps without a time grid, an unusable
-        rate, an empty text, too much work, and what does not fit into `max_frames`.
+        rate, an empty text, too much work, and a text that does not fit into `max_frames`.
         """
         if not request.speaking_rate > 0:
             raise InvalidRequest(
@@ -67,12 +74,16 @@ class Planner:
     def _segment(
         self, request: Request, times: NDArray[np.float64], index: int, piece: Piece, last: bool
     ) -> Segment:
+        """Plan a segment: tokens, number of frames, times and gain.
+
+        Raises InvalidRequest if it is too long.
+        """
         spec, defaults, most = self.manifest.mel, self.manifest.defaults, self.manifest.max_frames
         text, budget = piece.text, piece.budget
         features, reference_frames = budget.reference.features, budget.reference_frames
         tokens = self.lengths.tokens(budget, text)
         ids = self.vocabulary.ids([*tokens[0], *tokens[1]])
-        # CFM.sample makes room for every token and for at least one frame after the reference.
+        # CFM.sample makes room for every token, and for at least one frame after the reference.
         frames = reference_frames + self.lengths.reply(budget, text)
         frames = max(len(ids) + 1, len(features.log_mel) + 1, frames)
         if size_of(text) < SHORT_TEXT_BYTES <= budget.longest:  # is only slowed as far as it fits
@@ -102,12 +113,15 @@ class Planner:
         )
 
     def budgets(self, request: Request) -> Budgets:
-        """Sizes of a text that is still to come, in any script. Raises VoiceNotFound, StorageError."""
+        """Sizes of pieces of a text that is still to come, in any script.
+
+        Raises VoiceNotFound, StorageError.
+        """
         reference = self.reference(request.voice, request.style)
         return TextBudget(reference, self.manifest, request.speaking_rate, ratio=1.0).budgets
 
     def ways(self, requests: Sequence[Request]) -> Work[list[tuple[Request, list[Segment]]]]:
-        """Plan requests that differ in segmentation and steps; return those possible.
+        """Plan requests that differ in segmentation and steps; return the possible ones.
 
         Raises `plan`'s errors if none is possible.
         """
@@ -134,6 +148,7 @@ class Planner:
         return ways
 
     def _limited(self, request: Request, references: References) -> Request:
+        """Cut the text to `max_spoken_s`, and note the cut as a change."""
         if not request.max_spoken_s:
             return request
         budgets, left_s = self._text_budgets(request, references), request.max_spoken_s
@@ -167,7 +182,7 @@ class Planner:
         return lengths_of(self.manifest, self.vocabulary, self.to_tokens)
 
     def _seconds(self, budget: TextBudget, text: str) -> float:
-        """Seconds of speech, if the text is one piece."""
+        """Seconds of speech if the text is one piece."""
         return self.lengths.reply(budget, text) / self.manifest.mel.frames_per_second
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
@@ -177,6 +192,7 @@ class Planner:
             raise InvalidRequest("nfe_steps", str(error)) from error
 
     def _check_work(self, audio_s: float, nfe: int) -> None:
+        """Raise InvalidRequest if the reply is too long, or too long for this number of steps."""
         if audio_s > self.max_audio_s:
             raise InvalidRequest(
                 "text", f"makes {audio_s:.0f} s of speech; at most {self.max_audio_s:g} s are allowed"
@@ -196,11 +212,12 @@ class Piece:
 
     text: str
     pause_s: float
-    """Silence after it."""
+    """Seconds of silence after it."""
     budget: TextBudget
 
 
 def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[Piece]:
+    """Cut a text at voices and pauses, then by the segmentation, into pieces that fit the model."""
     pieces: list[Piece] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
     for run in request.runs:
@@ -218,7 +235,7 @@ def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: 
 
 
 def fitting(text: str, budget: TextBudget, lengths: Lengths) -> list[str]:
-    """Cut in halves, and again, a text whose tokens are longer than its bytes let expect."""
+    """Pieces of a text. A text that needs more tokens than its bytes suggest is halved, and halved again."""
     size = size_of(text)
     if min(size, budget.longest) < SHORT_TEXT_BYTES or lengths.fits(budget, text):
         return [text]

@@ -1,4 +1,4 @@
-"""Bundles that a daemon loads at its start: by `bundle.path`, and by rows of `text.languages`."""
+"""Bundles that a daemon loads at its start, because `bundle.path` or a row of `text.languages` names them."""
 
 from __future__ import annotations
 
@@ -15,42 +15,45 @@ from appliance.voices.index import VoiceIndex
 
 
 def bundle_of(config: Config) -> Bundle:
-    """Bundle of `bundle.path`, unverified, up to the longest segment. Raises BundleError."""
-    # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
+    """Bundle of `bundle.path`, unverified, limited to the longest segment. Raises BundleError."""
+    # The path is resolved now, because graphs are loaded later, when a link may point to another bundle.
     folder = Path(os.path.realpath(config.bundle.path))
     return bundle.read(folder, verify=False).up_to(config.engine.longest_s)
 
 
 def bundles_of(config: Config) -> list[Bundle]:
-    """All bundles that a configuration names; the first is the one of `bundle.path`. Raises as Residents."""
+    """All bundles that a configuration names, first the bundle of `bundle.path`.
+
+    Raises what Residents raises.
+    """
     first = bundle_of(config)
     return [first, *Residents(config, first).beside.values()]
 
 
 def check_beside(read: Bundle, present: Bundle) -> None:
-    """Raises BundleError for a bundle whose voices are prepared in another way."""
+    """Raise BundleError for a bundle whose voices are prepared differently."""
     if read.manifest.prepares != present.manifest.prepares:
         raise BundleError(
-            f"{read.folder}: its mel, or its rule of references, is another than that of bundle.path, for "
+            f"{read.folder}: its mel or its rule of references differs from that of bundle.path, for "
             "which the voices are prepared"
         )
 
 
 class Residents:
-    """Bundles that were loaded at the start. A path of the configuration is resolved once.
+    """Bundles that were loaded at the start. Each path of the configuration is resolved once.
 
-    An install moves the link that a path may be; what is loaded stays.
+    If an install moves the link at a path, the loaded bundle stays.
     """
 
     def __init__(self, config: Config, first: Bundle) -> None:
-        """Load the bundles of rows; `first` is the bundle of `bundle.path`.
+        """Load the bundles of rows. `first` is the bundle of `bundle.path`.
 
-        Raises BundleError, and ConfigError for a bundle that cannot be beside the first.
+        Raises BundleError, and ConfigError for a bundle that cannot be used together with the first.
         """
         self._first = str(first.folder)
         self._folders = {config.bundle.path: self._first}
         self.beside: dict[str, Bundle] = {}
-        """Further bundles by key, which is the real folder."""
+        """Secondary bundles by key. The key is the real folder."""
         for code, row in config.text.languages.items():
             key = self._folder(row)
             if key in ("", self._first) or key in self.beside:
@@ -65,13 +68,13 @@ class Residents:
             self.beside[key] = read
 
     def _folder(self, row: LanguageRow) -> str:
-        """Real folder of a row's bundle; "" for a row that names none."""
+        """Real folder of a row's bundle; "" if the row names none."""
         if row.bundle is None:
             return ""
         return self._folders.setdefault(row.bundle, os.path.realpath(row.bundle))
 
     def key_of(self, code: str, row: LanguageRow, present: Bundle) -> str:
-        """Key of a row's bundle; "" for the present one. Raises ConfigError for one that is not loaded."""
+        """Key of a row's bundle; "" stands for the current one. Raises ConfigError if it is not loaded."""
         folder = self._folder(row)
         if folder in self.beside:
             return folder
@@ -80,7 +83,7 @@ class Residents:
         return ""
 
     def doubts(self, config: Config, present: Bundle, voices: VoiceIndex) -> Iterator[str]:
-        """A line for each row that is not spoken as it says."""
+        """A line for each row that cannot have its full effect."""
         yield from missing_voices(config, voices)
         for code, row in config.text.languages.items():
             if self._folder(row) == self._first != str(present.folder):

@@ -1,4 +1,4 @@
-"""Speech: makes segments of a wish, by one bundle and the configuration."""
+"""Speech: turns wishes into segments, with one bundle and the configuration."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from appliance.request import (
 )
 from appliance.scheduler import Scheduler
 from appliance.scheduler.interface import Engine
+from appliance.speech.budget import LONGEST_PIECE_S
 from appliance.speech.plan import Planner
 from appliance.speech.rules import RULES
 from appliance.speech.wish import NOT_SAID, Choices, Wish, within
@@ -47,42 +48,44 @@ from appliance.text.tokens.tokenizers import maker
 from appliance.voices.index import VoiceIndex
 
 SEED_BITS = 32
-"""Size of drawn seeds: exact in every client's numbers, also in JavaScript's."""
+"""Size of drawn seeds. They are exact in every client's numbers, even in JavaScript's."""
 FEWER_STEPS = 0.75
-"""Ratio of steps from one way to serve a request to the next."""
+"""Ratio between the steps of one way to serve a request and those of the next."""
+REFERENCES = 2.0
+"""Most times that a piece is as long as its reference, which another piece would compute again."""
 
 SEGMENTATIONS = {
     "adaptive": (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY),
     "upstream": (Segmentation.UPSTREAM,),
     "low_latency": (Segmentation.LOW_LATENCY,),
 }
-"""Name in the configuration → segmentations, the best first; a seed leaves only the last."""
+"""Name in the configuration → segmentations, the best first. A seed allows only the last."""
 RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
-"""Table, text, channel and language → code and row."""
+"""(table, text, channel, language) → (code, row)."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to serve a wish: with these steps and this segmentation."""
+    """A way to serve a wish: a number of steps and a segmentation."""
 
     request: Request
     segments: Sequence[Segment] = ()
     key: Key | None = None
-    """Key in the phrase cache, if the finished audio is to be kept."""
+    """Key in the phrase cache, if the finished audio is to be stored."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A wish with its voice, its text and its segments: the scheduler may admit it."""
+    """A wish with its voice, its text and its segments, ready for admission."""
 
     speech: Speech
-    """Speech of the bundle that speaks it."""
+    """Speech of the bundle that will speak the wish."""
     wish: Wish
     """The wish with all choices."""
     ways: Sequence[Way]
-    """At least one, the best first."""
+    """At least one way; the best is first."""
     kept: tuple[SegmentAudio, ...] = ()
-    """Audio of an earlier request that serves the wish."""
+    """Cached audio that serves the wish."""
 
     @property
     def is_empty(self) -> bool:
@@ -92,7 +95,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Speech:
-    """All parts that speak from one bundle. A reload or a swap replaces the whole."""
+    """Everything needed to speak from one bundle. A reload or a swap replaces the whole object."""
 
     front: FrontEnd
     planner: Planner
@@ -100,17 +103,17 @@ class Speech:
     synthesis: SynthesisConfig
     audio: AudioConfig
     usual: Choices
-    """Choices of a caller who leaves them to the bundle and the configuration."""
+    """Choices for callers who leave them to the bundle and the configuration."""
     scheduler: Scheduler
     phrases: Phrases
     generation: int | None = None
-    """Engine for which the bundle plans; None for a secondary bundle, which no swap replaces."""
+    """Generation of the bundle's engine; None for a secondary bundle, which no swap replaces."""
     bundle: str = ""
-    """Key of the bundle's engine; "" for the engine in use."""
+    """Key of the bundle's engine; "" for the current engine."""
     table: LanguageTable | None = None
-    """Voices of wishes that leave the voice to the language of their text."""
+    """Voices for wishes that leave the voice to the language of their text."""
     beside: Mapping[str, Speech] = field(default_factory=dict)
-    """Speech of each language in the table that has a bundle of its own."""
+    """Language code → Speech of its secondary bundle, for rows of the table that name a bundle."""
 
     @classmethod
     def of(
@@ -126,7 +129,7 @@ class Speech:
         bundle: str = "",
         words: Mapping[str, Path] = MappingProxyType({}),
     ) -> Speech:
-        """Raises ConfigError for settings that the bundle does not take."""
+        """Raises ConfigError for settings that the bundle does not allow."""
         synthesis = config.synthesis
         usual = usual_choices(synthesis, manifest)
         planner = Planner(
@@ -153,15 +156,15 @@ class Speech:
 
     @property
     def engine(self) -> Engine:
-        """Engine of the bundle; there is one as soon as requests are admitted."""
+        """Engine of the bundle. It exists as soon as requests are admitted."""
         return cast(Engine, self.scheduler.engines.of(self.bundle))
 
-    # From a wish to segments.
+    # The way of a wish to segments.
 
     def ready(self, wish: Wish, count: int = 1) -> Work[Ready]:
-        """Choose voice and bundle, read the text of a wish that speaks for `count` requests, and plan it.
+        """Choose voice and bundle, read the text of a wish that stands for `count` requests, and plan it.
 
-        Its first slice has the size `wish.size`. Raises InvalidRequest, VoiceNotFound, StorageError.
+        The first slice of work has the size `wish.size`. Raises InvalidRequest, VoiceNotFound, StorageError.
         """
         wish, speech = self._chosen(wish, LanguageTable.of)
         ready: Ready = yield from speech._planned(wish.speaking_for(count))
@@ -169,8 +172,8 @@ class Speech:
 
     def _chosen(self, wish: Wish, row_of: RowOf) -> tuple[Wish, Speech]:
         """The wish with voice, style and language of its row in the table, and the Speech of the row."""
-        table = self.table if wish.is_by_language else None
-        if table is None or (wish.voice and self.voices.is_usable(AUTO)):
+        table = self.table
+        if table is None or not wish.is_by_language or (wish.voice and self.voices.is_usable(AUTO)):
             return wish, self
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code
@@ -178,6 +181,7 @@ class Speech:
         return wish, self.beside.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
+        """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""
         is_in_memory = self.voices.at_hand(wish.voice, style_of(wish.style))
         if wish.may_hold_tags or wish.begin != AT_FIRST or not is_in_memory:
             yield LOOKUP
@@ -189,6 +193,9 @@ class Speech:
         if not requests[0].text:
             return Ready(self, wish, [Way(requests[0])])
         ways = yield from self.planner.ways(requests)
+        if wish.segmentation is NOT_SAID and self._is_dear(ways[0][1]):
+            by_steps = {one.nfe: replace(one, segmentation=Segmentation.LOW_LATENCY) for one in requests}
+            ways = yield from self.planner.ways(list(by_steps.values()))
         made_by = f"{self._manifest_text} {self.engine.backend}"
         keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
         found = self.phrases.find(keys)
@@ -197,6 +204,14 @@ class Speech:
         place, phrase = found
         request, segments = ways[place]
         return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
+
+    def _is_dear(self, segments: Sequence[Segment]) -> bool:
+        """True for a piece so long that a CPU, whose time grows with its square, makes two sooner."""
+        longest = LONGEST_PIECE_S * self.manifest.mel.frames_per_second
+        return self.engine.backend.startswith("ort-cpu") and any(
+            one.frames - one.reference_frames > max(longest, REFERENCES * one.reference_frames)
+            for one in segments
+        )
 
     def _requests(self, wish: Wish) -> list[Request]:
         """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""
@@ -209,7 +224,10 @@ class Speech:
         return ways
 
     def _segmentations(self, wish: Wish) -> Sequence[Segmentation]:
-        """Segmentation of a wish; if it is adaptive and no seed fixes the samples, each, the best first."""
+        """Segmentations for the wish, the best first.
+
+        If it is adaptive, all, unless a seed fixes the samples.
+        """
         if wish.segmentation is not NOT_SAID:
             return [wish.segmentation]
         synthesis = self.synthesis
@@ -217,7 +235,7 @@ class Speech:
         return SEGMENTATIONS[name] if wish.seed is None else SEGMENTATIONS[name][-1:]
 
     def _request(self, wish: Wish) -> Request:
-        """A wish that has all choices, its text within the vocabulary, in upstream's segmentation."""
+        """Request of a wish with all choices: its text within the vocabulary, in upstream's segmentation."""
         sampler, synthesis = self.manifest.sampler, self.synthesis
         within("nfe_steps", wish.nfe_steps, 1, synthesis.max_nfe)
         written = clean(wish.text, limit_characters=synthesis.max_text_characters)
@@ -247,14 +265,14 @@ class Speech:
         )
 
     def _begin(self, wish: Wish) -> Switch:
-        """Voice and style of an earlier text, unless the voice is gone or the style is not this voice's."""
+        """Voice and style at the end of an earlier text, unless the voice is gone or lacks the style."""
         voice, style = wish.begin.voice, wish.begin.style
         lost_voice = voice and not self.voices.is_usable(voice)
         lost_style = style and style not in self.voices.styles(voice or wish.voice)
         return AT_FIRST if lost_voice or lost_style else wish.begin
 
     def _spoken(self, wish: Wish, begin: str) -> Spoken:
-        """The text within the vocabulary; it begins in the voice `begin`, "" is the voice of the wish."""
+        """The text within the vocabulary. It begins in the voice `begin`; "" is the voice of the wish."""
 
         def voiced(voice: str) -> Voiced:
             words = {**self.voices.pronunciations(voice), **wish.pronunciations}
@@ -270,17 +288,20 @@ class Speech:
             wish.text, wish.handling, own.words, wish.language_code, own.styles, others, begin
         )
 
-    # A text that is still being written.
+    # Methods for a text that is still being written.
 
     def splitter(self, wish: Wish) -> TextSplitter:
-        """Splitter of texts with the values of a wish. Raises InvalidRequest, VoiceNotFound, StorageError."""
+        """Splitter for texts with the options of a wish.
+
+        Raises InvalidRequest, VoiceNotFound, StorageError.
+        """
         codes = filter(None, (base_code(wish.language_code), *self.front.languages))
         most, is_verbatim = self.synthesis.max_text_characters, wish.handling is Handling.VERBATIM
-        budgets = self.budgets(replace(wish, text="0"))  # a digit tells no language
+        budgets = self.budgets(replace(wish, text="0"))  # a digit reveals no language
         return TextSplitter(budgets, tuple(codes), most=most, verbatim=is_verbatim)
 
     def budgets(self, wish: Wish) -> Budgets:
-        """Sizes of pieces in the voice of a wish; the channel's language stays what it was.
+        """Sizes of pieces in the voice of a wish. The channel's remembered language does not change.
 
         Raises InvalidRequest, VoiceNotFound, StorageError.
         """
@@ -289,7 +310,7 @@ class Speech:
 
 
 def usual_choices(synthesis: SynthesisConfig, manifest: Manifest) -> Choices:
-    """Raises ConfigError for settings that the bundle does not take."""
+    """Usual choices of a configuration. Raises ConfigError for settings that the bundle does not allow."""
     sampler, nfe = manifest.sampler, synthesis.steps_with(manifest.sampler)
     guidance = manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
     with values_of(lambda why: ConfigError(f"synthesis.nfe: {why}")):
@@ -306,7 +327,7 @@ def usual_choices(synthesis: SynthesisConfig, manifest: Manifest) -> Choices:
 
 @contextmanager
 def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
-    """Replace a ValueError by the error that its message makes."""
+    """Turn a ValueError in this block into the error that `error_of` makes of its message."""
     try:
         yield
     except ValueError as error:
@@ -314,7 +335,7 @@ def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
 
 
 def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
-    """Numbers of steps below `nfe`, falling, among the `steps` that a bundle takes; none: it takes any."""
+    """Numbers of steps below `nfe`, falling, among those that a bundle allows; empty `steps` allow any."""
     yield from (number for number in reversed(steps) if fewest <= number < nfe)
     while nfe > fewest and not steps:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)

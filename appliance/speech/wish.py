@@ -1,4 +1,4 @@
-"""Wish: a request as its caller asked for it."""
+"""Wish: a request as its caller sent it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from appliance.speech.work import LOOKUP, WORD
 from appliance.text.scripts import HAN, KANA
 
 NOT_SAID: Any = None
-"""Stands for a value that the caller left open."""
+"""Placeholder for a value that the caller left open."""
 _HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 _TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNORECASE)
 """Name in a tag that switches the voice."""
@@ -23,7 +23,7 @@ _TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNOR
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Values that the bundle and the configuration decide, unless the caller does."""
+    """Values that the bundle and the configuration choose, unless the caller does."""
 
     nfe_steps: int = NOT_SAID
     guidance: float = NOT_SAID
@@ -33,9 +33,9 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Wish(Choices):
-    """Values of one request, each checked by itself, without a bundle and without the configuration.
+    """Values of one request. Each was checked alone, without a bundle and without the configuration.
 
-    The parser copies each field that SynthesizeRequest has under the same name.
+    The parser copies each field of SynthesizeRequest with the same name.
     """
 
     terms: Terms
@@ -44,7 +44,7 @@ class Wish(Choices):
     text: str
     voice: str
     style: str = ""
-    """NEUTRAL is the voice's own recording, "" leaves it to the table of languages."""
+    """NEUTRAL is the voice's own recording; "" leaves the style to the table of languages."""
     language_code: str = ""
     handling: Handling = Handling.CHAT
     segmentation: Segmentation = NOT_SAID
@@ -54,20 +54,20 @@ class Wish(Choices):
     announce: str = ""
     merge_text: str = ""
     merge_count: int = 0
-    """Requests that this one stands for, alone or with those before it; 0 is one."""
+    """Requests that this one stands for, alone or together with those before it; 0 means one."""
     merge_count_is_total: bool = False
     speaking_rate: float = 1.0
     max_spoken_seconds: float = 0.0
-    """The text is cut to this; 0: no limit."""
+    """Length to which the text is cut; 0 means no limit."""
     gain_db: float = 0.0
     word_timings: bool = False
     begin: Switch = AT_FIRST
-    """Voice and style in which the text goes on from an earlier one."""
+    """Voice and style in which the text continues an earlier one."""
     goes_on: bool = False
     """True for a later clause of an utterance."""
 
     def over(self, usual: Choices) -> Wish:
-        """The wish with the usual choices in place of those that the caller left open."""
+        """The wish, with the usual choices for values that the caller left open."""
         left = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
         return replace(self, **{name: getattr(usual, name) for name in left})
 
@@ -88,16 +88,16 @@ class Wish(Choices):
 
     @property
     def tagged_voices(self) -> list[str]:
-        """Names in the text that may be those of other voices."""
+        """Names in the text that may be names of other voices."""
         return [name.lower() for name in _TAGGED.findall(self.text)] if self.voice_tags else []
 
     def merged(self, waiting: int) -> int:
-        """Count of requests that this one speaks for, in place of a request that stands for `waiting`."""
+        """Number of requests that this one speaks for, in place of a request that stands for `waiting`."""
         count = self.merge_count or 1
         return max(count, waiting) if self.merge_count_is_total else count + waiting
 
     def speaking_for(self, count: int) -> Wish:
-        """The wish with a text that says how many merged requests it stands for."""
+        """The wish with a text that names how many merged requests it stands for."""
         text, end = self.text, ""
         if count <= 1:
             return self
@@ -106,12 +106,12 @@ class Wish(Choices):
         if self.handling is Handling.SSML:
             text, end, _ = text.rpartition("</speak>")
         is_chinese = _HAN.search(self.text) and not _KANA.search(self.text)
-        # The text's language has the words: "three times", "dreimal".
+        # The text's language later replaces it by words: "three times", "dreimal".
         return replace(self, text=f"{text}，{count}次{end}" if is_chinese else f"{text}, {count}x{end}")
 
 
 def within(name: str, value: float, least: float, most: float) -> None:
-    """Raises InvalidRequest naming the field."""
+    """Raise InvalidRequest naming the field, unless the value is in range."""
     # NaN is in no range.
     if not least <= value <= most:
         raise InvalidRequest(name, f"must be between {least} and {most}, not {value}")

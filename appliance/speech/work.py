@@ -10,6 +10,6 @@ Work = Generator[int, None, T]
 """Work that yields the size of each slice, in characters to read, and then does the slice."""
 
 WORD, VOICE = 12, 50
-"""Characters that take as long to read as a pronunciation, and as a voice in memory takes to look up."""
+"""Equivalent costs in characters: of reading a pronunciation, and of looking up a voice in memory."""
 LOOKUP = 1_000
-"""Characters that take as long to read as a file on a slow disk, or as another process takes to reply."""
+"""Equivalent cost in characters of a file on a slow disk, or of a reply from another process."""

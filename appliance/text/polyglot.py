@@ -1,7 +1,7 @@
-"""The voice of a text's language, by the table `text.languages`.
+"""The voice for a text's language, by the table `text.languages`.
 
-The script decides where one language of the table has it; among others py3langid does, which is installed
-only where the table needs it.
+If only one language of the table has the text's script, the script decides. Otherwise py3langid does; it must
+be installed only if the table needs it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from appliance.text.scripts import LETTERS
 
 INSTALL = "pip install 'f5-appliance[languages]'"
 LEAST_ODDS = 3.0
-"""Likelihood over that of the next language, from which a text tells its language: of 468 chat lines in six
-languages, notes of a word or a number among them, two thirds do, 39 of 40 rightly."""
+"""Ratio of the likeliest language's likelihood to the next one's from which on a text is in that language.
+
+Of 468 chat lines in six languages, including notes of a word or a number, two thirds reach it, 39 of 40
+rightly.
+"""
 MOST_CHARACTERS = 1_000
-"""Characters that are read of a text."""
+"""Characters of a text that are read."""
 MOST_CHANNELS = 1_024
 """Channels whose last language is remembered."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
@@ -35,10 +38,10 @@ Rank = Callable[[str], Sequence[tuple[str, float]]]
 
 
 class LanguageTable:
-    """Rows by language; the last language of each channel is remembered. Thread-safe."""
+    """Rows by language, and the last language of each channel. Thread-safe."""
 
     def __init__(self, rows: Mapping[str, LanguageRow]) -> None:
-        """`rows` has at least one. Raises ConfigError for what is missing to tell its languages apart."""
+        """`rows` has at least one row. Raises ConfigError if the table needs a package that is missing."""
         self._rows = rows
         listed = [known(code) for code in rows]
         self._languages = Languages(listed, LETTERS)
@@ -48,7 +51,7 @@ class LanguageTable:
         self._lock = threading.Lock()
 
     def of(self, text: str, channel: str = "", language: str = "") -> tuple[str, LanguageRow]:
-        """(language, row) of a text; the channel remembers the language."""
+        """(language, row) of a text. The channel remembers the language."""
         code, row = self.likely(text, channel, language)
         with self._lock:
             self._last.pop(channel, None)
@@ -59,9 +62,9 @@ class LanguageTable:
         return code, row
 
     def likely(self, text: str, channel: str = "", language: str = "") -> tuple[str, LanguageRow]:
-        """(language, row) of a text whose `language` the caller may have named.
+        """(language, row) of a text; the caller may have stated its `language`.
 
-        A text that tells none is in the last language of its channel, else in the table's first.
+        If the text has no clear language, its channel's last language counts, else the table's first.
         """
         code = base_code(language)
         if code not in self._rows:
@@ -71,7 +74,7 @@ class LanguageTable:
         return code, self._rows[code]
 
     def _told(self, text: str) -> str:
-        """Code of the language that a text tells, or ""."""
+        """Code of a text's language, or "" if it is not clear."""
         likely = [language.code for language in self._languages.likeliest(text)]
         if len(likely) < 2 or self._rank is None:
             return "".join(likely[:1])
@@ -80,7 +83,7 @@ class LanguageTable:
 
 
 def _ranking(codes: Sequence[str]) -> Rank:
-    """Raises ConfigError."""
+    """Ranking of the languages with these codes. Raises ConfigError."""
     try:
         identifier = copy.copy(_identifier())
         identifier.set_languages(codes)
@@ -95,6 +98,6 @@ def _ranking(codes: Sequence[str]) -> Rank:
 
 @cache
 def _identifier() -> Any:
-    """py3langid of all its languages: 80 MB, and 0.7 s of a core. Raises ImportError."""
+    """py3langid with all its languages: 80 MB, and 0.7 s of a core. Raises ImportError."""
     library = import_module("py3langid.langid")
     return library.LanguageIdentifier.from_model_file(library.MODEL_FILE, norm_probs=True)

@@ -16,14 +16,14 @@ from appliance.text.scripts import HAN
 
 MOST_WORDS = 500
 MOST_WORD, MOST_SAY = 64, 200
-"""Characters."""
+"""Longest word and longest spelling, in characters."""
 _ADDRESS = re.compile(f"{LINK}|{MAIL}", re.IGNORECASE)
 _LETTER = re.compile(f"[^\\W{HAN}]")
-"""Chinese has no spaces to tell words by."""
+"""A letter of a word. Chinese has no spaces that separate words."""
 
 
 def check(words: Mapping[str, str], field: str = "pronunciations") -> None:
-    """Raises InvalidRequest."""
+    """Check pronunciations. Raises InvalidRequest."""
     if len(words) > MOST_WORDS:
         raise InvalidRequest(field, f"has {len(words)} words; at most {MOST_WORDS} are allowed")
     for word, say in words.items():
@@ -37,9 +37,10 @@ def check(words: Mapping[str, str], field: str = "pronunciations") -> None:
 
 
 def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
-    """Put marks in place of these words, in any case, with or without an @, outside of links.
+    """Put marks in place of these words, in any case, with or without an @, but not inside links.
 
-    Of words that begin at one place the longest is taken, and of two that differ in case alone the later.
+    Among words that begin at one place, the longest wins; among words that differ only in case, the later
+    one.
     """
     if not words:
         return
@@ -56,16 +57,16 @@ def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
 def _matches(
     text: str, says: Mapping[str, str], lengths: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[int, int, int, str]]:
-    """(start with its @, start of the word, end, spelling) of each word, from left to right.
+    """(beginning with its @, beginning of the word, end, spelling) of each word, from left to right.
 
-    A pattern of all words would compare each with each place: a second for 500 of 64 characters.
+    A pattern of all words would compare each with each place: a second for 500 words of 64 characters.
     """
     folded = _folded(text)
     letters = {match.start() for match in _LETTER.finditer(text)}
     address, place = _ADDRESS.search(text), 0
 
     def at(start: int) -> int:
-        """End of the longest whole word that starts here; 0 without one."""
+        """End of the longest whole word that begins here; 0 if there is none."""
         if start in letters and start - 1 in letters:
             return 0
         for length in lengths.get(folded[start : start + 1], ()):
@@ -88,7 +89,7 @@ def _matches(
 
 @lru_cache(maxsize=64)
 def _looked_up(words: tuple[tuple[str, str], ...]) -> tuple[Mapping[str, str], Mapping[str, tuple[int, ...]]]:
-    """Spellings by word, and by a first character the lengths of its words, the longest first."""
+    """Word → spelling, and first character → lengths of its words, the longest first."""
     says = {_folded(unicodedata.normalize("NFC", word.strip())): normalise(say) for word, say in words}
     lengths: dict[str, set[int]] = {}
     for word in says:
@@ -97,7 +98,7 @@ def _looked_up(words: tuple[tuple[str, str], ...]) -> tuple[Mapping[str, str], M
 
 
 def _folded(text: str) -> str:
-    """The text without case, character for character: ẞ is not "ss" but ß, and İ is i."""
+    """The text without case, character for character: ẞ becomes ß and not "ss", İ becomes i."""
     return text.lower() if text.isascii() else "".join(map(_fold, text))
 
 

@@ -1,4 +1,4 @@
-"""Front end: a request's text → text that the bundle's vocabulary can say, and the changes."""
+"""Front end: text of a request → text that the bundle's vocabulary can say, and the changes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -34,7 +35,7 @@ _SPACED = re.compile(rf"(?:(?![{HAN}{KANA}])[^\W\d_])+")
 
 
 class FrontEnd:
-    """Rewriting of texts for one vocabulary. Thread-safe."""
+    """Rewrites texts for one vocabulary. Thread-safe."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class FrontEnd:
         languages: Sequence[str] = (),
         words: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
-        """`languages` are the bundle's, and `words` its own files of words, by language.
+        """`languages` are the bundle's. `words`: language → the bundle's own file of words.
 
         Raises ConfigError for an unknown language in the configuration, and for a file that cannot be read.
         """
@@ -70,7 +71,8 @@ class FrontEnd:
         others: Others | None = None,
         begin: str = "",
     ) -> Spoken:
-        """Rewrite a text that the voice `begin` ("": the request's) begins, with its `words` and `styles`.
+        """Rewrite a text. It begins in the voice `begin` ("": the request's), with the voice's `words` and
+        `styles`.
 
         `words` are pronunciations. `language` has precedence over the configured language and the bundle's.
         Unless the text is VERBATIM, tags switch to a style or to a voice of `others`, and the text of each
@@ -85,7 +87,7 @@ class FrontEnd:
             pronounce(changed, words, marks)
             changed.text = normalise(changed.text)
             return self._spoken(changed, marks, languages, begin, 0.0)
-        # A line of chat may hold many pauses, for which its listeners did not ask.
+        # A line of chat may contain many pauses that its listeners did not ask for.
         pauses_s = ssml.MAX_BREAK_S
         if handling is Handling.SSML:
             self._read_ssml(changed, marks, languages, others)
@@ -95,10 +97,10 @@ class FrontEnd:
         for mark, voice, part in marks.by_voice(changed.text):
             own = Voiced(words, styles) if voice is None else others(voice)
             assert own is not None
-            rewritten = Rewriting(part, changed.changes)
+            rewritten = replace(changed, text=part)
             self._rewrite(rewritten, own, marks, languages)
             whole += f"{mark}{rewritten.text}"
-        return self._spoken(Rewriting(whole, changed.changes), marks, languages, begin, pauses_s)
+        return self._spoken(replace(changed, text=whole), marks, languages, begin, pauses_s)
 
     def _rewrite(self, text: Rewriting, own: Voiced, marks: Marks, languages: Languages) -> None:
         """Rewrite the text of one voice."""
@@ -109,13 +111,16 @@ class FrontEnd:
     def _spoken(
         self, text: Rewriting, marks: Marks, languages: Languages, begin: str, left_s: float
     ) -> Spoken:
-        """Text within the vocabulary, and the meaning of its marks; all pauses last `left_s` at most."""
+        """Text within the vocabulary, and the meaning of its marks.
+
+        All pauses together last at most `left_s`.
+        """
         spoken, speaker = "", begin
         pauses: dict[int, float] = {}
         directions: list[Direction] = []
         switches: dict[int, Switch] = {}
         for piece, silent in marks.parts(text.text):
-            own = Rewriting(marks.restored(piece), text.changes)
+            own = replace(text, text=marks.restored(piece))
             sayable = self._within_vocabulary(own, languages).strip()
             if any(map(str.isalnum, sayable)):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
@@ -139,15 +144,15 @@ class FrontEnd:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes of the languages in force for a request that names none."""
+        """Codes of the languages for a request that names none."""
         return self._languages("").codes
 
     def check_language(self, code: str) -> None:
-        """Raises UnknownLanguage for a code that is neither registered nor the bundle's."""
+        """Raise UnknownLanguage for a code that is neither registered nor the bundle's."""
         self._languages(code)
 
     def language_of(self, text: str) -> str:
-        """Code of the language of most letters; "" for a language that is not in force."""
+        """Code of the language of most letters; "" if that language is not configured."""
         return self._languages("").of(text).code
 
     def _in_force(self, requested: str) -> Languages:
@@ -163,12 +168,12 @@ class FrontEnd:
             if self._says(language):
                 listed.append(language)
             elif code in chosen:
-                # Clauses of a chosen language stay its own: the next language's words are not put into them.
+                # Clauses of a chosen language stay in it: the next language's words are not put into them.
                 listed.append(muted(language))
         return Languages(listed, self.spelling.scripts)
 
     def _says(self, language: Language) -> bool:
-        """True if the vocabulary has the letters of its numbers."""
+        """True if the vocabulary has the letters of the language's numbers."""
         if not language.says_digits:
             return True
         words = [*map(language.digit, "123"), language.number("123", False), *language.sample]
@@ -176,6 +181,7 @@ class FrontEnd:
         return all(self._substitute(character, language) is not None for character in letters)
 
     def _read_ssml(self, text: Rewriting, marks: Marks, languages: Languages, others: Others) -> None:
+        """Replace SSML by its text: pauses and voices become marks, `say-as` and `sub` become their words."""
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
         language = languages.of(plain)
@@ -198,9 +204,9 @@ class FrontEnd:
 
     def _within_vocabulary(self, text: Rewriting, languages: Languages) -> str:
         """Drop and note characters without a substitute."""
-        text.text = self.spelling.fitted(text.text)
-        if all(map(self._can_say, text.text)):
+        if all(map(self._can_say, set(text.text))):
             return text.text
+        text.text = self.spelling.fitted(text.text)
         parts: list[str] = []
         dropped, place = "", 0
         for end, language in languages.clauses(text.text)[1]:
@@ -236,5 +242,5 @@ class FrontEnd:
 
 
 def _is_within_word(parts: list[str], dropped: str, after: str) -> bool:
-    """True if letters were dropped from a word, whose rest stays together."""
+    """True if letters were dropped from a word whose rest stays together."""
     return bool(parts) and parts[-1][-1:].isalpha() and after.isalpha() and bool(_SPACED.fullmatch(dropped))

@@ -13,28 +13,14 @@ from appliance.text.tokens.tokenizers import says
 
 _NEAREST = dict(zip("ßæÆœŒøØłŁđĐıþð", str.split("ss ae AE oe OE o O l L d D i th th"), strict=True))
 _BY_SUBSTITUTE = {
-    ", ": "，、；|()",
-    ". ": "。",
-    "! ": "！",
-    "? ": "？",
-    ": ": "：",
-    " (": "（",
-    ") ": "）",
-    " - ": "—",
-    "-": "–",
-    "...": "…",
-    " ": '·~～/\\_[]{}`【】"-,.',
-    '"': "「」《》«»“”„",
-    ",": ";:،؛",
-    ".": "۔।॥!?",
-    "?": "؟",
-    "'": "’‘",
-    "": "'¿¡",
+    **{", ": "，、；|()", ". ": "。", "! ": "！", "? ": "？", ": ": "：", " (": "（", ") ": "）", " - ": "—"},
+    **{"-": "–", "...": "…", " ": '·~～/\\_[]{}`【】"-,.', '"': "「」《》«»“”„", ",": ";:،؛", ".": "۔।॥!?"},
+    **{"?": "؟", "'": "’‘", "": "'¿¡"},
 }
 _SIGNS = {sign: substitute for substitute, signs in _BY_SUBSTITUTE.items() for sign in signs}
 """Sign → its nearest substitute, and so on until the vocabulary has the result."""
 _SPACES = re.compile(r" +([,.!?])|  +")
-"""Spaces before a mark, and several."""
+"""Spaces before a mark, and repeated spaces."""
 _WORD = re.compile(rf"(?:[^\W\d_]|[{MARKS}{JOINERS}])+")
 _CLUSTER = re.compile(rf".[{MARKS}]*", re.S)
 _EXCLUDED = {
@@ -42,13 +28,13 @@ _EXCLUDED = {
     for character in map(chr, (*range(0x958, 0x960), 0x9DC, 0x9DD, 0x9DF, *range(0xA33, 0xA5F), 0xB5C, 0xB5D))
     if unicodedata.normalize("NFC", character) != character
 }
-"""Letters with a nukta, which Unicode's composition leaves in two."""
+"""Letters with a nukta, which Unicode's composition leaves as two characters."""
 _FEWEST = 10
-"""Letters of a script that a vocabulary must have for a text in it."""
+"""Letters of a script that a vocabulary must have for texts in it."""
 
 
 class Spelling:
-    """Thread-safe."""
+    """Fits texts to one vocabulary. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         @lru_cache(maxsize=4096)
@@ -58,7 +44,7 @@ class Spelling:
         self.can_say: Callable[[str], bool] = can_say
         self.leaves_out = vocabulary.leaves_out
         self.omits = vocabulary.tokenizer in ("letters", "phones")
-        """True if what the tokenizer leaves out has a nearest letter or sign."""
+        """True if the tokenizer drops characters that have a nearest letter or sign."""
         self._word = lru_cache(maxsize=4096)(self._best)
         letters = "".join(token for token in vocabulary.tokens if len(token) == 1)
         self.scripts = frozenset(
@@ -79,7 +65,10 @@ class Spelling:
         return _WORD.sub(lambda match: self._word(match[0]), text)
 
     def read(self, text: str) -> str:
-        """A transcript `fitted`; if the tokenizer leaves out what it lacks, the nearest is in its place."""
+        """A transcript in the vocabulary's letters.
+
+        If the tokenizer drops characters, the nearest ones replace them.
+        """
         fitted = self.fitted(text)
         if not self.omits:
             return fitted
@@ -87,11 +76,11 @@ class Spelling:
         return _SPACES.sub(lambda match: match[1] or " ", "".join(said)).strip()
 
     def loses(self, character: str) -> bool:
-        """True for a character of a transcript that `read` cannot keep."""
+        """True for a character of a transcript that `read` loses."""
         return not (self.can_say(character) or (self.omits and self.nearest(character)))
 
     def within(self, text: str) -> str | None:
-        """Text with signs of the vocabulary; None if the vocabulary lacks them."""
+        """Text in signs of the vocabulary; None if the vocabulary lacks them."""
         sayable = ""
         for c in text:
             part = c if self.can_say(c) else self.within(_SIGNS[c]) if c in _SIGNS else None
@@ -101,7 +90,7 @@ class Spelling:
         return sayable
 
     def nearest(self, letter: str) -> str | None:
-        """Substitute that the vocabulary has for one letter, é → e, or sign."""
+        """Substitute for one letter or sign that the vocabulary has: é → e."""
         if letter in _SIGNS:
             return self.within(_SIGNS[letter])
         if letter in _NEAREST:
@@ -114,7 +103,7 @@ class Spelling:
     def _best(self, word: str) -> str:
         if all(map(self.can_say, word)):
             return word
-        # Growing is the last choice: STRASSE for Straße.
+        # A longer word is the last choice: STRASSE for Straße.
         cases = {case: len(case) - len(word) for case in (word, word.lower(), word.upper())}
         formed = [(self._formed(case), grown) for case, grown in cases.items()]
         return min(formed, key=lambda form: form[0][1] + form[1])[0][0]
@@ -125,7 +114,7 @@ class Spelling:
         return 1 if unicodedata.category(letter)[0] == "M" or self.nearest(letter) else 3
 
     def _formed(self, word: str) -> tuple[str, int]:
-        """The word in the vocabulary's form, and its cost in letters that are replaced (1) or lost (3)."""
+        """The word in the vocabulary's form, and its cost: 1 for a replaced letter, 3 for a lost one."""
         formed, cost = "", 0
         for match in _CLUSTER.finditer(word):
             form = next((f for f in _forms(match[0]) if all(map(self.can_say, f))), None)

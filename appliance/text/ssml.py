@@ -1,4 +1,7 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as; other elements are only read."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, voice, break, sub, say-as.
+
+Only the text of other elements counts.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,18 @@ from appliance.text.languages.quantity import LONGEST
 FIELD = "text"
 MAX_BREAK_S = 10.0
 STRENGTHS = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.8, "x-strong": 1.2}
-"""Seconds; the standard leaves them open."""
+"""Seconds for each strength; the standard leaves them open."""
 UNSPOKEN = ("metadata", "desc", "lexicon", "meta")
 SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")
 """Values of interpret-as that change the reading."""
 AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
-"""Values that the front end recognises without them."""
+"""Values that the front end recognises without interpret-as."""
 
 
 @dataclass(frozen=True)
 class BreakTag:
+    """A pause."""
+
     seconds: float
 
 
@@ -31,13 +36,13 @@ class BreakTag:
 class SayAs:
     text: str
     how: str
-    """One of SPELT, or "sub": verbatim."""
+    """A value of SPELT, or "sub" for a verbatim text."""
     written: str
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """Start of an element that changes nothing, or of an unknown reading."""
+    """Begin tag of an element that changes nothing, or of an unknown reading."""
 
     tag: str
 
@@ -45,16 +50,16 @@ class Ignored:
 @dataclass(frozen=True)
 class VoiceTag:
     name: str
-    """ "" for the request's."""
+    """"" for the request's voice."""
     tag: str
-    """ "" at its end."""
+    """"" at the element's end."""
 
 
 Piece = str | BreakTag | SayAs | Ignored | VoiceTag
 
 
 def parse(text: str) -> list[Piece]:
-    """Raises InvalidRequest."""
+    """Pieces of an SSML document. Raises InvalidRequest."""
     if "<!DOCTYPE" in text:
         raise _wrong("a DOCTYPE is not allowed")
     reader = _SsmlTarget()
@@ -81,6 +86,7 @@ class _SsmlTarget:
         self._unspoken = 0
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Open an element. Raises InvalidRequest if it is not allowed here."""
         tag = name.rpartition("}")[2]
         if (tag == "speak") != (not self._open):
             raise _wrong("it must be one <speak> element, with the others inside")
@@ -104,6 +110,7 @@ class _SsmlTarget:
             self.pieces.append(text)
 
     def end(self, name: str) -> None:
+        """Close an element, and add its text."""
         tag = self._open.pop()
         self._unspoken -= tag in UNSPOKEN
         if tag in ("p", "s"):
@@ -150,7 +157,7 @@ def _seconds(attributes: Mapping[str, str]) -> float:
 
 
 def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool], str]) -> str:
-    """`number` takes digits and True for an ordinal."""
+    """Words of a spelt text. `number` gets digits, and True for an ordinal."""
     if piece.how == "sub":
         return piece.text
     if piece.how in ("cardinal", "number", "ordinal"):

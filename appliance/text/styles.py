@@ -1,4 +1,4 @@
-"""Tags that switch the voice, [voice:berta], and the style of a voice: [happy]."""
+"""Tags that switch the voice, [voice:berta], and the style of a voice, [happy]."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
 NEUTRAL = "neutral"
-"""Name of a voice's own recording, which no style can have."""
+"""Name of a voice's own recording. No style can have it."""
 _NAME = r"[ \t]*([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ \t]*"
 _VOICE = re.compile(rf"\[[ \t]*voice[ \t]*(?::{_NAME})?\](?!\()", re.IGNORECASE)
 _TAG = re.compile(rf"\[{_NAME}\](?!\()")
-"""Tag, but not the text of a link in Markdown."""
+"""A tag, but not the text of a link in Markdown."""
 _NUMBERS_SIGN = re.compile(rf"(?<=\d)((?:[ \t]*{SILENT_MARK}[ \t]*)+)([%‰€£¥₹₽₩]|°[CF]?)")
-"""Tags between a number and its sign, without which neither is read right: they follow both."""
+"""Tags between a number and its sign.
+
+Neither is read right without the other, so the tags move after both.
+"""
 
 
 def style_of(name: str) -> str:
@@ -30,7 +33,7 @@ class Voiced:
     """Pronunciations and styles of a voice."""
 
     words: Mapping[str, str]
-    """Spoken form by word."""
+    """Word → spoken form."""
     styles: Collection[str] = ()
     """Names that tags may have."""
 
@@ -40,11 +43,11 @@ Others = Callable[[str], "Voiced | None"]
 
 
 def nobody(name: str) -> None:
-    """No voice to switch to."""
+    """Allow no other voice."""
 
 
 def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:
-    """Put marks in place of these voices' tags, in upper or lower case, and of [voice], the request's."""
+    """Put marks in place of these voices' tags and of [voice], the request's voice; case does not matter."""
 
     def marked(match: re.Match[str]) -> str:
         voice = (match[1] or "").lower()
@@ -57,7 +60,7 @@ def mark_voices(text: Rewriting, others: Others, marks: Marks) -> None:
 
 
 def mark_styles(text: Rewriting, styles: Collection[str], marks: Marks) -> None:
-    """Put marks in place of these styles' tags, and of NEUTRAL's if there are any, in upper or lower case."""
+    """Put marks in place of these styles' tags and, if there are any, of NEUTRAL's; case does not matter."""
 
     def marked(match: re.Match[str]) -> str:
         style = match[1].lower()

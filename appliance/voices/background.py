@@ -10,25 +10,25 @@ from numpy.typing import NDArray
 FRAME_S = 0.04
 LOUD_PERCENTILE = 90
 QUIET_PERCENTILE = 4
-"""Even 3 s without a pause have this share of frames between words."""
+"""Percentile of the quiet frames: even 3 s without a pause have this share of frames between words."""
 BAND_HZ = (150.0, 3_800.0)
 SMOOTHING_HZ = 500.0
-"""Above a hum's harmonic spacing, below the scale of a noise's slope."""
+"""Width of the smoothing: above a hum's harmonic spacing, below the scale of a noise's slope."""
 SMALL = 1e-12
 
 
 @dataclass(frozen=True)
 class Background:
-    """Measured in the quietest frames."""
+    """Background of a recording, measured in its quietest frames."""
 
     below_db: float
-    """Distance below the loud frames."""
+    """Distance in dB below the loud frames."""
     flatness: float
     """Geometric mean of the spectrum over its smoothed self: 0.56 for noise, near 0 for tones."""
 
 
 def background(wave: NDArray[np.float32], rate_hz: int) -> Background | None:
-    """Measure (samples,); None if there are fewer than 0.4 s."""
+    """Measure (samples,). None if they are shorter than 0.4 s."""
     size = round(FRAME_S * rate_hz)
     if len(wave) < 10 * size:
         return None

@@ -1,8 +1,8 @@
-"""Cache of prepared references in memory and on disk.
+"""Cache of prepared references, in memory and on disk.
 
-    FOLDER/SHA256-KIND.ref   SHA-256 of what follows (32 bytes), then a NumPy .npz
+    FOLDER/SHA256-KIND.ref   SHA-256 of the rest of the file (32 bytes), then a NumPy .npz
 
-SHA256 is the recording's, KIND a hash of mel specification, level, trim version and any rule but F5's.
+SHA256 is the recording's. KIND is a hash of mel specification, level, trim version and any rule but F5's.
 References from memory, from disk and new ones are the same bytes.
 """
 
@@ -32,12 +32,12 @@ LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}")
 
 
 class ReferenceCache:
-    """References by the hash of their recording; memory holds the `entries` most recent. Thread-safe."""
+    """References by the hash of their recording; the `entries` most recent are in memory. Thread-safe."""
 
     def __init__(
         self, folder: Path, spec: MelSpec, level: float, entries: int, rule: ConditioningRule = F5
     ) -> None:
-        """`level`: least RMS of the samples."""
+        """`level`: smallest RMS of the samples."""
         self._folder = folder
         self._entries = entries
         kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}" + (f"/{rule.name}" if rule is not F5 else "")
@@ -51,7 +51,7 @@ class ReferenceCache:
             return sha256 in self._recent
 
     def get(self, sha256: str) -> Features | None:
-        """Return the prepared reference; None if there is none, or its file is damaged."""
+        """Prepared reference; None if there is none, or its file is damaged."""
         with self._lock:
             if sha256 in self._recent:
                 self._recent.move_to_end(sha256)
@@ -62,14 +62,14 @@ class ReferenceCache:
         return features
 
     def put(self, sha256: str, features: Features) -> None:
-        """Keep in memory and on disk. A disk that cannot be written is logged."""
+        """Store in memory and on disk. A failure to write the disk is logged."""
         self._put_in_memory(sha256, features)
         path = self._path(sha256)
         try:
             with locked(self._folder, fcntl.LOCK_SH):
                 replace_file(path, _pack(features))
         except OSError as error:
-            # A missing cache file only makes the first request after a restart slower.
+            # A missing file only makes the first request after a restart slower.
             logger.warning("%s: prepared reference not kept: %s", path, error)
 
     def forget(self, sha256: str) -> None:
@@ -80,14 +80,14 @@ class ReferenceCache:
             path.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what an interrupted `put` left. Raises StorageError."""
+        """Remove the leftovers of an interrupted `put`. Raises StorageError."""
         sweep(self._folder, LEFTOVER_RULE)
 
     def _path(self, sha256: str) -> Path:
         return self._folder / f"{sha256}-{self._kind}.ref"
 
     def _put_in_memory(self, sha256: str, features: Features) -> None:
-        # Requests share them.
+        # Requests share the arrays.
         features.samples.flags.writeable = False
         features.log_mel.flags.writeable = False
         with self._lock:
@@ -105,6 +105,7 @@ def _pack(features: Features) -> bytes:
 
 
 def _read(path: Path) -> Features | None:
+    """Read prepared features. None if the file is missing or damaged, so that they are prepared again."""
     try:
         packed = path.read_bytes()
     except FileNotFoundError:

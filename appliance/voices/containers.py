@@ -1,6 +1,6 @@
-"""Containers of audio files: told by their first bytes, and whether all is there that they promise.
+"""Containers of audio files: recognised by their first bytes, and checked for completeness.
 
-The decoder reads 25 containers, most of them rare, and takes a file that ends too early for a shorter one.
+The decoder reads 25 containers, most of them rare, and accepts a file that ends too early as a shorter one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ FORMATS = "wav, flac, ogg or mp3"
 UNSAID = "does not say how long it is: save it once more as a file, not a stream"
 
 MOST_TAGS, MOST_PARTS = 64, 4_096
-"""Tags in front of a file; its chunks, pages or frames, more than a minute of which no file has."""
+"""Limits for one file: tags before it, and its chunks, pages or frames. No file of a minute has more."""
 _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
-"""Data sizes of WAV headers without a length."""
+"""Data sizes in WAV headers that mean an unknown length."""
 _PAGE_BYTES, _FIRST, _LAST = 27, 2, 4
 """Size of an Ogg page's header before its table of segments; flags of a stream's first and last page."""
 _KBIT_S = {
@@ -25,15 +25,15 @@ _KBIT_S = {
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
 _KBIT_S[0] = _KBIT_S[2]
-"""Bit rates of layer III by MPEG's version: 3 is 1, 2 is 2, 0 is 2.5."""
+"""MPEG's version → bit rates of layer III. Version 3 is MPEG 1, 2 is MPEG 2, 0 is MPEG 2.5."""
 _RATES_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _COUNTS = (b"Xing", b"Info", b"VBRI")
-"""Names of the tag in the first frame that says how many follow."""
+"""Names of the tag in the first frame that states the number of frames."""
 _COUNT_WITHIN = 64
 
 
 def untagged(audio: bytes) -> bytes:
-    """Return the file without the ID3v2 tags in front of it. Raises InvalidReference for too many."""
+    """The file without the ID3v2 tags before it. Raises InvalidReference if there are too many."""
     place = tags = 0
     while audio[place : place + 3] == b"ID3" and len(audio) >= place + 10:
         if (tags := tags + 1) > MOST_TAGS:
@@ -47,9 +47,9 @@ def untagged(audio: bytes) -> bytes:
 
 
 def check_whole(audio: bytes) -> None:
-    """Raises InvalidReference for a file that is no WAV, FLAC, Ogg or MP3, or is cut off.
+    """Raise InvalidReference for a file that is no WAV, FLAC, Ogg or MP3, or is cut off.
 
-    The count of samples tells of FLAC, and of an MP3 that has one.
+    A cut-off FLAC, or MP3 with a count, shows in the number of decoded samples instead.
     """
     if (check := _check_of(audio)) is None:
         raise InvalidReference(
@@ -59,7 +59,7 @@ def check_whole(audio: bytes) -> None:
 
 
 def least_samples(audio: bytes) -> int | None:
-    """Samples of one channel in an MP3 that does not say how many; None of any other file."""
+    """Fewest samples of one channel in an MP3 that does not state them; None for any other file."""
     if _check_of(audio) is not _check_mp3 or any(name in audio[:_COUNT_WITHIN] for name in _COUNTS):
         return None
     frames, samples, _ = _mp3_frames(audio)
@@ -83,6 +83,7 @@ def _check_of(audio: bytes) -> Callable[[bytes], None] | None:
 
 
 def _check_wav(audio: bytes) -> None:
+    """Raise InvalidReference if a WAV file has fewer samples than its header promises."""
     position, chunk = 12, struct.Struct(">4sI" if audio.startswith(b"RIFX") else "<4sI")
     large = chunks = 0
     while position + chunk.size <= len(audio):
@@ -101,14 +102,17 @@ def _check_wav(audio: bytes) -> None:
 
 
 def _counted(parts: int) -> int:
-    """One part more. Raises InvalidReference."""
+    """Count one more part. Raises InvalidReference beyond MOST_PARTS."""
     if parts >= MOST_PARTS:
         raise InvalidReference(FIELD, f"has more than {MOST_PARTS:,} chunks or pages: save it once more")
     return parts + 1
 
 
 def _check_ogg(audio: bytes) -> None:
-    """Each stream ends with a page that says so (RFC 3533); those of one recording begin together."""
+    """Check that each stream ends with a page marked as last (RFC 3533).
+
+    The streams of one recording begin together.
+    """
     ended: dict[bytes, bool] = {}
     begun = False
     place = pages = 0
@@ -135,7 +139,7 @@ def _check_mp3(audio: bytes) -> None:
 
 
 def _mp3_frames(audio: bytes) -> tuple[int, int, int]:
-    """(frames, samples of one, end) of the layer III frames from the first on, the last cut off or not."""
+    """(frames, samples of one, end) of the layer III frames from the first on. The last may be cut off."""
     frames = place = 0
     kind = audio[1] & 0xFE, audio[2] & 0x0C
     version = audio[1] >> 3 & 3

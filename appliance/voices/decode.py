@@ -13,24 +13,24 @@ from appliance.voices.containers import FIELD, FORMATS, UNSAID, check_whole, cut
 from appliance.voices.recording import Recording
 
 MAX_DURATION_S = 60.0
-"""Before silence is cut: ample for a 12-second reference."""
+"""Longest recording before silence is cut: ample for a 12-second reference."""
 MAX_SAMPLES = 60 * 48_000 * 2
-"""Over all channels: a minute of 48 kHz stereo. Decoding and trimming them takes under 100 MB."""
+"""Limit over all channels: a minute of 48 kHz stereo. Decoding and trimming that takes under 100 MB."""
 BLOCK_FRAMES = 1 << 16
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 2
 UNKNOWN_FRAMES = (1 << 63) - 1
-"""libsndfile's count without a length in the header."""
+"""Count of frames that libsndfile reports if the header has no length."""
 
 _BYTES_OF_SUBTYPE = {"PCM_S8": 1, "PCM_U8": 1, "PCM_24": 4, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 4}
-"""Sample width in upstream; all other subtypes, lossy ones too, have 2 bytes."""
+"""Sample width in upstream. All other subtypes, including lossy ones, have 2 bytes."""
 
 
 def decode(audio: bytes) -> Recording:
     """Decode a whole file, after checking its header.
 
-    Raises InvalidReference for a file that is no audio, damaged, cut off, too long, or of another format,
-    codec, rate or number of channels than allowed.
+    Raises InvalidReference for a file that is no audio, damaged, cut off, too long, or of a format, codec,
+    rate or number of channels that is not allowed.
     """
     if not audio:
         raise InvalidReference(FIELD, f"is empty: send {FORMATS}")
@@ -54,6 +54,7 @@ def decode(audio: bytes) -> Recording:
 
 
 def _check_header(file: Any) -> None:
+    """Check sample rate, channels and duration before decoding. Raises InvalidReference."""
     rate_hz, channels = file.samplerate, file.channels
     if not file.seekable():
         # GSM 6.10, G.721 and NMS ADPCM, which libsndfile only reads sequentially.

@@ -1,4 +1,4 @@
-"""The index of stored voices: their records by name, and the references that are prepared from them."""
+"""The index of stored voices: their records by name, and the references prepared from them."""
 
 from __future__ import annotations
 
@@ -39,22 +39,27 @@ logger = logging.getLogger(__name__)
 DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
 MOST_NAMED = 32
-"""Voices in the message about a voice that is not stored."""
+"""Voices that the message about an unknown voice lists."""
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 RECENT_S = 1.0
-"""Age up to which a record in memory counts as what is on the disk, when a request is read."""
+"""Age up to which reading a request trusts a record in memory without looking at the disk."""
 
 
 @dataclass(frozen=True)
 class Page:
+    """A page of the list of voices."""
+
     voices: tuple[Voice, ...]
     next_token: str
-    """Empty on the last page."""
+    """Token of the next page; "" on the last one."""
 
 
 class VoiceIndex:
-    """Reads the store's folder; sees what a person adds or removes there, within RECENT_S. Thread-safe."""
+    """Reads the store's folder.
+
+    Sees files that a person adds or removes there within RECENT_S. Thread-safe.
+    """
 
     def __init__(
         self,
@@ -64,9 +69,9 @@ class VoiceIndex:
         reader: Reader | None = None,
         rule: ConditioningRule = F5,
     ) -> None:
-        """Make missing folders; `level` is the least RMS of references. Raises StorageError."""
+        """Make missing folders. `level` is the smallest RMS of references. Raises StorageError."""
         self.reader = reader
-        """Reader of the bundle in use."""
+        """Reader of the current bundle."""
         self.further: list[Reader] = []
         """Readers of the secondary bundles."""
         self.folder = config.folder
@@ -76,7 +81,7 @@ class VoiceIndex:
         self._max_reference_bytes = config.max_reference_bytes
         self.prepared = ReferenceCache(config.cache, spec, level, config.memory_entries, rule)
         self._records: dict[Place, tuple[tuple[int, int, int] | None, Voice | Style, float]] = {}
-        """Version of the file, record, and time at which they were last compared with the disk."""
+        """Place → version of the file, record, and time of the last comparison with the disk."""
         for path in (config.folder, config.cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
@@ -90,7 +95,7 @@ class VoiceIndex:
         return recorded
 
     def find(self, place: Place) -> Voice | Style | None:
-        """Return a style or voice as `get` does; None if it is not stored. Never lists the store's folder."""
+        """Like `get`, but None if the recording is not stored. Never lists the store's folder."""
         if not place.is_named:
             return None
         with storage_errors(str(place)):
@@ -107,7 +112,7 @@ class VoiceIndex:
         return recorded
 
     def recent(self, place: Place) -> Voice | Style | None:
-        """As `find`, but from memory if the record was compared with the disk within RECENT_S."""
+        """Like `find`, but from memory if the record was compared with the disk within RECENT_S."""
         return self._remembered(place) or self.find(place)
 
     def _remembered(self, place: Place) -> Voice | Style | None:
@@ -115,20 +120,20 @@ class VoiceIndex:
         return known[1] if known and time.monotonic() < known[2] + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
-        """A voice without its styles. Raises as `get` does."""
+        """A voice without its styles. Raises what `get` raises."""
         voice = self.get(Place(name))
         assert isinstance(voice, Voice)
         return voice
 
     def described(self, name: str) -> Voice:
-        """A voice with its styles. Raises as `get` does."""
+        """A voice with its styles. Raises what `get` raises."""
         return self.with_styles(self.voice(name))
 
     def names(self) -> list[str]:
         return stored_names(self.folder)
 
     def styles(self, name: str) -> list[str]:
-        """Names of usable styles; empty without such a voice."""
+        """Names of usable styles; empty if there is no such voice."""
         if not NAME_RULE.fullmatch(name):
             return []
         return [place.style for place, _ in self.readable(name) if place.style]
@@ -140,7 +145,7 @@ class VoiceIndex:
             return False
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
-        """Empty if the voice cannot be used."""
+        """Pronunciations of a voice; empty if the voice cannot be used."""
         try:
             voice = self.recent(Place(name))
         except StorageError:
@@ -148,11 +153,11 @@ class VoiceIndex:
         return voice.pronunciations if isinstance(voice, Voice) else {}
 
     def page(self, page_size: int = 0, page_token: str = "") -> Page:
-        """Voices after the name `page_token`; a size of 0 takes 50. Raises InvalidRequest."""
+        """Voices after the name `page_token`. Size 0 stands for 50. Raises InvalidRequest."""
         if not 0 <= page_size <= MAX_PAGE:
             raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
         if page_token and not NAME_RULE.fullmatch(page_token):
-            raise InvalidRequest("page_token", "is not one that this daemon gave out")
+            raise InvalidRequest("page_token", "was not issued by this daemon")
         size = page_size or DEFAULT_PAGE
         names = [name for name in self.names() if name > page_token]
         voices = []
@@ -164,11 +169,11 @@ class VoiceIndex:
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def with_audio(self, sha256: str) -> Voice | Style | None:
-        """Find a voice or style by the hash of its audio."""
+        """Voice or style with this hash of its audio; None if there is none."""
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """Return the voice with its styles; `new` styles replace stored styles of the same name."""
+        """The voice with its styles. `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):
@@ -182,7 +187,7 @@ class VoiceIndex:
         return dataclasses.replace(voice, styles=tuple(styles[name] for name in sorted(styles)))
 
     def _listed(self, place: Place) -> Voice | Style:
-        """A record for a list: `problem` says why a damaged one cannot be used. Raises VoiceNotFound."""
+        """A record for a list. `problem` names the reason if it cannot be used. Raises VoiceNotFound."""
         try:
             return self.get(place)
         except StorageError as error:
@@ -200,7 +205,7 @@ class VoiceIndex:
         return VoiceNotFound(f"voice {name!r} has no style {shown(style)}; it has {there}")
 
     def _places(self, *names: str) -> Iterator[Place]:
-        """Places of all voices, or of `names`; a voice comes before its styles."""
+        """Places of all voices, or of `names`. A voice precedes its styles."""
         for name in names or self.names():
             yield Place(name)
             with contextlib.suppress(StorageError):
@@ -214,7 +219,7 @@ class VoiceIndex:
                     yield place, recorded
 
     def forget(self, place: Place) -> None:
-        """Drop the records of a place that was removed, and of its styles."""
+        """Drop the records of a removed place, and of its styles."""
         for known in list(self._records):
             if known.is_in(place):
                 self._records.pop(known, None)
@@ -222,7 +227,7 @@ class VoiceIndex:
     # References.
 
     def reference(self, name: str, style: str = "", reader: Reader | None = None) -> Reference:
-        """Return a voice's prepared reference. `reader` is a secondary bundle's; None: the bundle in use.
+        """Prepared reference of a voice. `reader` belongs to a secondary bundle; None: the current bundle's.
 
         Raises VoiceNotFound, StorageError, InvalidReference, and InvalidRequest for a missing style.
         """
@@ -258,7 +263,7 @@ class VoiceIndex:
         return problems
 
     def misread(self) -> list[str]:
-        """A line for each stored transcript whose words the bundle reads in another way."""
+        """A line for each stored transcript whose words the bundle would read differently."""
         lines = []
         for place, recorded in self.readable():
             try:
@@ -269,7 +274,7 @@ class VoiceIndex:
         return lines
 
     def check_upload(self, audio: bytes, transcript: str, consent_note: str = "") -> None:
-        """Refuse long audio and texts, and an empty transcript. Raises InvalidReference."""
+        """Raise InvalidReference for long audio, a long text, or an empty transcript."""
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
@@ -280,12 +285,12 @@ class VoiceIndex:
         ):
             if len(text) > most:
                 raise InvalidReference(field, f"has {len(text)} characters; at most {most} are allowed")
-        # The appliance does not transcribe.
+        # The appliance does not transcribe audio.
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
     def unread(self, transcript: str) -> tuple[str, ...]:
-        """Warnings of the bundle in use, unless a secondary bundle has none. Raises InvalidReference."""
+        """Warnings of the current bundle, unless a secondary bundle has none. Raises InvalidReference."""
         for reader in self.further:
             with contextlib.suppress(InvalidReference):
                 if not reader.warnings(transcript):
@@ -293,7 +298,7 @@ class VoiceIndex:
         return self.reader.warnings(transcript) if self.reader else ()
 
     def features(self, audio: bytes, checkpoint: Callable[[], None] = lambda: None) -> Features:
-        """Prepare audio as the bundle's rule says. Raises InvalidReference."""
+        """Prepare audio by the bundle's rule. Raises InvalidReference."""
         return prepare(audio, self.spec, self._level, checkpoint, self._rule)
 
     def _spelt(self, transcript: str, reader: Reader | None = None) -> str:

@@ -1,4 +1,7 @@
-"""Audio prompts: references that come with a request, kept in memory for a while, never stored."""
+"""Audio prompts: references that come with a request.
+
+They stay in memory for a while and are never stored.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,20 @@ from appliance.request import Reference
 from appliance.voices.index import VoiceIndex
 
 KEPT = 16
-"""Prompts in memory, of up to 1.6 MB each; prompts of running requests do not count."""
+"""Prompts in memory, of up to 1.6 MB each. Prompts of running requests do not count."""
 TRANSCRIPTS = 1_024
 """Transcripts in memory, by the hash of their audio."""
 WAITING = 4
-"""Prompts that may wait while one is prepared."""
+"""Prompts that may wait while another is prepared."""
 BELOW_ENGINE = 10
-"""Nice value of threads that prepare references: they get a tenth of a core that also computes."""
+"""Nice value of threads that prepare references.
+
+With it they get a tenth of a core that also computes speech.
+"""
 
 
 class Prompts:
-    """Prompts by names that no stored voice can have. Used on the event loop only."""
+    """Prompts, by names that no stored voice can have. Used on the event loop only."""
 
     def __init__(self, index: VoiceIndex) -> None:
         self._index = index
@@ -36,7 +42,7 @@ class Prompts:
         self._preparing = 0
 
     def reference(self, voice: str, style: str = "") -> Reference:
-        """Raises as VoiceIndex.reference does."""
+        """Reference of a prompt or a stored voice. Raises what VoiceIndex.reference raises."""
         prompt = self._by_name.get(voice)
         if prompt is not None and style:
             raise InvalidRequest("style", "an audio prompt has none: it is one recording")
@@ -52,7 +58,7 @@ class Prompts:
         return same.transcript if same else ""
 
     async def prepare(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
-        """Prepare a prompt; `reference` finds its name as long as the caller holds the result.
+        """Prepare a prompt. `reference` finds its name as long as the caller holds the result.
 
         Raises InvalidReference, UploadsFull.
         """
@@ -61,14 +67,14 @@ class Prompts:
         reference = self._by_name.get(name)
         if reference is None:
             if self._preparing > WAITING:
-                raise UploadsFull(f"{WAITING} audio prompts are waiting already, and no more may")
+                raise UploadsFull(f"{WAITING} audio prompts wait already, which is the limit")
             self._preparing += 1
             try:
                 run = asyncio.get_running_loop().run_in_executor
                 reference = await run(self._pool, self._index.unstored, audio, transcript)
             finally:
                 self._preparing -= 1
-            # Another call with the same prompt may have been quicker.
+            # Another call with the same prompt may have been faster.
             reference = self._by_name.setdefault(name, reference)
             self._recent.append(reference)
         self._transcripts[sha256] = transcript
@@ -80,7 +86,7 @@ class Prompts:
 def run_below_engine() -> None:
     """Lower this thread's priority below the engine's threads.
 
-    SCHED_IDLE disturbs speech less, but where other programs compute on every core such a thread never ends,
-    and the daemon waits when it holds the interpreter's lock.
+    SCHED_IDLE would disturb speech less. But if other programs compute on every core, such a thread never
+    ends, and the daemon waits while it holds the interpreter's lock.
     """
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BELOW_ENGINE)

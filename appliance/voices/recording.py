@@ -13,7 +13,7 @@ Samples = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Audio before its conversion to float: upstream cuts silence on integers."""
+    """Audio before its conversion to float, because upstream cuts silence on integers."""
 
     samples: Samples
     """(frames, channels) int8, int16 or int32."""
@@ -21,7 +21,7 @@ class Recording:
 
     @property
     def full_scale(self) -> int:
-        """Integer of 1.0."""
+        """Integer that stands for 1.0."""
         return 1 << (8 * self.samples.itemsize - 1)
 
     @property
@@ -30,11 +30,14 @@ class Recording:
 
     @property
     def frames_per_ms(self) -> float:
-        """No whole number at 44.1 kHz."""
+        """Frames per millisecond; no whole number at 44.1 kHz."""
         return self.rate_hz / 1000.0
 
     def cut(self, start_ms: int, end_ms: int) -> Recording:
-        """Clipped part; the rounded duration loses, or pads with zeros, up to half a millisecond."""
+        """Part of the recording, clipped to it.
+
+        The rounded duration loses, or pads with zeros, up to half a millisecond.
+        """
         start, end = (int(min(ms, self.duration_ms) * self.frames_per_ms) for ms in (start_ms, end_ms))
         piece = self.samples[start:end]
         if 0 < len(piece) < end - start:
@@ -55,5 +58,5 @@ class Recording:
 
 
 def concatenate(pieces: list[Recording]) -> Recording:
-    """All must have one rate and number of channels."""
+    """All pieces in order. They must have the same rate and number of channels."""
     return Recording(np.concatenate([piece.samples for piece in pieces]), pieces[0].rate_hz)

@@ -1,6 +1,6 @@
-"""Files of the voice store: where a recording lies, and its record.
+"""Files of the voice store: the place of a recording, and its record.
 
-    FOLDER/NAME/audio                      the file as it was given, byte for byte
+    FOLDER/NAME/audio                      the uploaded file, byte for byte
     FOLDER/NAME/voice.yaml                 transcript, consent note, time, hash
     FOLDER/NAME/styles/STYLE/audio         another recording of the voice
     FOLDER/NAME/styles/STYLE/style.yaml
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import stat
@@ -38,7 +37,7 @@ RECORD, STYLE_RECORD = "voice.yaml", "style.yaml"
 STYLES = "styles"
 REMEDY = "delete it, or create it again"
 MAX_RECORD_BYTES = 2 << 20
-"""Limit of a record: more than the longest of each of its parts."""
+"""Limit of a record: more than the longest values of all its fields."""
 UNRECORDED = ("problem", "styles")
 """Fields that only lists have."""
 
@@ -52,18 +51,18 @@ class Recorded(Ranged):
     """The transcript as its sender wrote it."""
     consent_note: str
     created: str
-    """RFC 3339, UTC."""
+    """Time in UTC, by RFC 3339."""
     sha256: str
     """SHA-256 of the audio."""
     size_bytes: Annotated[int, Between(0, 1 << 62)]
     duration_s: Annotated[float, Between(0.0, 1e9)]
-    """After trimming."""
+    """Duration after trimming."""
     rms: Annotated[float, Between(0.0, 1e9)]
-    """Before levelling; full scale is 1."""
+    """RMS before levelling; full scale is 1."""
     warnings: tuple[str, ...] = ()
-    """Reasons why it is a poor reference."""
+    """Reasons why the recording is a poor reference."""
     problem: str = ""
-    """Reason why it cannot be used; in no record."""
+    """Reason why the recording cannot be used; "" in every record."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +74,18 @@ class Style(Recorded):
 class Voice(Recorded):
     display_name: str = ""
     pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Applied to every request with it."""
+    """Word → spoken form, applied to every request with this voice."""
     styles: tuple[Style, ...] = ()
-    """Styles in order of name, damaged ones too; in no record."""
+    """Styles in order of name, including damaged ones; not in the record."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A recording by its names: the voice's own, or a style of the voice."""
+    """Names of a recording: a voice's own, or a style of the voice."""
 
     voice: str
     style: str | None = None
-    """None: the voice's own recording; "" is a name that no style can have."""
+    """Name of a style; None: the voice's own recording. "" is a name that no style can have."""
 
     @property
     def name(self) -> str:
@@ -98,12 +97,12 @@ class Place:
 
     @property
     def is_named(self) -> bool:
-        """True if there can be such a recording."""
+        """True if such a recording can exist."""
         return bool(NAME_RULE.fullmatch(self.voice)) and (self.style is None or is_style(self.style))
 
     @property
     def folder(self) -> Path:
-        """Within the store's, as `record` and `audio` are."""
+        """Folder inside the store's, like `record` and `audio`."""
         return Path(self.voice) if self.style is None else Path(self.voice, STYLES, self.style)
 
     @property
@@ -115,12 +114,8 @@ class Place:
         return self.folder / AUDIO
 
     def is_in(self, other: Place) -> bool:
-        """True for the other itself, and for a style of a voice."""
+        """True if this is the other place, or a style of it."""
         return self.voice == other.voice and other.style in (None, self.style)
-
-    @property
-    def short(self) -> str:
-        return self.voice + (f"/{self.style}" if self.style else "")
 
     @property
     def label(self) -> str:
@@ -132,7 +127,7 @@ class Place:
 
 
 def stored_names(folder: Path) -> list[str]:
-    """Sorted, with damaged ones. Raises StorageError."""
+    """Sorted names of voices, including damaged ones. Raises StorageError."""
     with storage_errors("voices"), os.scandir(folder) as entries:
         return sorted(
             entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and _holds_voice(entry)
@@ -140,7 +135,7 @@ def stored_names(folder: Path) -> list[str]:
 
 
 def style_names(folder: Path, voice: str) -> list[str]:
-    """Sorted, with damaged ones. Raises StorageError."""
+    """Sorted names of styles, including damaged ones. Raises StorageError."""
     with storage_errors(f"voice {voice!r}"):
         try:
             with os.scandir(folder / voice / STYLES) as entries:
@@ -160,15 +155,8 @@ def _holds_voice(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def read_stored(folder: Path, place: Place) -> tuple[Voice | Style, bytes]:
-    """Raises VoiceDamaged, StorageError."""
-    with storage_errors(str(place)):
-        recorded = read_record(folder, place)
-    return recorded, read_audio(folder, place, recorded)
-
-
 def read_audio(folder: Path, place: Place, recorded: Recorded) -> bytes:
-    """Raises VoiceDamaged, StorageError."""
+    """Audio of a place, checked against its record. Raises VoiceDamaged, StorageError."""
     audio = b""
     with storage_errors(str(place)), contextlib.suppress(FileNotFoundError):
         audio = _content(folder / place.audio, place, recorded.size_bytes)
@@ -178,9 +166,9 @@ def read_audio(folder: Path, place: Place, recorded: Recorded) -> bytes:
 
 
 def _content(path: Path, place: Place, most: int) -> bytes:
-    """A file's bytes. Raises VoiceDamaged for a longer one and for what is no file, OSError.
+    """Bytes of a file. Raises VoiceDamaged if it is longer than `most` or no regular file, OSError.
 
-    A pipe would be waited for, and a device has no end.
+    A pipe would block, and a device has no end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -201,7 +189,7 @@ def record_text(recorded: Recorded) -> bytes:
 
 
 def read_record(folder: Path, place: Place) -> Voice | Style:
-    """Raises VoiceDamaged, OSError."""
+    """Record of a place. Raises VoiceDamaged, OSError."""
     where = f"{place}: {place.record.name}"
     text = _content(folder / place.record, place, MAX_RECORD_BYTES)
     try:
@@ -219,17 +207,13 @@ def read_record(folder: Path, place: Place) -> Voice | Style:
 
 
 def _check_record(recorded: Recorded, where: str) -> None:
-    """Refuse a record that no store has written or no reply can carry. Raises ValueError."""
+    """Refuse a record that no store has written, or that no reply can contain. Raises ValueError."""
     if given := [name for name in UNRECORDED if getattr(recorded, name, None)]:
         raise ValueError(f"{where}: unknown key {given[0]}")
     if not HASH_RULE.fullmatch(recorded.sha256):
         raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(recorded.sha256)}")
     if not normalise(recorded.transcript):
         raise ValueError(f"{where}: transcript: is empty")
-    try:
-        json.dumps(dataclasses.asdict(recorded), ensure_ascii=False).encode()
-    except UnicodeError as error:
-        raise ValueError(f"{where}: holds half a character") from error
     try:
         check_pronunciations(recorded.pronunciations if isinstance(recorded, Voice) else {})
     except InvalidRequest as error:

@@ -1,7 +1,8 @@
-"""Reference audio → Features: trimmed, levelled, resampled, log-mel, as its rule's makers do, but for this.
+"""Reference audio → Features: trimmed, levelled, resampled, log-mel, as the rule's makers do it, with two
+differences.
 
-Over 12 s after trimming is refused, where F5's clips the audio but not its text. Rates are converted by soxr,
-not by torchaudio's short kernel.
+Over 12 s after trimming is refused; F5's code would clip the audio but not its text. soxr converts rates, not
+torchaudio's short kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.silence import Silence, leading_silence_ms, split_on_silence
 
 TRIM_VERSION = 1
-"""Part of the cache key; incremented when a file would give other samples."""
+"""Version of the trimming, part of the cache key. It is increased if a file would give other samples."""
 
 MAX_REFERENCE_MS = 1_000 * MAX_REFERENCE_S
 MIN_REFERENCE_MS = 100
@@ -34,11 +35,11 @@ SILENT_HZ = 11_025
 """Rate at which pydub makes silence."""
 
 MIN_RMS = 0.001
-"""Least RMS of the channels' mean; less would be amplified rounding errors."""
+"""Smallest RMS of the channels' mean. Below it, levelling would amplify rounding errors."""
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
-"""Below, replies reproduce the background."""
+"""Distance of the background below which replies reproduce it."""
 MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
 
 
@@ -51,8 +52,8 @@ def prepare(
 ) -> Features:
     """Decode, trim, level to an RMS of at least `level`, resample and transform.
 
-    `checkpoint` may raise to stop. Raises InvalidReference for audio that cannot be decoded, is silent, too
-    long, or whose channels cancel.
+    `checkpoint` may raise to stop. Raises InvalidReference for audio that cannot be decoded, is silent, is
+    too long, or whose channels cancel.
     """
     recording = decode(audio)
     if rule.name == "zipvoice":
@@ -62,7 +63,7 @@ def prepare(
     checkpoint()
     wave = recording.mono()
     rms = mixed = _rms(wave)
-    if mixed < MIN_RMS:  # though `trim` refuses audio that is quiet in every channel
+    if mixed < MIN_RMS:  # `trim` refuses only audio that is quiet in every channel
         raise InvalidReference(
             FIELD,
             f"has channels that cancel each other (RMS {mixed:.6f} of full scale when mixed): send one of "
@@ -81,7 +82,7 @@ def prepare(
 def trim(recording: Recording, rule: ConditioningRule = F5) -> Recording:
     """Shorten pauses over 2 s, cut silent edges, append silence.
 
-    Raises InvalidReference for silence, or when more than 12 s remain.
+    Raises InvalidReference for silence, or if more than 12 s remain.
     """
     kept = _without_pauses(recording, LONG_PAUSES, rule)
     if rule.name == "f5" and kept.duration_ms > MAX_REFERENCE_MS:
@@ -105,7 +106,7 @@ def trim(recording: Recording, rule: ConditioningRule = F5) -> Recording:
 def warnings(
     recording: Recording, wave: NDArray[np.float32], rms: float, rule: ConditioningRule = F5
 ) -> tuple[str, ...]:
-    """Reasons for a poor voice, as sentences; `wave` is the mean of the trimmed channels."""
+    """Reasons why a voice is poor, as sentences. `wave` is the mean of the trimmed channels."""
     found = []
     behind = background(wave[: -len(_closing_silence(recording, rule).samples)], recording.rate_hz)
     least_s, most_s = rule.advised_s
@@ -114,8 +115,9 @@ def warnings(
             f"only {recording.duration_ms / 1000:.1f} s of speech: {least_s} to {most_s} s give a more "
             "faithful voice"
         )
-    elif rule.too_long and recording.duration_ms > 1000 * most_s:
-        found.append(f"{recording.duration_ms / 1000:.1f} s of speech: over {most_s} s {rule.too_long}")
+    elif recording.duration_ms > 1000 * most_s:
+        effect = f"over {most_s} s replies take longer and may sound worse"
+        found.append(f"{recording.duration_ms / 1000:.1f} s of speech: {effect}")
     if rms < QUIET_RMS:
         found.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
     limit = recording.full_scale - 1
@@ -130,16 +132,16 @@ def warnings(
 
 
 def converted(recording: Recording, rate_hz: int) -> Recording:
-    """At another rate, as 16 bits that are rounded towards 0."""
+    """The recording at another rate, in 16 bits that are rounded towards 0."""
     wave = recording.scaled()
     channels = [resample(channel, recording.rate_hz, rate_hz) for channel in wave.T]
-    # Float32, as ZipVoice's: 1.0 less half a step of it is 1.0.
+    # In float32, as in ZipVoice: 1.0 less half a step rounds to 1.0.
     whole = np.stack(channels, axis=1) * np.float32(32_768)
     return Recording(whole.clip(-32_768, 32_767).astype(np.int16), rate_hz)
 
 
 def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArray[np.float32]:
-    """(samples,), as many as torchaudio's, since the frame count depends on it."""
+    """(samples,), as many as torchaudio's, because the frame count depends on their number."""
     if rate_hz == to_rate_hz:
         return wave
     length = math.ceil(len(wave) * to_rate_hz / rate_hz)
@@ -159,7 +161,10 @@ def _without_pauses(recording: Recording, pauses: Silence, rule: ConditioningRul
 
 
 def _without_edges(recording: Recording, rule: ConditioningRule) -> Recording:
-    """Either cuts by the millisecond, which rounds: F5's from the beginning, ZipVoice's from each end."""
+    """Recording without silent edges.
+
+    Cuts round to milliseconds: F5's from the beginning, ZipVoice's from each end.
+    """
     if rule.name == "zipvoice":
         return _begun(_begun(recording, rule).reversed(), rule).reversed()
     spoken = _begun(recording, rule)
@@ -173,7 +178,7 @@ def _begun(recording: Recording, rule: ConditioningRule) -> Recording:
 
 
 def _closing_silence(recording: Recording, rule: ConditioningRule) -> Recording:
-    # pydub makes samples at its own rate, of 50 ms 551, and converts that.
+    # pydub makes silence at its own rate (551 samples for 50 ms), and converts it.
     made = SILENT_HZ * rule.tail_ms // 1000
     frames = (made - 1) * recording.rate_hz // SILENT_HZ + 1
     return Recording(

@@ -1,7 +1,7 @@
-"""Rules by which makers prepare references: what F5-TTS and ZipVoice do with a recording and its transcript.
+"""Rules for preparing references: what F5-TTS and ZipVoice do with a recording and its transcript.
 
-F5 trims a recording as it is and converts its rate last; ZipVoice (`zipvoice/utils/infer.py` at 2f7326f)
-converts it first, to 16 bits, and takes the level of all channels.
+F5 trims a recording at its own rate, and converts the rate last. ZipVoice (`zipvoice/utils/infer.py` at
+2f7326f) converts first, to 16 bits, and computes the level over all channels.
 """
 
 from __future__ import annotations
@@ -10,36 +10,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.contract.bundle import Conditioning
-from appliance.request import MAX_REFERENCE_S
 from appliance.text.pieces.ended import ended
 
 
 @dataclass(frozen=True)
 class ConditioningRule:
+    """How a project's own program prepares a reference."""
+
     name: Conditioning
     edge_dbfs: float
-    """Edges are silent below it."""
+    """Level below which edges are silent."""
     edge_ms: int
-    """Most silence that is kept at either edge."""
+    """Longest silence that stays at either edge."""
     tail_ms: int
     """Silence that is appended, so that no reply repeats the reference's end."""
     advised_s: tuple[int, int]
-    """Speech outside of it is warned of."""
-    too_long: str
-    """Effect of more."""
+    """Speech outside these seconds gives a warning."""
     complete: Callable[[str], str]
-    """Transcript with its ending."""
+    """Completes a transcript with its ending."""
 
 
 def complete_transcript(transcript: str) -> str:
-    """Add F5's ending: ". " or "。"."""
+    """Transcript with F5's ending, ". " or "。"."""
     if transcript.endswith((". ", "。")):
         return transcript
     return transcript + (" " if transcript.endswith(".") else ". ")
 
 
-F5 = ConditioningRule("f5", -42.0, 0, 50, (3, MAX_REFERENCE_S), "", complete_transcript)
-ZIPVOICE = ConditioningRule(
-    "zipvoice", -50.0, 100, 200, (1, 10), "replies take longer and may sound worse", ended
-)
+F5 = ConditioningRule("f5", -42.0, 0, 50, (3, 8), complete_transcript)
+ZIPVOICE = ConditioningRule("zipvoice", -50.0, 100, 200, (1, 10), ended)
 RULES: dict[Conditioning, ConditioningRule] = {rule.name: rule for rule in (F5, ZIPVOICE)}

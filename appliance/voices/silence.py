@@ -1,6 +1,7 @@
-"""pydub's `split_on_silence` and `detect_leading_silence` with the same cuts, on a cumulative sum of squares.
+"""pydub's `split_on_silence` and `detect_leading_silence`, with the same cuts, on a cumulative sum of
+squares.
 
-Milliseconds for a 10-second reference, where pydub takes seconds.
+A 10-second reference takes milliseconds instead of pydub's seconds.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ Milliseconds = NDArray[np.int64]
 
 
 class Loudness:
+    """Loudness of any part of a recording, in constant time."""
+
     def __init__(self, recording: Recording) -> None:
         samples = recording.samples
-        # Sums of squared 32-bit samples overflow int64; those of shorter ones are exact.
+        # Sums of squared 32-bit samples overflow int64. Those of shorter samples are exact.
         wide = np.float64 if samples.itemsize == 4 else np.int64
         self._sums: NDArray[Any] = np.zeros(len(samples) + 1, wide)
         np.square(samples[:, 0], out=self._sums[1:], dtype=wide)
@@ -42,7 +45,7 @@ class Loudness:
 
 @dataclass(frozen=True)
 class Silence:
-    """pydub's parameters."""
+    """Parameters of pydub's functions."""
 
     minimum_ms: int
     threshold_dbfs: float
@@ -95,7 +98,7 @@ def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
 
 
 def leading_silence_ms(recording: Recording, threshold_dbfs: float, step_ms: int = 10) -> int:
-    """Multiple of `step_ms`; the whole duration if all is below the threshold."""
+    """Length of the first silence, a multiple of `step_ms`; the whole duration if everything is quiet."""
     starts: Milliseconds = np.arange(0, recording.duration_ms, step_ms, dtype=np.int64)
     level = Loudness(recording).rms(starts, step_ms) / recording.full_scale
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""The store of reference voices: creates, updates and deletes what its index reads (records.py).
+"""The store of reference voices: creates, updates and deletes the files that its index reads (records.py).
 
 A writer holds a lock on FOLDER, so several processes may share it.
 """
@@ -59,7 +59,7 @@ LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
 MAX_DISPLAY_CHARACTERS = 100
 MOST_VOICES = 10_000
 MOST_STYLES = 16
-"""Limit for a voice."""
+"""Limit of styles of one voice."""
 NOTES = {
     "consent_note": "consent note; delete it first",
     "display_name": "display name; UpdateVoice changes it",
@@ -70,14 +70,14 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Upload:
-    """A recording to store, and the fields of its record that its sender decides."""
+    """A recording to store, and the fields of its record that its sender chooses."""
 
     place: Place
     audio: bytes
     transcript: str
     consent_note: str = ""
     display_name: str = ""
-    """Only voices have it, and `pronunciations`; styles do not."""
+    """Only voices have this field and `pronunciations`; styles do not."""
     pronunciations: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -86,20 +86,20 @@ class Upload:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """NOTES that the place has; empty ones agree with any."""
+        """Fields of NOTES that the place has. Empty ones agree with any value."""
         names = NOTES if self.place.style is None else ("consent_note",)
         return {name: getattr(self, name) for name in names}
 
 
 def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
-    """Raises StorageError, BundleError."""
+    """Store of a configuration, for a bundle. Raises StorageError, BundleError."""
     manifest = bundle.manifest
     level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
     return VoiceStore(**vars(config), spec=manifest.mel, level=level, reader=Reader.of(bundle), rule=rule)
 
 
 class VoiceStore:
-    """Writes what its index reads. Thread-safe."""
+    """Writes the files that its index reads. Thread-safe."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class VoiceStore:
         rule: ConditioningRule = F5,
         **limits: int,
     ) -> None:
-        """`level` and the rest are those of VoiceIndex; `limits` are further fields of VoicesConfig."""
+        """`level` and later arguments: see VoiceIndex. `limits`: further fields of VoicesConfig."""
         self.index = VoiceIndex(VoicesConfig(folder, cache, **limits), spec, level, reader, rule)
         self._folder = folder
 
@@ -127,11 +127,11 @@ class VoiceStore:
         checkpoint: Callable[[], None] = lambda: None,
         **notes: Any,
     ) -> Voice:
-        """Check and store a recording, replacing a damaged one; one with the same content stays.
+        """Check and store a recording. Replaces a damaged one, and leaves one with the same content as it is.
 
         `notes` are further fields of Upload. Returns the voice with its styles. Until something is written,
         `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference, VoiceExists, VoiceNotFound,
-        StorageError, and what `checkpoint` raises.
+        StorageError, and the errors of `checkpoint`.
         """
         index, upload = self.index, Upload(place, audio, transcript, consent_note, **notes)
         _check_name(place)
@@ -159,7 +159,10 @@ class VoiceStore:
     def update(
         self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
     ) -> Voice:
-        """Change a voice's notes that are not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        """Change those notes of a voice that are not None.
+
+        Raises VoiceNotFound, InvalidRequest, StorageError.
+        """
         changes: dict[str, object] = {}
         if display_name is not None:
             changes["display_name"] = _display_name(display_name)
@@ -175,7 +178,7 @@ class VoiceStore:
     def delete(self, place: Place) -> None:
         """Remove a style, or a voice with its styles. Raises VoiceNotFound, StorageError.
 
-        Prepared references go too, unless another recording has the same audio.
+        Prepared references are removed too. Another recording with the same audio is prepared again.
         """
         index = self.index
         if not place.is_named:
@@ -184,16 +187,16 @@ class VoiceStore:
             gone = {recorded.sha256 for at, recorded in index.readable(place.voice) if at.is_in(place)}
             remove(self._set_aside(place))
             sync((self._folder / place.folder).parent)
-            for sha256 in gone - {recorded.sha256 for _, recorded in index.readable()}:
+            for sha256 in gone:
                 index.prepared.forget(sha256)
 
     def sweep(self) -> None:
-        """Remove what interrupted writing left, unless another process writes there."""
+        """Remove the leftovers of interrupted writes, unless another process writes there."""
         sweep(self._folder, LEFTOVER_RULE)
         self.index.prepared.sweep()
 
     def _same(self, upload: Upload) -> Voice | Style | None:
-        """The stored recording, if it has this content; None if there is none, or a damaged one.
+        """The stored recording if it has this content; None if there is none, or a damaged one.
 
         Raises VoiceExists for other content.
         """
@@ -211,7 +214,7 @@ class VoiceStore:
         return there
 
     def _examined(self, upload: Upload, checkpoint: Callable[[], None]) -> tuple[Voice | Style, Features]:
-        """Prepare a recording; returns its record, with warnings. Raises InvalidReference."""
+        """Prepare a recording; return its record, with warnings. Raises InvalidReference."""
         unread = self.index.unread(upload.transcript)
         checkpoint()
         features = self.index.features(upload.audio, checkpoint)
@@ -230,25 +233,25 @@ class VoiceStore:
         return recorded, features
 
     def _doubts(self, transcript: str, features: Features) -> tuple[str, ...]:
-        """Count the syllables of a transcript and of its recording; return warnings."""
+        """Compare the syllables of a transcript and of its recording; return warnings."""
         reader, samples, rate_hz = self.index.reader, features.samples, self.index.spec.sample_rate_hz
         languages = reader.languages if reader else ()
         miscounted = syllables.count_warnings(transcript, samples, rate_hz, languages)
         return miscounted + syllables.mark_warnings(transcript, len(samples) / rate_hz)
 
     def _check_room(self, place: Place, needed: int) -> None:
-        """Raises StorageError, and VoiceNotFound for a style without a voice."""
+        """Raise StorageError if the disk is full, and VoiceNotFound for a style without a voice."""
         names, most, what = self.index.names(), MOST_VOICES, "voices"
         if place.style:
             self.index.voice(place.voice)
             names, most = style_names(self._folder, place.voice), MOST_STYLES
             what = f"styles of voice {place.voice!r}"
         if len(names) >= most and place.name not in names:
-            raise StorageError(f"{what}: {len(names)} are stored, and no more may be: delete one first")
+            raise StorageError(f"{what}: {len(names)} are stored, which is the limit: delete one first")
         check_room(self._folder, needed, place)
 
     def _write(self, place: Place, recorded: Recorded, audio: bytes) -> None:
-        """Write a recording; a voice that replaces a damaged one keeps its styles."""
+        """Write a recording. A voice that replaces a damaged one keeps its styles."""
         folder = self._folder / place.folder
         parent, new, aside = folder.parent, self._hidden(place.name), None
         try:
@@ -273,7 +276,10 @@ class VoiceStore:
             remove(aside)
 
     def _set_aside(self, place: Place) -> Path:
-        """Make a recording vanish whole, also if removing it fails. Raises VoiceNotFound, OSError."""
+        """Rename a recording out of sight at once, even if removing it fails later.
+
+        Raises VoiceNotFound, OSError.
+        """
         trash = self._hidden(place.name)
         try:
             os.rename(self._folder / place.folder, trash)
@@ -287,7 +293,7 @@ class VoiceStore:
 
 
 def _check_name(place: Place) -> None:
-    """Raises InvalidRequest."""
+    """Raise InvalidRequest for a name that a place cannot have."""
     field, name = "name" if place.style is None else "style", place.name
     if not NAME_RULE.fullmatch(name):
         raise InvalidRequest(
@@ -299,7 +305,7 @@ def _check_name(place: Place) -> None:
 
 
 def _display_name(text: str) -> str:
-    """Raises InvalidRequest."""
+    """Display name as stored. Raises InvalidRequest."""
     name = normalise(text)
     if len(name) > MAX_DISPLAY_CHARACTERS:
         raise InvalidRequest(

@@ -1,6 +1,6 @@
-"""A transcript before its recording: does it have about as many syllables as are heard?
+"""A transcript against its recording: does it have about as many syllables as the recording?
 
-Replies take their pace from seconds of the reference over letters of its transcript.
+Replies take their pace from the seconds of the reference over the letters of its transcript.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from appliance.text.scripts import LETTERS
 USUAL_PACE = 16.0
 """Weighed letters per second of speech: about the median of 60 clips in 21 languages, which had 8.9 to 23."""
 BOUNDS = (0.62, 1.7)
-"""Heard over written syllables, times √(USUAL_PACE / pace). Of true transcripts 0.66 to 1.66, of doubled
-ones at most 0.59, of halves at least 1.35, and 1.67 in 95 of 100."""
+"""Bounds of recorded over written syllables, times √(USUAL_PACE / pace).
+
+True transcripts had 0.66 to 1.66, doubled ones at most 0.59, halves at least 1.35, and 1.67 in 95 of 100.
+"""
 PACES = (3.0, 45.0)
-"""Weighed letters per second that are nobody's, whatever is heard."""
+"""Weighed letters per second that nobody speaks, whatever the recording."""
 LEAST_DIFFERENCE = 3
-"""Syllables; of few, one more or less is much."""
+"""Smallest difference in syllables that counts. Among few syllables, one more or less is a large share."""
 UNMARKED_S = 2.5
-"""Longest speech that may have no punctuation: 27 of 270 words of replies were wrong, with marks 8."""
+"""Longest unpunctuated speech without a warning: 27 of 270 words of replies were wrong, with marks 8."""
 _SYLLABLES = {
     **{"CJK": 1.0, "HANGUL": 1.0, "HIRAGANA": 1.0, "KATAKANA": 1.0, "ARABIC": 0.42, "HEBREW": 0.32},
     **{"THAI": 0.5, "LAO": 0.5, "BENGALI": 0.5, "TAMIL": 0.4},
     **dict.fromkeys(("DEVANAGARI", "GURMUKHI", "GUJARATI", "ORIYA", "TELUGU", "KANNADA", "MALAYALAM"), 0.43),
     **dict.fromkeys(("SINHALA", "TIBETAN", "MYANMAR", "KHMER", "ETHIOPIC"), 0.5),
 }
-"""For a letter or mark of scripts that do not write each vowel by a letter."""
+"""Syllables per letter or mark, of scripts that do not write each vowel as a letter."""
 _JAPANESE_HAN = 1.7
 _KANA = re.compile(f"[{LETTERS['HIRAGANA']}{LETTERS['KATAKANA']}]")
 _NO_SYLLABLE = re.compile("[ぁぃぅぇぉっゃゅょんァィゥェォッャュョンー]")
@@ -51,26 +53,29 @@ _MUTE_E = re.compile("[^aeiouyæœøı]e$")
 _DIGIT_SYLLABLES = 1.5
 _ADDRESS, _SIGNS = re.compile(f"{MAIL}|{LINK}", re.IGNORECASE), re.compile(r"[^\w\s]+")
 _MOST_SPELT = 3
-"""Letters of the longest word without a vowel that is spelt: tv, mph."""
+"""Letters of the longest word without a vowel that is spelt out: tv, mph."""
 _MARK = re.compile(r"[.,:](?![^\W_])|[!?;…–—、。，！？；：．।॥،؛؟۔։።፣།၊။។]")
 _UNMARKED = re.compile(f"[{LETTERS['THAI']}{LETTERS['LAO']}]")
 _OTHERWISE = ("en", "zh", "ja", "ru", "hi", "ar")
-"""Languages of numbers where the bundle names none."""
+"""Languages for reading numbers if the bundle names none."""
 
 FRAME_S, HOP_S = 0.032, 0.01
 BAND_HZ = (300.0, 2_500.0)
-"""Vowels, without the hiss of consonants."""
+"""Band of vowels, without the hiss of consonants."""
 SMOOTHING = ((5, 2.0), (7, 2.0), (9, 2.0), (7, 1.5), (7, 3.0))
-"""(frames, dB of a dip) of counts whose mean is taken."""
+"""(frames of smoothing, dB of a dip) for each count. The estimate is their mean."""
 BELOW_DB = 25.0
-"""From the loudest frames to where nothing is heard."""
+"""Level below the loudest frames, in dB, that counts as silence."""
 PAUSE_FRAMES = 15
 
 
 def count_warnings(
     transcript: str, samples: FloatArray, rate_hz: int, languages: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Words too few or too many, as sentences; `samples` are trimmed, `languages` the bundle's."""
+    """Warnings that words are too few or too many, as sentences.
+
+    `samples` are trimmed, `languages` the bundle's.
+    """
     power = _band_power(samples, rate_hz)
     speech_s, heard = _speech_s(power), _nuclei(power)
     text = spoken(transcript, languages)
@@ -88,7 +93,7 @@ def count_warnings(
 
 
 def mark_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
-    """Speech without punctuation, as sentences."""
+    """Warning about speech without punctuation, as sentences."""
     if duration_s <= UNMARKED_S or _MARK.search(transcript) or _UNMARKED.search(transcript):
         return ()
     return (
@@ -98,7 +103,7 @@ def mark_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
 
 
 def spoken(transcript: str, languages: Sequence[str] = ()) -> str:
-    """Transcript with the words of its numbers, and of the signs in its links."""
+    """Transcript with the words for its numbers, and for the signs in its links."""
     transcript = _ADDRESS.sub(lambda link: _SIGNS.sub(" dot ", link[0]), transcript)
     listed = Languages([known(code) for code in languages or _OTHERWISE], ())
     changed, marks = Rewriting(PRIVATE.sub(" ", transcript)), Marks()
@@ -107,7 +112,7 @@ def spoken(transcript: str, languages: Sequence[str] = ()) -> str:
 
 
 def syllables_of(text: str) -> float:
-    """Estimate from the spelling, in any script."""
+    """Syllables of a text, estimated from its spelling, in any script."""
     text = unicodedata.normalize("NFC", text.lower())
     japanese = _KANA.search(text) is not None
     count = _DIGIT_SYLLABLES * sum(map(str.isdecimal, text))
@@ -118,7 +123,7 @@ def syllables_of(text: str) -> float:
                 each = _JAPANESE_HAN
             count += each * sum(not _NO_SYLLABLE.match(letter) for letter in letters)
     for word in _WORD.findall(text):
-        # Accents do not part a vowel from its neighbours.
+        # Accents do not separate a vowel from its neighbours.
         bare = "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))
         groups = len(_VOWELS.findall(bare))
         if not groups and len(bare) <= _MOST_SPELT:
@@ -129,7 +134,7 @@ def syllables_of(text: str) -> float:
 
 
 def _band_power(samples: FloatArray, rate_hz: int) -> NDArray[np.float64]:
-    """(samples,) → (frames,)"""
+    """(samples,) → (frames,) power in the band of vowels."""
     size = round(FRAME_S * rate_hz)
     padded = np.pad(samples, size // 2)
     frames = np.lib.stride_tricks.sliding_window_view(padded, size)[:: round(HOP_S * rate_hz)]
@@ -144,7 +149,7 @@ def _db(power: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _speech_s(power: NDArray[np.float64]) -> float:
-    """Without pauses."""
+    """Seconds of speech without pauses."""
     level = _db(power)
     quiet = level < np.percentile(level, 95) - BELOW_DB
     runs = np.split(quiet, np.flatnonzero(np.diff(quiet)) + 1)
@@ -153,10 +158,10 @@ def _speech_s(power: NDArray[np.float64]) -> float:
 
 
 def _nuclei(power: NDArray[np.float64]) -> float:
-    """Syllable nuclei: peaks of the level with a dip on either side.
+    """Number of syllable nuclei: peaks of the level with a dip on either side.
 
-    As de Jong and Wempe (2009, doi:10.3758/BRM.41.2.385) count them, but with the vowels' band for their
-    test of voicing.
+    The count follows de Jong and Wempe (2009, doi:10.3758/BRM.41.2.385), with the vowels' band in place of
+    their test of voicing.
     """
     counts = []
     for frames, dip_db in SMOOTHING:
@@ -167,7 +172,7 @@ def _nuclei(power: NDArray[np.float64]) -> float:
 
 
 def _peaks(level: NDArray[np.float64], least: float, dip: float) -> int:
-    """Peaks above `least` that rise from the dip before, and fall to the next, by `dip`."""
+    """Number of peaks above `least` that rise by `dip` from the dip before, and fall by it to the next."""
     count = 0
     low = float(level[0])
     high = -math.inf

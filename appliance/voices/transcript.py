@@ -1,4 +1,4 @@
-"""A transcript before the bundle that is to read it: letters that it lacks, digits, foreign scripts."""
+"""A transcript against the bundle that will read it: letters it lacks, digits, foreign scripts."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from appliance.text.scripts import LETTERS
 from appliance.text.spelling import Spelling
 
 MOST_UNREAD = 0.5
-"""Share of a transcript's letters that a bundle may lack; all of them cost 20 of 54 words."""
+"""Share of a transcript's letters that a bundle may lack. Lacking all of them cost 20 of 54 words."""
 SHOWN = 12
-"""Most characters that a message names."""
+"""Characters that a message names at most."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How one bundle reads a transcript."""
+    """The way in which one bundle reads a transcript."""
 
     spelling: Spelling
     languages: Sequence[str] = ()
 
     @classmethod
     def of(cls, bundle: Bundle) -> Reader:
-        """Raises BundleError."""
+        """Reader of a bundle. Raises BundleError."""
         return cls(Spelling(bundle.vocabulary()), bundle.manifest.text.languages)
 
     def warnings(self, transcript: str) -> tuple[str, ...]:
-        """Reasons for bad replies, as sentences. Raises InvalidReference where most cannot be read."""
+        """Reasons to expect bad replies, as sentences.
+
+        Raises InvalidReference if most letters cannot be read.
+        """
         letters = [c for c in self.spelling.fitted(transcript) if c.isalnum()]
         unread = [c for c in letters if self.spelling.loses(c)]
         found = []
@@ -57,7 +60,7 @@ class Reader:
         return tuple(found)
 
     def _is_foreign(self, letters: list[str]) -> bool:
-        """True if most are of scripts that no language of the bundle has."""
+        """True if most letters are of scripts that no language of the bundle has."""
         scripts = {script for code in self.languages for script in known(code).scripts}
         own = f"[{''.join(LETTERS[script] for script in scripts)}]"
         return bool(scripts) and 2 * len(re.findall(own, "".join(letters))) < len(letters)

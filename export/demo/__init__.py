@@ -1,1 +1,1 @@
-"""The demo voice's weights, out of its bundle."""
+"""Recovers the demo voice's weights from its bundle."""

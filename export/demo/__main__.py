@@ -13,7 +13,7 @@ from export.demo.rebuild import BUNDLE, rebuild
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; print an expected failure as one line on standard error and return 1."""
+    """Run the command. Print an expected failure as one line on standard error, and return 1."""
     parser = argparse.ArgumentParser(prog="python -m export.demo", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     back = commands.add_parser("rebuild", help="convert the demo's bundle to upstream's layout")

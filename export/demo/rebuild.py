@@ -1,4 +1,4 @@
-"""Rebuild weights in upstream's layout from the demo's bundle.
+"""Rebuilds weights in upstream's layout from the demo's bundle.
 
 Each value of a graph is one weight times a constant. To find both, this program builds the exporter's modules
 from numbered weights in place of trained weights.
@@ -31,14 +31,14 @@ BUNDLE = Path("appliance/demo/bundle")
 FAMILY = Path(__file__).with_name("family.yaml")
 VOCODER = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center", head="SourceFilterHead")
 COMPUTE = torch.float64
-"""Has the scales of half precision, unrounded."""
+"""Element type with the scales of half precision, but without its rounding."""
 Weights = dict[str, Tensor]
 
 
 def rebuild(made: Bundle, out: Path) -> None:
     """Write checkpoint, vocabulary, family and vocoder in upstream's layout, in the bundle's half precision.
 
-    Folded layer scales stay folded and become ones. Raises ValueError for another bundle than the demo's.
+    Folded layer scales stay folded and become ones. Raises ValueError if the bundle is not the demo's.
     """
     manifest, named = made.manifest, family(str(FAMILY))
     arch, mel, record = named.arch, named.mel, manifest.vocoder
@@ -96,7 +96,7 @@ def _stored(path: Path) -> Weights:
     named = {
         tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer
     }
-    # Constant folding stores small widened matrices as float32 under a tracer's name.
+    # Constant folding stores small widened matrices as float32, under a tracer's name.
     widened = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
     for node in graph.node:
         if node.op_type == "Gemm":

@@ -1,4 +1,4 @@
-"""Families of models. Each has one file here with its DECLARATION, which is found by being there."""
+"""Families of models. Each is one file in this folder with a DECLARATION. All files here are imported."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from appliance.contract.mel import Kind
 from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import from_mapping
 from export.families.declaration import MELS, Declaration, Family, FamilyError, Sampled
+from export.sources.header import stray
 from export.sources.weights import KNOWN, known
 
 __all__ = ["DECLARATIONS", "MELS", "NAMED", "Declaration", "Family", "FamilyError", "family", "of"]
@@ -25,7 +26,7 @@ DECLARATIONS: tuple[Declaration, ...] = tuple(
     if hasattr(module := importlib.import_module(f"{__name__}.{found.name}"), "DECLARATION")
 )
 NAMED: dict[str, Family] = {one.name: one for declared in DECLARATIONS for one in declared.named}
-"""Families by the names of their makers."""
+"""Name that its makers gave a family → family."""
 
 
 def of(arch: Any) -> Declaration:
@@ -34,7 +35,7 @@ def of(arch: Any) -> Declaration:
 
 
 def family(name: str) -> Family:
-    """Look up a family or known weights, or read `name` as a file's path or as a text.
+    """Family by its name, by known weights, or by `name` as a file's path or as a text.
 
     A file or text may have the keys `sampler` and `family`. `family`, a name or another file, replaces an
     architecture. Raises FamilyError.
@@ -77,6 +78,8 @@ def _read(name: str) -> Mapping[str, Any]:
         return {}
     try:
         text = name.encode() if "{" in name else path.read_bytes()
+        if "{" not in name and (said := stray(text)):
+            raise FamilyError(f"{where}: {said}")
         raw = json.loads(text) if path.suffix == ".json" else parse_yaml(text, where, FamilyError)
     except FamilyError:
         raise
@@ -92,7 +95,7 @@ def _where(name: str) -> str:
 
 
 def _not_found(name: str) -> str:
-    """Sentence about a name that is none, with those that are close."""
+    """Sentence about an unknown name, with similar ones."""
     path = next((path for path in (Path(f"{name}.yaml"), Path(f"{name}.yml")) if path.is_file()), None)
     example = path or f"PATH/{Path(name).stem}.yaml"
     names = {other.lower(): other for other in (*NAMED, *KNOWN)}
@@ -105,7 +108,7 @@ def _not_found(name: str) -> str:
 
 
 def with_mels_for(family: Family, vocoder: Kind) -> Family:
-    """Give a named family the mels of `vocoder`. Raises FamilyError if it, or a YAML file, says others."""
+    """The family with the mels of `vocoder`. Raises FamilyError if a name or a YAML file specifies others."""
     if family.mel.kind == vocoder:
         return family
     named = NAMED.get(family.name)

@@ -1,4 +1,4 @@
-"""The form in which a family is declared, once, in a file of this folder that has its DECLARATION."""
+"""The declaration of a family, which a file of this folder has as its DECLARATION."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FamilyError(ValueError):
 
 @dataclass(frozen=True)
 class Family:
-    """Architecture with what its weights were trained with."""
+    """An architecture, and the settings that its weights were trained with."""
 
     name: str
     arch: Any
@@ -41,11 +41,11 @@ class Family:
     mel: MelSpec = VOCOS_MEL
     tokenizer: Tokenizer = "pinyin"
     duration: Duration | None = None
-    """None: the declaration's."""
+    """Measure of lengths; None: the declaration's."""
     durations: Mapping[str, tuple[float, ...]] = field(default_factory=dict, hash=False)
     """See `Text.durations`."""
     known: Known | None = None
-    """Row of `weights.KNOWN` that was named."""
+    """Row of `weights.KNOWN`, if one was named."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: Defaults = field(default_factory=Defaults)
 
@@ -55,7 +55,7 @@ GRIDS: Mapping[str, tuple[Literal["epss", "uniform"], float]] = {
     "sway": ("uniform", -1.0),
     "uniform": ("uniform", 0.0),
 }
-"""Grid and sway: upstream's pruned times, its times of any number of steps, equal steps."""
+"""Name → (grid, sway): upstream's pruned times, its times for any number of steps, equal steps."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Sampled(Ranged):
     update: Update | None = None
     guidance: Guidance | None = None
     strength: Annotated[float | None, Between(0, MAX_GUIDANCE)] = None
-    """Usual strength; with guidance none, the strength inside the weights."""
+    """Usual strength. With guidance none: the strength that the weights contain."""
     strengths: tuple[float, ...] | None = None
-    """Least and greatest strength that embedded weights were trained with."""
+    """Smallest and largest strength that weights with embedded guidance were trained with."""
     steps: tuple[int, ...] | None = None
     grid: Literal["epss", "sway", "uniform"] | None = None
 
@@ -103,7 +103,7 @@ class Sampled(Ranged):
 
 @dataclass(frozen=True)
 class Given:
-    """One model's files, and how they are read."""
+    """Files of one model, and how to read them."""
 
     checkpoint: Path
     vocab: Path
@@ -112,6 +112,8 @@ class Given:
     mel: MelSpec
     weights: WeightsKind
     sampler: Sampler
+    adapter: Path | None = None
+    """Folder of an adapter to merge."""
 
 
 class GraphMaker(Protocol):
@@ -139,75 +141,88 @@ class Point:
     latents: Tensor
     """(N, M) at time t."""
     cond: Tensor
-    """Reference (N, M), zero in frames that are not known."""
+    """Reference (N, M), zero in unknown frames."""
     ids: Tensor
     """(T,)"""
     t: float
     w: float
-    """Strength."""
+    """Strength of the guidance."""
     drops_text: bool
     """True for the row without text."""
     index: Tensor | None
-    """(N,) token of each frame; None: all are equally long."""
+    """(N,) token of each frame; None: all tokens last equally long."""
 
 
 @dataclass(frozen=True)
 class Declaration:
+    """Everything that the exporter must know about a family of models."""
+
     name: str
     arch: type[Any]
     """Dataclass of the configuration."""
     named: tuple[Family, ...]
     mark: str
-    """Name of a tensor that only its checkpoints have."""
+    """Name of a tensor that only this family's checkpoints have."""
 
     find: Callable[[str, Mapping[str, Any]], Family | None]
-    """Read a family from a name, or from a path or text with its content. Other kinds give None. Raises
-    FamilyError."""
+    """Reads a family from a name, or from a path or text with its content.
+
+    Returns None for other families' files. Raises FamilyError.
+    """
     load: Callable[[Given], Weights]
-    """Checks names and shapes. Raises CheckpointError."""
+    """Loads the weights; checks names and shapes. Raises CheckpointError."""
     build: Callable[[Mapping[str, Tensor], Given], nn.Module]
-    """The torch model, which has the `arch` given."""
+    """Builds the torch model of the architecture in `Given`."""
     shapes: Callable[[Any], Shapes] | None
-    """Sizes that the engine needs of an architecture; None: it is a manifest's `arch`."""
+    """Sizes that the engine needs of an architecture. None if a manifest's `arch` has them."""
 
     modulation: GraphMaker
     condition: GraphMaker
     steps: Mapping[str, StepGraph]
     single: tuple[str, ...]
-    """Step graphs that one row runs on a CPU."""
+    """Step graphs that a CPU runs for one row."""
     samplings: tuple[Sampling, ...]
-    """Other than `exact`, cheapest first, from which an export chooses by the measured distance alone; where
-    there are none, words must tell, and the others are measured if one is named."""
+    """Samplings other than `exact`, cheapest first.
+
+    The exporter chooses one of them by the measured distance. If there are none, only a listening test can
+    justify another; the exporter measures it if it is named.
+    """
     precisions: tuple[Precision, ...]
     bounds: Mapping[Precision, Mapping[str, float]]
-    """Tolerance: see `parity.BOUNDS`."""
+    """Tolerances; see `parity.BOUNDS`."""
 
     oracles: Callable[[Callable[[], Weights], Given], Sequence[Callable[[], Oracle]]]
-    """Independent computations of samples; the first by the torch model. Raises ImportError when called."""
+    """Makers of independent computations of samples, the torch model's first.
+
+    Raise ImportError when called.
+    """
     velocity: Callable[[Any, Point], Tensor]
-    """Velocity (N, M) of a model's row with text and reference, or with neither."""
+    """Velocity (N, M) of a model's row, with text and reference or with neither.
+
+    The loss that is the weights' evidence needs it.
+    """
     """For the loss that is the weights' evidence."""
 
     others: Callable[[Any], Sequence[Any]] = lambda arch: ()
     """Architectures that the same weights could have been trained as."""
     flags: Callable[[Any], str] = str
-    """Name of a tensor that tells these architectures apart."""
+    """Flags by which these architectures differ, as text."""
     is_known: Callable[[Any], bool] = lambda arch: True
     """True for flags that published weights have."""
     peaks: Callable[[Any, nn.Module, Sequence[Trajectory], Case], Sequence[Peak]] | None = None
-    """Largest magnitudes of what is computed in float16, where a precision has it."""
+    """Largest magnitudes of values that are computed in float16, if a precision has any."""
     mel: Callable[[MelSpec, Path], MelSpec] = lambda mel, checkpoint: mel
-    """Mels of a checkpoint, which may name a scale."""
+    """Mels of a checkpoint, which may state a scale."""
     vocabulary: Callable[[Path, Tokenizer, str], Vocabulary] = read_vocabulary
     weights: WeightsKind = "ema"
-    """Kind that its makers' inference takes of a training's checkpoint."""
+    """Kind of weights that its makers' inference reads from a training's checkpoint."""
     roles: Roles = DIT
-    """Roles of products, of which dynamic INT8 leaves some in float."""
+    """Roles of products. Dynamic INT8 leaves some of them in float."""
     upstream_int8: bool = False
-    """True where upstream hands out dynamic INT8 of its own: an export's may be as far from float as that."""
+    """True if upstream offers its own dynamic INT8. An export's may be as far from float as upstream's."""
     fused: bool = False
-    """Step graphs also have a form with ONNX Runtime's fused attention."""
+    """True if step graphs also have a form with ONNX Runtime's fused attention."""
     duration: Duration = "script"
     """See `Text.duration`."""
     reference: Conditioning = "f5"
-    """Rule by which references are prepared."""
+    """Rule for preparing references."""

@@ -1,4 +1,4 @@
-"""F5-TTS: a DiT by name or upstream's YAML file; checkpoints of v0 and v1 look the same."""
+"""F5-TTS: a DiT by name, or by upstream's YAML file. Checkpoints of v0 and v1 look the same."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from export.graphs.step import Step, StepKeys, StepReply
 from export.model.arch import F5TTS, flags_of
 from export.model.dit import CONV_GROUPS, DiT
 from export.parity import comparison, oracles, peaks
-from export.sources import checkpoint
+from export.sources import checkpoint, espnet
 from export.sources.checkpoint import Weights
 
 NAMED = tuple(
     Family(name, arch, tokenizer="char" if name == "F5TTS_v1_Small" else "pinyin")
     for name, arch in F5TTS.items()
 )
-"""By `model.name` of the YAML files of f5-tts 1.1.22."""
+"""Families by `model.name` in the YAML files of f5-tts 1.1.22."""
 
 IGNORED_ARCH_KEYS = {
     "dropout": "acts in training only",
@@ -38,24 +38,24 @@ IGNORED_ARCH_KEYS = {
     "attn_backend": "chooses a kernel, not a result",
     "attn_mask_enabled": "acts on padded batches; here padding never changes a result",
 }
-"""Keys of `model.arch` that say nothing about one sentence's result, and why."""
+"""Keys of `model.arch` that do not affect the result of one sentence, with the reason."""
 _OFF = (None, False, 0, "none", "layernorm")
-"""Values of a switch that upstream's DiT lacks with which it changes nothing."""
+"""Values with which a switch that upstream's DiT lacks changes nothing."""
 _TOKENIZERS: dict[str, Tokenizer] = {
     **{"pinyin": "pinyin", "custom": "pinyin", "char": "char"},
     "phones": "phones",  # not upstream's
 }
 
 _LENGTHS = ("duration", "durations")
-"""Keys of `model` that upstream lacks, as in a manifest's `text`."""
+"""Keys of `model` that upstream lacks; their meaning is that of a manifest's `text`."""
 
-# What upstream's DiT takes for an absent key; they differ from the named families' values.
+# Upstream's DiT uses these values for absent keys. They differ from the named families' values.
 _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
 
 
 @dataclass(frozen=True)
 class _UpstreamMel(Ranged):
-    """`model.mel_spec`."""
+    """Section `model.mel_spec`."""
 
     target_sample_rate: Count = 24_000
     n_mel_channels: Count = 100
@@ -72,7 +72,7 @@ class _UpstreamMel(Ranged):
 def find(name: str, raw: Mapping[str, Any]) -> Family | None:
     """Family of a YAML file, or of a mapping of `model.arch` as upstream's SHARED.md prints it.
 
-    Raises FamilyError, of an E2-TTS too.
+    Raises FamilyError, also for an E2-TTS.
     """
     if name.startswith("E2TTS"):
         names = ", ".join(one.name for one in NAMED)
@@ -85,11 +85,11 @@ def find(name: str, raw: Mapping[str, Any]) -> Family | None:
 
 
 def parse_family(raw: Mapping[str, Any], *, name: str) -> Family:
-    """Convert a parsed YAML; `name` is the default of `model.name`.
+    """Family of a parsed YAML file. `name` is used if `model.name` is absent.
 
-    Beside upstream's keys `model` may have those of _LENGTHS. Raises FamilyError.
+    `model` may have upstream's keys and those of _LENGTHS. Raises FamilyError.
     """
-    model = _mapping(raw.get("model"), "model")
+    model = _mapping(espnet.upstreams(raw).get("model"), "model")
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
         raise FamilyError(f"model.backbone: {backbone!r} is not supported; only DiT is")
@@ -141,6 +141,7 @@ def check_arch(arch: Arch) -> None:
 
 
 def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
+    """Architecture of upstream's section `arch`. Raises FamilyError."""
     off = _off(Arch, raw)
     if "post_norm" in off:
         off.add("norm_type")  # of the norms that it adds
@@ -171,7 +172,7 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 
 def other_flags(arch: Arch) -> list[Arch]:
-    """Architectures of the same weights that compute otherwise: masks, rotary heads, text upsampling."""
+    """Architectures with the same weights that compute differently: masks, rotary heads, text upsampling."""
     found: list[Arch] = []
     for masks, heads, upsamples in itertools.product((True, False), (None, 1), (False, True)):
         other = dataclasses.replace(
@@ -190,7 +191,7 @@ def other_flags(arch: Arch) -> list[Arch]:
 
 
 def _computed(arch: Arch) -> tuple[bool, int, bool]:
-    """Values of the flags that act: a single head is all heads, masks act in text convolutions alone."""
+    """Effective values of the flags: one head means all heads; masks matter in text convolutions alone."""
     heads = arch.heads if arch.pe_attn_head is None else arch.pe_attn_head
     return arch.text_mask_padding and arch.conv_layers > 0, heads, arch.text_embedding_average_upsampling
 
@@ -205,9 +206,14 @@ def flags(arch: Arch) -> str:
 
 
 def load(given: Given) -> Weights:
-    return checkpoint.load_dit(
-        given.checkpoint, given.arch, given.vocabulary.size, given.mel.mels, given.weights, given.sampler
+    size, mels = given.vocabulary.size, given.mel.mels
+    weights = checkpoint.load_dit(
+        given.checkpoint, given.arch, size, mels, given.weights, given.sampler, given.adapter
     )
+    if not (places := espnet.places(given.vocab)):
+        return weights
+    order = [0, *(place + 1 for place in places.values())]  # after the filler's row
+    return weights.replaced(checkpoint.EMBEDDING, weights.entry(checkpoint.EMBEDDING).rows(order))
 
 
 def _build(weights: Mapping[str, Tensor], given: Given) -> DiT:
@@ -264,5 +270,6 @@ DECLARATION = Declaration(
     flags=flags,
     is_known=_is_known,
     peaks=peaks.measure,
+    vocabulary=espnet.vocabulary,
     mel=lambda mel, path: dataclasses.replace(mel, scale=checkpoint.mel_scale(path)),
 )

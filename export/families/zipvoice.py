@@ -1,6 +1,6 @@
-"""ZipVoice: a Zipformer whose stacks add a vector of the time, by name or a checkpoint's `model.json`.
+"""ZipVoice: a Zipformer whose stacks add a vector of the time, by name or by a checkpoint's `model.json`.
 
-Settings are those of k2-fsa/ZipVoice at 2f7326f (`infer_zipvoice.py`, `run_libritts.sh`).
+The settings are those of k2-fsa/ZipVoice at 2f7326f (`infer_zipvoice.py`, `run_libritts.sh`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,13 @@ from export.parity import comparison, oracles, peaks
 from export.precision.rewrites import Roles
 from export.sources import checkpoint
 from export.sources.checkpoint import CheckpointError, Weights
-from export.sources.stored import StoredTensor
+from export.sources.reading import PAD, numbered
 
-PAD = "_"
-"""Token that pads texts."""
 CLEANED = frozenset(f" {string.ascii_uppercase}!',.?")
-"""Characters that upstream's English cleaners leave; rarer signs are spoken in words here."""
+"""Characters that upstream's English cleaners leave. The front end speaks rarer signs as words."""
 LETTERS = frozenset(f" {string.ascii_uppercase}")
 INITIAL = "zh0"
-"""Token of pinyin alone."""
+"""Token that only pinyin has."""
 EMBED = "embed.weight"
 GUIDANCE = "fm_decoder.guidance_scale_embed.weight"
 DIALOG = "is a ZipVoice-Dialog (two speakers), which is not supported; only ZipVoice and ZipVoice-Distill are"
@@ -57,7 +55,7 @@ KIN = checkpoint.Kin(
 )
 MEL = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
 TWO_ROWS = Sampler(unguided=(Unguided("speech", 0.5, 2.0), Unguided("none", 1.0, 1.0)))
-"""Up to t = ½ the unguided row hears the reference, and the strength counts twice."""
+"""Up to t = ½ the unguided row has the reference, and the strength counts twice."""
 DISTILLED = Sampler(guidance="embedded")
 EMILIA, LIBRITTS = 0.5, 0.7
 """Shifts of the grid."""
@@ -77,7 +75,7 @@ _PARTS = {
     "down": r"feed_forward\d\.out_proj",
     "final": r"decoder\.out_proj",
 }
-"""Roles of the step graph's products, and the parts of their weights' names that tell them."""
+"""Role of a step graph's product → pattern of its weight's name."""
 
 
 def _role(weight: str) -> str:
@@ -117,7 +115,7 @@ def find(name: str, raw: Mapping[str, Any]) -> Family | None:
 
 @dataclass(frozen=True)
 class _Feature(Ranged):
-    """`feature` of a model.json."""
+    """Section `feature` of a model.json."""
 
     sampling_rate: Count = MEL.sample_rate_hz
     type: Literal["vocos"] = "vocos"
@@ -132,12 +130,12 @@ def _mel(raw: object, where: str) -> MelSpec:
 
 
 def vocabulary(path: Path, tokenizer: Tokenizer, voice: str = "") -> Vocabulary:
-    """Vocabulary of a `tokens.txt`, without the token that pads, the space first. Raises BundleError.
+    """Vocabulary of a `tokens.txt`, the space first, without the padding token. Raises BundleError.
 
-    For `letters` it has what the model saw alone: the file's characters are those of LibriTTS's transcripts,
-    of which upstream's cleaners leave capitals and few marks. `char` is `simple` here.
+    For `letters` it has only characters that the model was trained on: the file lists all characters of
+    LibriTTS's transcripts, and upstream's cleaners leave capitals and few marks. `char` stands for `simple`.
     """
-    numbers = _numbers(path)
+    numbers = numbered(path)
     if tokenizer == "char":
         tokenizer = "simple"
     if (INITIAL in numbers) != (tokenizer == "emilia") and tokenizer != "espeak":
@@ -158,38 +156,21 @@ def vocabulary(path: Path, tokenizer: Tokenizer, voice: str = "") -> Vocabulary:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
 
 
-def _numbers(path: Path) -> dict[str, int]:
-    """Lines `token\\tnumber`, numbered from 0. Raises BundleError."""
-    try:
-        lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"{path}: unreadable: {error}") from error
-    pairs = [line.rpartition("\t") for line in lines if line]
-    try:
-        numbers = {token: int(number) for token, _, number in pairs}
-    except ValueError as error:
-        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
-    if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
-        raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
-    return numbers
-
-
 def load(given: Given) -> Weights:
-    """Weights under the names of `export.model.zipformer`, the embedding in the order of the vocabulary."""
-    stored = checkpoint.load(given.checkpoint, given.weights, KIN)
+    """Weights under the names of `export.model.zipformer`. The embedding is in the vocabulary's order."""
+    stored = checkpoint.load(given.checkpoint, given.weights, KIN, given.adapter)
     if EMBED not in stored:
         raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
     embeds = checkpoint.check_guidance(given.checkpoint, stored, GUIDANCE, given.sampler)
-    numbers, size = _numbers(given.vocab), given.vocabulary.size
+    numbers, size = numbered(given.vocab), given.vocabulary.size
     if (rows := stored.entry(EMBED).shape[0]) != len(numbers):
         raise checkpoint.OtherVocabulary(
             f"{given.checkpoint}: was trained with {rows} tokens, the given file has {len(numbers)}; give "
             "the tokens.txt that belongs to this checkpoint"
         )
     order = [numbers[PAD], *(numbers[token] for token in given.vocabulary.tokens)]
-    entry = stored.entry(EMBED)
-    ordered = StoredTensor((len(order), *entry.shape[1:]), lambda: entry.read()[order])
-    entries = {name: stored.entry(name) for name in stored} | {EMBED: ordered}
+    ordered = stored.replaced(EMBED, stored.entry(EMBED).rows(order))
+    entries = {name: ordered.entry(name) for name in ordered}
     found = checkpoint.checked(
         given.checkpoint, entries, lambda: ZipVoice(given.arch, size, embeds_guidance=embeds)
     )
@@ -207,6 +188,7 @@ def _model(weights: Mapping[str, Tensor], arch: ZipVoiceArch) -> ZipVoice:
 
 
 def shapes(arch: ZipVoiceArch) -> Shapes:
+    """Shapes of the step graphs, and sizes of the keys and values that they keep."""
     stacks = list(
         zip(
             arch.fm_decoder_downsampling_factor,
@@ -287,7 +269,7 @@ class ZipVoiceStep(nn.Module):
         self.table = parts.kept(zipformer.offsets_table(2 * self.most, arch.pos_dim), compute)
         self.decoder = with_matrices(decoder, compute)
         self.rates, self.layers = arch.fm_decoder_downsampling_factor, arch.fm_decoder_num_layers
-        # What runs in the other graphs.
+        # Other graphs run these parts.
         del self.decoder.in_proj, self.decoder.time_embed
         if GUIDANCE in weights:
             del self.decoder.guidance_scale_embed
@@ -309,7 +291,10 @@ class ZipVoiceStep(nn.Module):
         pasts: Sequence[Past] | None = None,
         begin: int = 0,
     ) -> Tensor:
-        """(R, N − begin, M) from frame `begin` on of rows of N; `lengths` are of what follows it."""
+        """(R, N − begin, M) from frame `begin` on, of rows of N.
+
+        `lengths` count the frames from `begin` on.
+        """
         for frames in (latents.shape[1] - begin, begin, *(past.frames for past in pasts or ())):
             torch._check(frames <= self.most)
         times = mod_table.index_select(0, step_index).to(self.compute).split(1, dim=1)
@@ -357,7 +342,7 @@ class ZipVoiceStepReply(ZipVoiceStep):
 
 
 class ZipVoiceFeedForward(nn.Module):
-    """As the model's, with the constants of SwooshL in the biases beside it."""
+    """The model's feed-forward, with the constants of SwooshL in the biases of its products."""
 
     def __init__(self, plain: zipformer.ZipformerFeedForward, compute: torch.dtype) -> None:
         super().__init__()
@@ -371,8 +356,10 @@ class ZipVoiceFeedForward(nn.Module):
 
 
 class ZipVoiceConvolution(nn.Module):
-    """As the model's, with the constants of SwooshR in the biases beside it. The convolution has two axes, of
-    one row: ONNX Runtime's blocked kernels take no fewer."""
+    """The model's convolution, with the constants of SwooshR in the biases around it.
+
+    It is a convolution of two axes with one row, because ONNX Runtime's blocked kernels require two axes.
+    """
 
     def __init__(self, plain: zipformer.Convolution, compute: torch.dtype) -> None:
         super().__init__()
@@ -395,23 +382,23 @@ class ZipVoiceConvolution(nn.Module):
 
 
 def swoosh(x: Tensor) -> Tensor:
-    """ln(1 + eˣ) − 0.08·x in float32: what is left of a Swoosh beside its constants.
+    """ln(1 + eˣ) − 0.08·x in float32: a Swoosh without its constants.
 
-    From 20 on it is x, where eˣ ends.
+    From 20 on it is x, before eˣ overflows.
     """
     x = x.float()
     return torch.maximum(x, (x.clamp(max=20.0).exp() + 1.0).log()) - zipformer.SLOPE * x
 
 
 def after_swoosh(linear: nn.Linear, of: zipformer.Swoosh, compute: torch.dtype) -> parts.Matrix:
-    """The product after `swoosh` of x − right: its bias has what that lacks, −0.08·right − down."""
+    """The product after `swoosh` of x − right. Its bias contains the rest, −0.08·right − down."""
     sums = linear.weight.to(compute).double().sum(dim=1)
     bias = linear.bias - (zipformer.SLOPE * of.right + of.down) * sums
     return parts.Matrix(linear.weight, bias.float(), compute)
 
 
 def with_matrices(module: Any, compute: torch.dtype) -> Any:
-    """Replace layers by those of graphs, in place, and the types of other weights but of norms."""
+    """Replace layers in place by those of graphs, and convert all other weights except those of norms."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
             module.add_module(name, parts.Matrix(child.weight, child.bias, compute))
@@ -433,7 +420,7 @@ def _text(model: ZipVoice, case: oracles.Case) -> Tensor:
 
 
 class ZipVoiceOracle(oracles.TorchOracle):
-    """Plain torch model of `export.model.zipformer`."""
+    """Oracle on the plain torch model of `export.model.zipformer`."""
 
     model: Any
     upsampling = "floor"  # type: ignore[assignment]
@@ -471,7 +458,7 @@ def _velocity(model: ZipVoice, at: Point) -> Tensor:
 
 
 _IN_FLOAT32 = frozenset({"norm", "time_embed", "time_emb", "guidance_scale_embed"})
-"""Modules that every precision computes in float32, as it does scores of attention and Swoosh."""
+"""Modules that every precision computes in float32, as it computes attention scores and Swoosh."""
 
 
 @torch.inference_mode()
@@ -514,7 +501,8 @@ DECLARATION = Declaration(
             "sample": 5e-5,
             "wave": 5e-4,
         },
-        # Three to ten times what full-size random weights reach: tests/records/precision.md.
+        # The bounds are three to ten times the errors of full-size random weights:
+        # tests/records/precision.md.
         "fp16": {
             "modulation": 5e-6,
             "condition": 3e-3,

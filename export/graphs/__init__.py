@@ -1,5 +1,5 @@
 """Torch modules of the graphs, and their trace to ONNX: upstream's arithmetic, split by dependence on time.
 
-`modulation` and `condition` run once a request, `step` NFE times in one of the `forms` of its `attention`,
-`vocoders` at the end; `parts` and `fourier` are what they are made of.
+`modulation` and `condition` run once for a request; `step` runs NFE times, in one of the `forms` of its
+`attention`; `vocoders` run at the end. All are built of `parts` and `fourier`.
 """

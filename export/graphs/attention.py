@@ -1,4 +1,4 @@
-"""Self-attention of a DiT: with standard operators, and with ONNX Runtime's fused ones."""
+"""Self-attention of a DiT, with standard operators and with ONNX Runtime's fused ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from export.graphs.parts import NORM_EPS, Matrix, Weights, contrib, kept_float
 
 @dataclass(frozen=True)
 class Positions:
-    """Rotary tables (positions, dim_head / 2) and the position of the first frame."""
+    """Rotary tables (positions, dim_head / 2), and the position of the first frame."""
 
     cos: Tensor
     sin: Tensor
@@ -23,8 +23,9 @@ class Positions:
 class AttentionGraph(nn.Module):
     """Self-attention with rotary positions: one product for q, k and v, one rotation for q and k.
 
-    Rows of q and k are reordered by head, even ones first: rotary pairs become halves. Weights hold the
-    scale: in float32 q's (a power of two), in float16 64^-¼ of q and k against overflow. Softmax is float32.
+    Rows of q and k are reordered by head, even ones first, so rotary pairs become halves. The weights contain
+    the scale: in float32 q's (a power of two), in float16 64^-¼ of q and k against overflow. Softmax is
+    float32.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
@@ -36,12 +37,12 @@ class AttentionGraph(nn.Module):
         self.norms = arch.qk_norm is not None
         whole = self.head_dim**-0.5
         of_q, of_k = (whole, 1.0) if compute == torch.float32 else (whole**0.5, whole**0.5)
-        # Even rows of a head before odd ones.
+        # Even rows of a head come before odd ones.
         order = torch.cat([torch.arange(0, self.head_dim, 2), torch.arange(1, self.head_dim, 2)])
         by_head = [weights[f"{name}.to_q.weight"], weights[f"{name}.to_k.weight"]]
         biases = [weights[f"{name}.to_q.bias"], weights[f"{name}.to_k.bias"]]
         for i, scale in enumerate((of_q, of_k)):
-            factor = 1.0 if self.norms else scale  # a norm's gain holds it
+            factor = 1.0 if self.norms else scale  # a norm's gain contains it
             by_head[i] = by_head[i].unflatten(0, (self.heads, -1))[:, order].flatten(0, 1) * factor
             biases[i] = biases[i].unflatten(0, (self.heads, -1))[:, order].flatten() * factor
         self.qkv = Matrix(
@@ -69,7 +70,7 @@ class AttentionGraph(nn.Module):
         `bias` (R, 1, 1, L) is 0 or MASKED_SCORE. `kept` are preceding keys and values (R, P, A).
         """
         heads = self.heads
-        # Split by heads: runtimes divide a product that is split along its last axis.
+        # The split is by heads: runtimes divide a product that is split along its last axis.
         qk, v = self.qkv(x).unflatten(-1, (3 * heads, -1)).split((2 * heads, heads), dim=2)
         if self.norms:
             qk = self._rms_norm(qk)
@@ -115,7 +116,7 @@ class FusedAttention(AttentionGraph):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `AttentionGraph`, with the `mask` of `forms.Fused.attended` as bias."""
+        """See `AttentionGraph.forward`. The bias is the `mask` of `forms.Fused.attended`."""
         q, k, v = self.qkv(x).chunk(3, dim=-1)  # equal parts: others need copies from the host
         if self.norms:
             q, k = self._rms_norm(torch.cat([q, k], dim=-1).unflatten(-1, (2 * self.heads, -1))).chunk(2, 2)
@@ -133,6 +134,7 @@ class FusedAttention(AttentionGraph):
         kept: tuple[Tensor, Tensor] | None,
         begin: int,
     ) -> Tensor:
+        """Attention of the queries from `begin` on, to kept keys and values, and to the input's."""
         if kept is not None:
             k = torch.cat([kept[0], k], dim=1)
             v = torch.cat([kept[1], v], dim=1)
@@ -165,7 +167,7 @@ class SingleAttention(FusedAttention):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (N, D) → (N − begin, D), keys and values (1, N, A); else as `AttentionGraph`."""
+        """x (N, D) → (N − begin, D), keys and values (1, N, A). Otherwise see `AttentionGraph.forward`."""
         inner = self.heads * self.head_dim
         qk, v = self.qkv(x)[None].split((2 * inner, inner), dim=-1)
         if self.norms:

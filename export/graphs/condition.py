@@ -14,7 +14,10 @@ ROTARY_BASE = 10_000.0
 
 
 class TextBlockGraph(ConvNeXt):
-    """ConvNeXt V2 block over tokens; GRN sums over the true length, a position as often as `counts` says."""
+    """ConvNeXt V2 block over tokens.
+
+    Its GRN sums over the true length: a position counts as often as in `counts`.
+    """
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
         super().__init__(weights, name, compute)
@@ -24,7 +27,7 @@ class TextBlockGraph(ConvNeXt):
 
     def forward(self, x: Tensor, counts: Tensor) -> Tensor:  # (G, N, text_dim), (N)
         y = self.wide(x.transpose(1, 2)).float()
-        # A product sums in blocks; ONNX Runtime's ReduceSum adds one by one, and thousands of squares alike.
+        # A product sums in blocks. ONNX Runtime's ReduceSum adds thousands of similar squares one by one.
         energy = (counts @ (y * y)).sqrt()[:, None]
         response = energy / (energy.mean(dim=-1, keepdim=True) + NORM_EPS)
         y = self.gamma * (y * response) + self.beta + y
@@ -32,9 +35,9 @@ class TextBlockGraph(ConvNeXt):
 
 
 class Condition(nn.Module):
-    """ids (N), log_mel (N, M) → condition (G, N, D): guided row, and unguided row where G is 2.
+    """ids (N), log_mel (N, M) → condition (G, N, D): the guided row and, if G is 2, the unguided row.
 
-    Text that is upsampled has an upsample_index (N); where it is masked too, ids (T) and counts (T). The
+    Text that is upsampled has an upsample_index (N). If it is masked, too, ids are (T) and counts (T). The
     unguided row depends on the text's length through `text_mask_padding`.
     """
 

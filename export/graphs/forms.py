@@ -1,7 +1,7 @@
-"""Forms of the DiT's step graphs: the same arithmetic in the operators that a runtime fuses.
+"""Forms of the DiT's step graphs: the same arithmetic, in the operators that a runtime fuses.
 
-`Rows` has standard operators for padded rows, `Single` one unpadded row for a CPU, `Fused` ONNX Runtime's own
-operators for padded rows on a GPU.
+`Rows` has standard operators for padded rows, `Single` has one unpadded row for a CPU, `Fused` has ONNX
+Runtime's own operators for padded rows on a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from export.graphs.parts import MASKED_SCORE, NORM_EPS, Form, layer_norm, symbol
 from export.graphs.to_onnx import ANY_ROWS
 
 Modulated = Tensor | tuple[Tensor, ...]
-"""Modulation of every block: rows (…, 6·depth + 2, D), or each row (R, 1, D) by itself."""
+"""Modulation of every block: rows (…, 6·depth + 2, D), or each row (R, 1, D) separately."""
 
 
 class Tables(NamedTuple):
@@ -36,22 +36,22 @@ class Rows:
     """Padded rows (R, N, …) with standard operators."""
 
     traced: int | None = ANY_ROWS
-    """Number of rows that the tracer takes; None: a symbol."""
+    """Number of rows in the trace; None: a symbol."""
     attention: type[AttentionGraph] = AttentionGraph
 
     def __init__(self, compute: torch.dtype) -> None:
         self.compute = compute
 
     def enter(self, x: Tensor) -> Tensor:
-        """A graph's input (R, N, …) as the blocks take it (…, N, …)."""
+        """A graph's input (R, N, …) in the shape for the blocks (…, N, …)."""
         return x
 
     def leave(self, x: Tensor) -> Tensor:
-        """(…, N, …) as a graph's output (R, N, …)."""
+        """(…, N, …) in the shape of a graph's output (R, N, …)."""
         return x
 
     def modulation(self, rows: Tensor, tables: Tables) -> Modulated:
-        """Modulation (R, 6·depth + 2, D) as `of_block` takes it."""
+        """Modulation (R, 6·depth + 2, D) in the form that `of_block` reads."""
         return rows
 
     def of_block(self, block: int, rows: Modulated) -> tuple[Tensor, ...]:
@@ -69,7 +69,7 @@ class Rows:
     def valid(
         self, tables: Tables, before: int, frames: int, before_lengths: Tensor | None, lengths: Tensor
     ) -> Tensor | None:
-        """Mask (R, before + frames) of frames between leading and trailing padding; None without padding."""
+        """Mask (R, before + frames) of frames between leading and trailing padding; None if there is none."""
         index = tables.frame.narrow(0, 0, before + frames)
         if before_lengths is None:
             return index < lengths[:, None]
@@ -80,7 +80,7 @@ class Rows:
     def attended(
         self, tables: Tables, valid: Tensor | None, like: Tensor, lengths: Tensor, queries: int, keys: int
     ) -> Tensor | None:
-        """Input of `attention` that leaves padding out: here a bias of scores (R, 1, 1, keys).
+        """Input of `attention` that excludes padding: here a bias of scores (R, 1, 1, keys).
 
         `lengths` (R) are numbers of keys that are `valid`.
         """
@@ -93,7 +93,7 @@ class Rows:
 
 
 class Single(Rows):
-    """One unpadded row as (N, …), for which runtimes fuse more."""
+    """A single unpadded row as (N, …), for which runtimes fuse more operators."""
 
     traced = 1
     attention = SingleAttention
@@ -108,7 +108,7 @@ class Single(Rows):
         return rows[0]
 
     def modulate(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-        """As the norm's weight and bias."""
+        """AdaLN whose scale and shift are the norm's weight and bias."""
         return layer_norm(x, 1.0 + scale.flatten(), shift.flatten()).to(self.compute)
 
     def valid(
@@ -123,9 +123,9 @@ class Single(Rows):
 
 
 class Fused(Rows):
-    """Padded rows with ONNX Runtime's own operators; nothing may precede a reference."""
+    """Padded rows with ONNX Runtime's own operators. Nothing may precede a reference."""
 
-    traced = None  # the masks count them
+    traced = None  # the masks count the rows
     attention = FusedAttention
 
     def modulation(self, rows: Tensor, tables: Tables) -> Modulated:
@@ -136,13 +136,14 @@ class Fused(Rows):
         return rows[6 * block : 6 * block + 6]
 
     def modulate(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-        """One operator in float32, to which ONNX Runtime gives a weight and bias for each row from 1.21 on;
-        `scale` has the 1 already.
+        """AdaLN as one operator in float32. `scale` includes the 1 already.
+
+        From 1.21 on, ONNX Runtime allows the operator a weight and a bias for each row.
         """
         return symbol("LayerNormalization", (x, scale, shift), epsilon=NORM_EPS)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """With Add, ONNX Runtime 1.23 would fuse the norm after it, and refuse its weights."""
+        """Sum without Add, because ONNX Runtime 1.23 fuses Add with the next norm and refuses its weights."""
         return symbol("Sum", (x, y))
 
     def attended(
@@ -150,9 +151,9 @@ class Fused(Rows):
     ) -> Tensor | None:
         """`MASK_1D_KEY_SEQ_LEN_START` (3·R + 2) int32.
 
-        Numbers of keys, starts and end of queries in the flattened batch, those of keys. Only the
-        memory-efficient kernel, which `engine/ort_cuda.py` asks for, reads it so. Sizes are slices, as in
-        `valid`.
+        It has the numbers of keys, the starts and the end of the queries in the flattened batch, then those
+        of the keys. Only the memory-efficient kernel, which `engine/ort_cuda.py` selects, reads it as
+        intended. Sizes are slices, as in `valid`.
         """
         row = tables.frame[: lengths.shape[0] + 1]
         starts = [row * tables.frame.narrow(0, many, 1) for many in (queries, keys)]

@@ -15,7 +15,7 @@ from export.graphs.parts import kept_float
 
 
 def factors(size: int) -> tuple[int, int]:
-    """A ≤ √size and B of size = A·B, with B even."""
+    """A ≤ √size and B, with size = A·B and B even."""
     first = max(a for a in range(1, math.isqrt(size) + 1) if size % (2 * a) == 0)
     return first, size // first
 
@@ -23,7 +23,7 @@ def factors(size: int) -> tuple[int, int]:
 def two_products(x: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
     """A DFT in two factors (Cooley and Tukey, 1965): x (N, I, J) → (N, O, L).
 
-    `inner` (J, I, 2·L) sums over I, with the twiddle factors of each J, to real and imaginary parts; `outer`
+    `inner` (J, I, 2·L) sums over I, with the twiddle factors of each J, to real and imaginary parts. `outer`
     (O, 2·J) sums over J.
     """
     parts = (x.permute(2, 0, 1) @ inner).unflatten(2, (2, -1))
@@ -39,8 +39,10 @@ def complex_rows(angle: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 class InverseSTFTGraph(nn.Module):
     """Real and imaginary parts (N, 2·bins) → samples: inverse DFT, window and shifted sums.
 
-    Bin k = k₁ + A·k₂, sample n = B·n₁ + n₂ of A·B = n_fft. Bin 0 has no imaginary part: the last bin's real
-    part, which is its only one too, stands in its place. Raises ValueError unless win = n_fft = 4·hop."""
+    Bin k = k₁ + A·k₂, sample n = B·n₁ + n₂ of A·B = n_fft. Bin 0 has no imaginary part, so the real part of
+    the last bin, which has no imaginary part either, is in its place. Raises ValueError unless win = n_fft =
+    4·hop.
+    """
 
     OVERLAP = 4
 
@@ -81,14 +83,14 @@ class InverseSTFTGraph(nn.Module):
         return (blocks / envelope).flatten()[self.trim : -self.trim]
 
     def _shifted(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Each (N, …) some rows later than the one before: (N + OVERLAP - 1, …)."""
+        """Parts (N, …), each some rows later than the one before: (N + OVERLAP - 1, …)."""
         return [F.pad(part, (0, 0, j, self.OVERLAP - 1 - j)) for j, part in enumerate(parts)]
 
 
 class LowBins(nn.Module):
     """Frames (N, n_fft) → real and imaginary parts (N, bins) of the first bins of their windowed DFT.
 
-    Sample n = B·n₁ + n₂, bin k = k₁ + A·k₂ of A·B = n_fft; a harmonic of unit amplitude peaks at 1.
+    Sample n = B·n₁ + n₂, bin k = k₁ + A·k₂ of A·B = n_fft. A harmonic of unit amplitude peaks at 1.
     """
 
     def __init__(self, n_fft: int, bins: int) -> None:

@@ -1,4 +1,4 @@
-"""Modulation of a DiT: what depends on time and guidance alone."""
+"""Modulation of a DiT, which depends on time and guidance alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME_SCALE = 1000.0
 class ModulationGraph(nn.Module):
     """t (K) → rows (K, 6·depth + 2, D): each block's six AdaLN rows, then the final shift and scale.
 
-    Weights that embed a guidance strength take it beside each time.
+    If the weights embed a guidance strength, a strength (K) accompanies the times.
     """
 
     def __init__(self, weights: Weights, arch: Arch, stored: torch.dtype = torch.float32) -> None:

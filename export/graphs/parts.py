@@ -1,7 +1,7 @@
 """Parts of the graphs' modules: stored weights, matrices, norms, and functions that runtimes compute well.
 
-Weights have upstream's names and are rearranged to avoid transposes and strides. Axes are those of
-`appliance.contract.graphs`; `compute` is the element type of matrix products.
+Weights have upstream's names, and are rearranged to avoid transposes and strides. Axes are those of
+`appliance.contract.graphs`. `compute` is the element type of matrix products.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from appliance.contract.graphs import MAX_OPSET
 
 Weights = Mapping[str, Tensor]
 Form = Literal["standard", "single", "cuda"]
-"""Operators of step graphs: standard for rows; ONNX Runtime's own for one unpadded row, or rows on a GPU."""
+"""Operators of step graphs. standard: for rows. single, cuda: ONNX Runtime's own, for one unpadded row, or
+for rows on a GPU.
+"""
 
 NORM_EPS = 1e-6
 MASKED_SCORE = -3e4  # finite in float16, and far below any score that a softmax can still see
@@ -53,7 +55,7 @@ class ConvNeXt(nn.Module):
 
 
 class Matrix(nn.Module):
-    """x @ w + b with w stored (in, out), the layout of MatMul."""
+    """x @ w + b, with w stored as (in, out), the layout of MatMul."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype) -> None:
         super().__init__()
@@ -72,12 +74,12 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
 
 def silu(x: Tensor) -> Tensor:
-    """x / (1 + e^(−x)), since ONNX Runtime's Sigmoid on a CPU is 1e-5 of itself wrong at −5 (1.31.1)."""
+    """x / (1 + e^(−x)): the Sigmoid of ONNX Runtime 1.31.1 has a relative error of 1e-5 at −5 on a CPU."""
     return x / (1.0 + (-x).exp())
 
 
 class RowLinear(nn.Module):
-    """Linear layer in float32; its weight (out, in), Gemm's layout, may be stored in float16."""
+    """Linear layer in float32. Its weight (out, in), Gemm's layout, may be stored in float16."""
 
     def __init__(self, weight: Tensor, bias: Tensor, stored: torch.dtype) -> None:
         super().__init__()
@@ -88,9 +90,9 @@ class RowLinear(nn.Module):
 
 
 def mish(x: Tensor) -> Tensor:
-    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2), n = eˣ(eˣ + 2); ten times as fast as the runtimes' softplus.
+    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2), n = eˣ(eˣ + 2). It is ten times as fast as the runtimes' softplus.
 
-    float32, since eˣ overflows float16 at 11; from 20 on it is x.
+    In float32, because eˣ overflows float16 at 11. From 20 on it is x.
     """
     x = x.float()
     e = x.clamp(max=20.0).exp()
@@ -99,14 +101,14 @@ def mish(x: Tensor) -> Tensor:
 
 
 def contrib(operator: str, inputs: tuple[Tensor | None, ...], **attributes: float) -> Tensor:
-    """As `symbol`, for an operator of ONNX Runtime's own."""
+    """Call an operator that only ONNX Runtime has; see `symbol`."""
     return symbol(f"com.microsoft::{operator}", inputs, version=1, **attributes)
 
 
 def symbol(
     operator: str, inputs: tuple[Tensor | None, ...], version: int = MAX_OPSET, **attributes: float
 ) -> Tensor:
-    """Call an ONNX operator whose output is like its first input."""
+    """Call an ONNX operator whose output has the shape and type of its first input."""
     like = inputs[0]
     assert like is not None
     result: Tensor = torch.onnx.ops.symbolic(

@@ -1,4 +1,4 @@
-"""Step graphs of a DiT: one evaluation of the velocity, in one of the forms of `forms`."""
+"""Step graphs of a DiT: an evaluation of the velocity, in a form of `forms`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POSITION_CONV_GROUPS = 16
 
 
 class PositionConv(nn.Module):
-    """Convolutional position embedding; padding is zero before each convolution."""
+    """Convolutional position embedding. Padding is zero before each convolution."""
 
     def __init__(self, weights: Weights, compute: torch.dtype) -> None:
         super().__init__()

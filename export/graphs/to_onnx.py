@@ -1,4 +1,4 @@
-"""Trace a graph module to ONNX and check its signature against the contract."""
+"""Traces a graph module to ONNX, and checks its signature against the contract."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ from torch import nn
 from appliance.contract import graphs as contract
 
 EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 24, "C": 11, "T": 29}
-"""All different and above 1: 0 and 1 become constants, equal sizes one symbol. P divides by 2 and 4."""
+"""Sizes of the trace, all different and above 1: 0 and 1 become constants, equal sizes one symbol.
+
+P divides by 2 and 4.
+"""
 ANY_ROWS = 1009
-"""Number of rows where the tracer may take it for a constant, which halves its time. No other size is a
-multiple of this prime, so a constant that depends on the rows is known by it."""
+"""Number of rows if the tracer may treat it as a constant, which halves its time.
+
+No other size is a multiple of this prime, so a constant that depends on the rows is recognised by it.
+"""
 
 MANY = 16  # numbers, which no sizes are
 INT64_MAX = 2**63 - 1
@@ -37,7 +42,8 @@ class ExportError(RuntimeError):
 
 
 def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
-    """Write `module` to `path` and its weights to `path`.data; trace `module.rows` rows, or a symbol of them.
+    """Write `module` to `path`, and its weights to `path`.data. Traces `module.rows` rows, or a symbol of
+    them.
 
     Raises ExportError if the traced signature, opset or IR version differs from the contract.
     """
@@ -108,10 +114,10 @@ def _without_weights(graph: onnx_ir.Graph, names: Collection[str]) -> Iterator[N
 
 @contextlib.contextmanager
 def _one_registry() -> Iterator[None]:
-    """Let the exporter build its table of operators once: it takes half a second."""
+    """Let the exporter build its table of operators once, because that takes half a second."""
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    # From Python 3.14 on a partial in a class is a method.
+    # From Python 3.14 on, a partial in a class is a method.
     once = staticmethod(functools.partial(_registry, ONNXRegistry.from_torchlib))
     with mock.patch.object(ONNXRegistry, "from_torchlib", once):
         yield
@@ -123,9 +129,9 @@ def _registry(make: Callable[..., Any], opset_version: int) -> Any:
 
 
 def share_weights(path: Path, weights: Path) -> None:
-    """Make the graph at `path` use the weight file of that at `weights`, in the same folder.
+    """Make the graph at `path` use the weight file of the graph at `weights`, in the same folder.
 
-    Tensors of equal name and bytes are shared; the few others move into the graph.
+    Tensors with equal name and bytes are shared; the few others move into the graph.
     """
     model, other = (onnx.load(file, load_external_data=False) for file in (path, weights))
     theirs = {tensor.name: tensor for tensor in other.graph.initializer if tensor.external_data}
@@ -153,7 +159,7 @@ def stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
 
 
 def _grouped(module: nn.Module, named: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `forward`, of which unnamed ones form `kept`."""
+    """Arguments of `forward`. Unnamed ones form `kept`."""
     names = inspect.signature(module.forward).parameters
     rest = tuple(value for name, value in named.items() if name not in names)
     return {name: value for name, value in named.items() if name in names} | ({"kept": rest} if rest else {})
@@ -177,9 +183,10 @@ def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
 
 
 def _reshape_by_position(graph: onnx_ir.Graph) -> None:
-    """Give each Reshape a constant target, no computed one: 0 copies an axis, -1 is the one unknown.
+    """Give each Reshape a constant target instead of a computed one: 0 copies an axis, -1 is the one unknown
+    axis.
 
-    Where more are unknown, the number of rows alone is copied.
+    If more axes are unknown, only the number of rows is copied.
     """
     for node in list(graph):
         if node.op_type != "Reshape" or node.inputs[0] is None:

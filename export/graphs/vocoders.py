@@ -63,7 +63,7 @@ class VocosBackbone(nn.Module):
 
 
 class VocosGraph(VocosBackbone):
-    """log_mel (N, M) → samples (L), the head in float32. arXiv 2306.00814."""
+    """log_mel (N, M) → samples (L), with the head in float32. arXiv 2306.00814."""
 
     MAX_MAGNITUDE = 100.0
 
@@ -79,7 +79,7 @@ class VocosGraph(VocosBackbone):
 
 
 class SourceFilter(VocosBackbone):
-    """log_mel (N, M) → samples (L) of `export.model.source`; all but the backbone in float32."""
+    """log_mel (N, M) → samples (L) of `export.model.source`. Everything but the backbone is in float32."""
 
     def __init__(self, weights: Weights, spec: MelSpec, vocoder: Vocoder, compute: torch.dtype) -> None:
         super().__init__(weights, compute)
@@ -93,7 +93,7 @@ class SourceFilter(VocosBackbone):
         own = {name.removeprefix("pitch."): w for name, w in weights.items() if name.startswith("pitch.")}
         self.pitch.load_state_dict({name: w.float() for name, w in own.items()})
         self.pitch.requires_grad_(False)
-        # Traced as a linear layer, its weight would lose its name, by which `rebuild` finds it.
+        # In a trace as a linear layer, its weight would lose its name, by which `rebuild` finds it.
         self.pitch.add_module("out", Matrix(own["out.weight"], own["out.bias"], torch.float32))
         self.silent = spec.n_fft // 2 + 1 - source.PULSE_BINS
         self.low_bins = LowBins(spec.n_fft, source.PULSE_BINS)
@@ -128,7 +128,7 @@ def scaled(vocoder: nn.Module, scale: float) -> nn.Module:
 
 
 class PolyphaseActivation(nn.Module):
-    """BigVGAN's anti-aliased activation as two phases of ordinary convolutions; channels are the batch.
+    """BigVGAN's anti-aliased activation as two phases of ordinary convolutions. Channels are the batch.
 
     A filter's odd taps give the even samples of the doubled rate, its even taps the odd ones.
     """
@@ -163,10 +163,10 @@ class PolyphaseActivation(nn.Module):
 
 
 class BigVGANGraph(nn.Module):
-    """log_mel (N, M) → samples (N·hop), the last convolution in float32."""
+    """log_mel (N, M) → samples (N·hop), with the last convolution in float32."""
 
     def __init__(self, reference: bigvgan.BigVGAN, compute: torch.dtype) -> None:
-        """Use `reference`, whose modules are replaced in place."""
+        """Use `reference`. Its modules are replaced in place."""
         super().__init__()
         self.compute = compute
         self.model = reference.to(compute)

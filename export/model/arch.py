@@ -1,4 +1,4 @@
-"""Sizes of models, which are read without torch."""
+"""Sizes of models. Reading them needs no torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ F5TTS = {
     "F5TTS_v1_Small": Arch(**_SMALL),
     "F5TTS_Small": Arch(**_SMALL, **_V0),
 }
-"""Keys are the names in the YAML files of f5-tts 1.1.22 (`model.name`)."""
+"""Name in the YAML files of f5-tts 1.1.22 (`model.name`) → architecture."""
 
 
 def flags_of(arch: Mapping[str, Any]) -> str:
-    """Values of a DiT that no tensor shows, by the keys of `Arch`."""
+    """Flags of a DiT that no tensor shows, as text, by the keys of `Arch`."""
     heads, masks = arch.get("pe_attn_head"), arch.get("text_mask_padding", True)
     upsamples = arch.get("text_embedding_average_upsampling", False)
     told = f"pe_attn_head: {'null' if heads is None else heads}, text_mask_padding: {str(masks).lower()}"
@@ -31,7 +31,7 @@ def flags_of(arch: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ZipVoiceArch(Ranged):
-    """The `model` section of a checkpoint's `model.json`; absent keys are upstream's defaults."""
+    """Section `model` of a checkpoint's `model.json`. Absent keys have upstream's defaults."""
 
     fm_decoder_downsampling_factor: tuple[int, ...] = (1, 2, 4, 2, 1)
     fm_decoder_num_layers: tuple[int, ...] = (2, 2, 4, 4, 4)

@@ -48,7 +48,7 @@ class BigVGANConfig(Ranged):
 
     @classmethod
     def parse(cls, raw: object) -> BigVGANConfig:
-        """Convert a parsed `config.json`, ignoring training keys. Raises ValueError."""
+        """Configuration of a parsed `config.json`, without training keys. Raises ValueError."""
         config: BigVGANConfig = from_mapping(
             cls, raw, where="not a BigVGAN's", error=ValueError, ignore_unknown=True
         )
@@ -103,7 +103,7 @@ class Snake(nn.Module):
         return x + (x * alpha).sin().square() / beta
 
     def scales(self) -> tuple[Tensor, Tensor]:
-        """α and β (C, 1); β is offset from zero."""
+        """α and β (C, 1). β has an offset from zero."""
         alpha, beta = (
             (p.exp() if self.logscale else p)[:, None]
             for p in (self.alpha, self.alpha if self.beta is None else self.beta)
@@ -144,7 +144,8 @@ class Downsample(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         channels = x.shape[1]
         x = F.pad(x, (TAPS // 2 - 1, TAPS // 2), mode="replicate")
-        # `in_float64` widens what a module computes with itself, and `lowpass` never does.
+        # The filter needs a cast: `in_float64` widens the tensors of a module that computes, and `lowpass`
+        # never does.
         kernel = self.lowpass.filter.to(x.dtype).expand(channels, -1, -1)
         return F.conv1d(x, kernel, stride=RATIO, groups=channels)
 

@@ -1,7 +1,7 @@
-"""Reference DiT of F5-TTS, one sentence at a time.
+"""Reference DiT of F5-TTS, for one sentence at a time.
 
-Parameters have upstream's names (after `ema_model.transformer.`), so official weights load strictly.
-F5-TTS: arXiv 2410.06885. ConvNeXt V2: arXiv 2301.00808. Rotary embedding: arXiv 2104.09864.
+Parameters have upstream's names (after `ema_model.transformer.`), so official weights load strictly. F5-TTS:
+arXiv 2410.06885. ConvNeXt V2: arXiv 2301.00808. Rotary embedding: arXiv 2104.09864.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch
 from appliance.contract.sampler import Sampler
 
-CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
+CONV_GROUPS = 16  # groups of the convolutional position embedding; they must divide `dim`
 FILLER = 0  # padding id of text; token i of the vocabulary has id i + 1
 MAX_POSITIONS = 8192  # frames, 87.4 s: the length of upstream's table of text positions
 TIME_FREQUENCIES = 128
@@ -132,8 +132,8 @@ class TextEmbedding(nn.Module):
 class TimeEmbedding(nn.Module):
     """Time → input vector of all modulations: () → (D,).
 
-    An embedded guidance strength has features as a time, whose projection is added to the time's (latent
-    consistency models, arXiv 2310.04378; ZipVoice-Distill). Upstream has none: the name is ours.
+    An embedded guidance strength has features like a time, and their projection is added to the time's
+    (latent consistency models, arXiv 2310.04378; ZipVoice-Distill). Upstream lacks it, so the name is ours.
     """
 
     def __init__(self, dim: int, *, embeds_guidance: bool = False) -> None:
@@ -323,11 +323,11 @@ def states(
     guidance: float,
     sampler: Sampler,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Latents (frames, M) before each step and the velocities (rows, frames, M) there; last, those after all
-    steps and no row.
+    """Latents (frames, M) before each step, with the velocities (rows, frames, M) at it; then the final
+    latents.
 
-    `cond` (R, M) is the reference's log-mel, `ids` (T,) are vocabulary indices, `times` increase from 0 to 1;
-    a re-noising sampler takes the noise (steps, frames, M) of each step. Raises ValueError if lengths do not
+    `cond` (R, M) is the reference's log-mel, `ids` (T,) are vocabulary indices, `times` increase from 0 to 1.
+    A re-noising sampler needs the noise (steps, frames, M) of each step. Raises ValueError if lengths do not
     fit.
     """
     reference = len(cond)

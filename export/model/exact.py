@@ -11,20 +11,21 @@ from torch import Tensor, nn
 
 
 def wide(x: Tensor) -> Tensor:
-    """`x` in float32, or as it is in float64."""
+    """`x` in float32, or unchanged if it is float64."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 @contextmanager
 def in_float64(model: nn.Module) -> Iterator[None]:
-    """Let `model` compute in float64 on its float32 weights, of which one module's at a time are widened.
+    """Let `model` compute in float64 with its float32 weights. One module's weights are widened at a time.
 
-    Tensors that it is given must be float64.
+    The model's inputs must be float64.
     """
     narrow: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
     def widen(module: nn.Module, given: object) -> None:
-        # By `data`, so that tied weights stay one and no parameter is registered anew.
+        # The weights are changed through `data`, so tied weights stay tied and no parameter is registered
+        # again.
         narrow[module] = [(tensor, tensor.data) for tensor in _own(module)]
         for tensor, data in narrow[module]:
             tensor.data = data.double()
@@ -46,6 +47,6 @@ def in_float64(model: nn.Module) -> Iterator[None]:
 
 
 def _own(module: nn.Module) -> list[Tensor]:
-    """Floating-point tensors of a module but not of those inside it."""
+    """Floating-point tensors of a module, without its submodules."""
     tensors = itertools.chain(module.parameters(recurse=False), module.buffers(recurse=False))
     return [tensor for tensor in tensors if tensor.is_floating_point()]

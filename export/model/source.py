@@ -3,8 +3,8 @@
     S = e^h · E + e^n · Z
 
 h, n: predicted for each bin and frame. E: short-time spectrum of band-limited pulses of the predicted pitch.
-Z: fixed complex noise. Phases need not be learned, so losses on spectra suffice (NSF, arXiv 1810.11946; both
-terms are in hibari-tts 0.2.1, too, whose phase correction can be left out unheard).
+Z: fixed complex noise. Phases need not be learned, so losses on spectra suffice (NSF, arXiv 1810.11946;
+hibari-tts 0.2.1 has both terms, too, and a phase correction whose absence is inaudible).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from export.model.exact import wide
 from export.model.vocos import Backbone, VocosConfig
 
 LOWEST_HZ, HIGHEST_HZ, PITCHES = 50.0, 600.0, 128
-"""Range of the pitch, and how many it is told from."""
+"""Range of the pitch, and number of frequencies in its distribution."""
 SHARPNESS = 4.0
-"""Of the distribution over pitches, before its mean is taken."""
+"""Exponent on the distribution over pitches before its mean is computed."""
 MEL_SCALE = 4.0
 BAND_HZ = 5_000.0
-"""Harmonics above it are left to the noise."""
+"""Upper end of the harmonics. Above it there is only noise."""
 PULSE_BINS = 224
 """Bins of the pulses' spectrum, up to BAND_HZ and the width of a window's peak above it."""
 MAX_LOG_MAGNITUDE = 6.0
 NEAR_A_PULSE = 2e-3
-"""Half-sine below which the pulse's limit is taken."""
+"""Half-sine below which the pulse has its limit value."""
 NOISE_FRAMES = 256
 """Frames after which the noise repeats."""
 
@@ -45,7 +45,7 @@ class Pitch(nn.Module):
         self.out = nn.Linear(width, PITCHES + 1)
 
     def forward(self, log_mel: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-mel (B, N, M) → logits (B, N, PITCHES) and voicing (B, N), positive where voiced."""
+        """Log-mel (B, N, M) → logits (B, N, PITCHES) and voicing (B, N), positive if voiced."""
         x = log_mel.mT / MEL_SCALE
         for conv in self.convs:
             x = F.gelu(conv(x))
@@ -53,7 +53,7 @@ class Pitch(nn.Module):
         return out[..., :-1], out[..., -1]
 
     def hz(self, log_mel: Tensor) -> Tensor:
-        """Hz (B, N), 0 where unvoiced."""
+        """Hz (B, N), 0 if unvoiced."""
         logits, voicing = self(log_mel)
         log_hz = ((SHARPNESS * logits).softmax(dim=-1) * centres(log_mel.device)).sum(dim=-1)
         return log_hz.exp() * (voicing > 0)
@@ -98,7 +98,10 @@ class Source(nn.Module):
         return samples
 
     def synthesise(self, log_mel: Tensor, phase: Tensor | None = None, roll: int = 0) -> Tensor:
-        """(B, N, M) → (B, (N - 1)·hop). In training pulses begin at `phase` (B,), and the noise is rolled."""
+        """(B, N, M) → (B, (N - 1)·hop).
+
+        In training, pulses begin at `phase` (B,), and the noise is rolled.
+        """
         with torch.no_grad():
             spectrum = self._pulses(self.pitch.hz(log_mel), phase)
         harmonics, loudness = self.head(wide(self.backbone(log_mel.mT)))
@@ -123,15 +126,15 @@ class Source(nn.Module):
 
 
 def pulses(hz: Tensor, hop: int, rate: int, margin: int, phase: Tensor | None = None) -> Tensor:
-    """Band-limited pulses of a pitch (B, N) whose frames are centred at multiples of `hop`.
+    """Band-limited pulses of a pitch (B, N). Its frames are centred at multiples of `hop`.
 
-    (B, (N - 1)·hop + 2·margin): Σ cos kφ for k = 1…H = sin((H + ½)φ) / 2 sin(φ/2) - ½ with H harmonics below
-    BAND_HZ. The pitch is linear between frames, and that of the ends beyond them; `margin` is some hops.
+    (B, (N - 1)·hop + 2·margin): Σ cos kφ for k = 1…H = sin((H + ½)φ) / 2 sin(φ/2) - ½, with H harmonics below
+    BAND_HZ. The pitch is linear between frames, and constant beyond the ends; `margin` is some hops.
     """
     ends = margin // hop
     hz = torch.cat([hz[:, :1].expand(-1, ends), hz, hz[:, -1:].expand(-1, ends)], dim=1)
     now, then = hz[:, :-1, None], hz[:, 1:, None]
-    # Across an edge of voicing the pitch is that of the voiced side.
+    # Next to an unvoiced frame, the pitch between the two frames is the voiced one's.
     now, then = torch.where(now > 0, now, then), torch.where(then > 0, then, now)
     step = torch.arange(hop, device=hz.device) / hop
     voiced = ((step < 0.5) & (hz[:, :-1, None] > 0)) | ((step >= 0.5) & (hz[:, 1:, None] > 0))

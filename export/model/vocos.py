@@ -15,7 +15,7 @@ from appliance.fields import Count, Ranged, from_mapping
 EPS = 1e-6
 MAX_MAGNITUDE = 100.0
 Head = Literal["ISTFTHead", "SourceFilterHead"]
-"""Vocos' own, and that of `export.model.source`."""
+"""Head of Vocos, and head of `export.model.source`."""
 ENVELOPE_FLOOR = 1e-11
 
 
@@ -59,9 +59,10 @@ class VocosConfig:
 
     @classmethod
     def parse(cls, raw: object) -> VocosConfig:
-        """Convert a `config.yaml`, published or of a training, whose sections are in `model.init_args`.
+        """Configuration of a `config.yaml`, published or of a training, whose sections are in
+        `model.init_args`.
 
-        Raises ValueError naming section and expected value.
+        Raises ValueError, which names the section and the expected value.
         """
         if isinstance(raw, Mapping) and isinstance(model := raw.get("model"), Mapping):
             raw = model.get("init_args")
@@ -124,7 +125,7 @@ class VocosConfig:
 
 
 def _section(raw: object, name: str, cls: type[Any], *classes: str) -> tuple[Any, Any]:
-    """Read the class, one of `classes`, and the `init_args` of a section. Raises ValueError."""
+    """Read a section: its class, which must be among `classes`, and its `init_args`. Raises ValueError."""
     section = raw.get(name) if isinstance(raw, Mapping) else None
     if not isinstance(section, Mapping):
         raise ValueError(f"missing section {name}")

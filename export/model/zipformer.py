@@ -1,8 +1,8 @@
-"""ZipVoice's flow decoder and text encoder, written plainly (arXiv 2506.13053).
+"""ZipVoice's flow decoder and text encoder in plain torch (arXiv 2506.13053).
 
-Layers and names are those of k2-fsa/ZipVoice at 2f7326f (`models/modules/zipformer.py`), as far as they act
-in inference. Where that pads rows of a batch and downsamples the padding, here the last frame of each row
-fills its tail at every level, so a row in a batch equals the row alone.
+Layers and names are those of k2-fsa/ZipVoice at 2f7326f (`models/modules/zipformer.py`), if they act in
+inference. Upstream pads rows of a batch and downsamples the padding. Here the last frame of each row fills
+its tail at every level, so a row in a batch equals the row alone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from export.model.exact import wide
 MASKED_SCORE = -1000.0
 PERIOD = 10_000.0
 GUIDANCE_WIDTH = 192
-"""Waves of a strength, however wide those of a time are."""
+"""Width of a strength's waves, however wide those of a time are."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Lengths of rows at one level; without `lengths` every row is of n frames."""
+    """Lengths of rows at one level. If `lengths` is None, every row has n frames."""
 
     n: int
     lengths: Tensor | None = None
@@ -42,7 +42,7 @@ class Frames:
         return torch.arange(self.n, device=self.lengths.device) < self.lengths[:, None]
 
     def after(self, frames: int) -> Frames:
-        """Those of rows before which so many frames stand."""
+        """Lengths with `frames` more frames before each row."""
         if not frames:
             return self
         return Frames(frames + self.n, None if self.lengths is None else frames + self.lengths)
@@ -53,19 +53,19 @@ class Frames:
 
 
 class Past:
-    """Frames before those of a stack, which its layers mix in: none."""
+    """Frames before a stack's own, which its layers mix in. This base class has none."""
 
     frames = 0
     """Number of the reference's frames that are not among the stack's own."""
     leads = False
-    """True where convolutions have frames in place of the zeros before the first."""
+    """True if convolutions have frames in place of the zeros before the first frame."""
 
     def joined(self, x: Tensor) -> Tensor:
-        """x (R, n, A) of the stack's frames → (R, frames + n, A), to be attended to."""
+        """x (R, n, A) of the stack's frames → (R, frames + n, A), to attend to."""
         return x
 
     def led(self, x: Tensor, reach: int) -> Tensor:
-        """x (R, n, D) → a convolution's input, of reach + n frames where `leads`."""
+        """x (R, n, D) → a convolution's input, of reach + n frames if `leads`."""
         return x
 
 
@@ -73,8 +73,11 @@ WHOLE = Past()
 
 
 class Keeping(Past):
-    """Keeps what later steps reuse of the first `begin` frames, by layer in the order of computation:
-    keys, gated values, and twice values and the last frames before a convolution."""
+    """Collects the states of the first `begin` frames for later steps, by layer in the order of computation.
+
+    The states of a layer are keys, gated values, and two each of values and of the last frames before a
+    convolution.
+    """
 
     def __init__(self, begin: int) -> None:
         self.begin, self.kept = begin, list[Tensor]()
@@ -89,7 +92,7 @@ class Keeping(Past):
 
 
 class Kept(Past):
-    """The reference of an earlier step, as `Keeping` kept it."""
+    """The reference of an earlier step, from the states of a `Keeping`."""
 
     leads = True
 
@@ -104,7 +107,7 @@ class Kept(Past):
 
 
 KEPT_PER_LAYER = 6
-"""Tensors of `Keeping`."""
+"""Number of tensors that `Keeping` collects for each layer."""
 
 
 SLOPE = 0.08
@@ -118,7 +121,7 @@ class Swoosh:
     down: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        # softplus of torch ends at a threshold; this is exact on both sides.
+        # torch's softplus has a threshold; this is exact on both sides of it.
         shifted = x - self.right
         softplus = shifted.clamp(min=0.0) + torch.log1p(torch.exp(-shifted.abs()))
         return softplus - SLOPE * x - self.down
@@ -171,17 +174,18 @@ class AttentionWeights(nn.Module):
         self.linear_pos = nn.Linear(arch.pos_dim, heads * self.pos_width, bias=False)
 
     def forward(self, x: Tensor, offsets: Tensor, heard: Tensor | None, past: Past) -> Tensor:
-        """x (R, n, D), offsets (n + keys, pos_dim), heard (R, keys)."""
+        """x (R, n, D), offsets (n + keys, pos_dim), heard (R, keys): keys that are not padding."""
         n, whole = x.shape[1], self.width * self.heads
         q, k, p = self.in_proj(x).split((whole, whole, self.pos_width * self.heads), dim=-1)
         k = past.joined(k)
         keys, span = k.shape[1], k.shape[1] + n
         q, k, p = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, p))
-        # Four axes: beside a product in float16, ONNX Runtime 1.31 crashes on the transposition of three.
+        # Four axes, because with a product in float16 ONNX Runtime 1.31 crashes on the transposition of
+        # three.
         places = self.linear_pos(offsets.to(x.dtype))[None]
         places = places.unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1)
         near = (p @ places).flatten(2)  # (R, heads, n·span): row i has offsets from -(keys - 1) on
-        # A shift of n − 1 and rows that are one shorter put the offset of key j to frame i at (i, j).
+        # A shift of n − 1, and rows that are one shorter, put the offset of key j to frame i at (i, j).
         near = near.narrow(2, n - 1, n * (span - 1)).unflatten(2, (n, span - 1))[..., :keys]
         scores = wide(q) @ wide(k).mT + wide(near)
         if heard is not None:
@@ -238,7 +242,7 @@ class Convolution(nn.Module):
 
 
 def gated(x: Tensor, valid: Tensor | None) -> Tensor:
-    """(R, n, 2·D) → (R, n, D): half by the sigmoid of the other, zero where `valid` (R, n) is false."""
+    """(R, n, 2·D) → (R, n, D): one half times the sigmoid of the other, zero if `valid` (R, n) is false."""
     x, gate = x.chunk(2, dim=-1)
     y = x * gate.sigmoid()
     return y if valid is None else y.masked_fill(~valid[..., None], 0.0)
@@ -290,7 +294,7 @@ class Layer(nn.Module):
         heard: Tensor | None,
         past: Past,
     ) -> Tensor:
-        """x (R, n, D), time (R, 1, D), which is added three times; masks of frames and of attended ones."""
+        """x (R, n, D), time (R, 1, D), which is added three times; masks of frames and of keys."""
         whole, shares = x, self.self_attn_weights(x, offsets, heard, past)
         x = self.timed(x, time)
         x = x + self.feed_forward1(x)
@@ -333,7 +337,7 @@ class Stack(nn.Module):
 
 
 class ZipformerDownsample(nn.Module):
-    """Softmax-weighted sums of `factor` frames, in float32; the last frame of a row fills its tail."""
+    """Softmax-weighted sums of `factor` frames, in float32. The last frame of a row fills its tail."""
 
     def __init__(self, factor: int) -> None:
         super().__init__()
@@ -370,7 +374,7 @@ class DownsampledStack(nn.Module):
 
 
 class Zipformer(nn.Module):
-    """Stacks between two projections; without `timed` at one rate, as the text encoder is."""
+    """Stacks between two projections. Unless `timed`, they run at one rate, as in the text encoder."""
 
     def __init__(
         self,
@@ -383,7 +387,7 @@ class Zipformer(nn.Module):
         timed: bool = False,
         embeds_guidance: bool = False,
     ) -> None:
-        """`widths` of input, stacks and output; `layers` (factor, number, kernel) of each stack."""
+        """`widths` of input, stacks and output. `layers`: (factor, number, kernel) of each stack."""
         super().__init__()
         given, dim, made = widths
         self.time_width = arch.time_embed_dim
@@ -413,7 +417,8 @@ class Zipformer(nn.Module):
         begin: int = 0,
     ) -> Tensor:
         """x (R, n, D) after the input projection, `times` (R, 1, D) and the past of each stack → (R, n −
-        begin, output)."""
+        begin, output).
+        """
         pasts = pasts or [WHOLE] * len(self.encoders)
         for stack, time, past in zip(self.encoders, times, pasts, strict=True):
             x = stack(x, table, time, frames, past)
@@ -421,7 +426,7 @@ class Zipformer(nn.Module):
         return y
 
     def time_rows(self, t: Tensor, strength: Tensor | None = None) -> Tensor:
-        """t (K,) → (K, stacks, D): what each stack adds."""
+        """t (K,) → (K, stacks, D): the vector that each stack adds."""
         seen = waves(t, self.time_width)
         if strength is not None:
             seen = seen + self.guidance_scale_embed(waves(strength, GUIDANCE_WIDTH))
@@ -430,18 +435,18 @@ class Zipformer(nn.Module):
         return torch.stack([plain.time_emb[1](active) for plain in self.plain_stacks()], dim=1)
 
     def plain_stacks(self) -> list[Any]:
-        """Those that a downsampling wraps too."""
+        """The stacks inside, without any downsampling around them."""
         return [getattr(stack, "encoder", stack) for stack in self.encoders]
 
 
 class ZipVoice(nn.Module):
     """Velocity of latents at a time, given reference and text. Names are those of upstream's checkpoints.
 
-    Row 0 of the embedding is that of the token that pads texts, where upstream's stands at its own number.
+    Row 0 of the embedding is the padding token's, which upstream has at its own number.
     """
 
     def __init__(self, arch: ZipVoiceArch, vocab_size: int, *, embeds_guidance: bool = False) -> None:
-        """`vocab_size` excludes the token that pads."""
+        """`vocab_size` excludes the padding token."""
         super().__init__()
         self.arch, self.mels = arch, arch.feat_dim
         self.embed = nn.Embedding(vocab_size + 1, arch.text_embed_dim)
@@ -470,7 +475,7 @@ class ZipVoice(nn.Module):
     def text(self, ids: Tensor, index: Tensor) -> Tensor:
         """ids (T,) of tokens + 1 and a last 0, the padding; index (N,) of each frame's token → (N, M).
 
-        No token attends to the padding, whose encoding frames beyond the last token take.
+        No token attends to the padding. Frames beyond the last token have the padding's encoding.
         """
         encoder, count = self.text_encoder, ids.shape[0]
         lengths = torch.tensor([count - 1])
@@ -493,7 +498,7 @@ class ZipVoice(nn.Module):
         strength: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """(R, N, M) each, at times t (R,) → velocity (R, N, M); `lengths` (R,) are of padded rows."""
+        """(R, N, M) each, at times t (R,) → velocity (R, N, M). `lengths` (R,) are those of padded rows."""
         x = self.fm_decoder.in_proj(torch.cat([latents, text, speech], dim=-1))
         rows = self.fm_decoder.time_rows(t, strength).split(1, dim=1)
         table = offsets_table(latents.shape[1], self.arch.pos_dim)
@@ -511,9 +516,10 @@ def states(
     guidance: float,
     sampler: Sampler,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Latents (N, M) before each step and the velocities (rows, N, M) there; last, those after all steps.
+    """Latents (N, M) before each step, with the velocities (rows, N, M) at it; finally the latents after all
+    steps.
 
-    `cond` (R, M) is the reference's log-mel, `text` (N, M) of `ZipVoice.text`.
+    `cond` (R, M) is the reference's log-mel, `text` (N, M) the result of `ZipVoice.text`.
     """
     speech, latents = F.pad(cond, (0, 0, 0, len(text) - len(cond))), noise
     shown = {"full": (text, speech), "speech": (text * 0, speech), "none": (text * 0, speech * 0)}

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, Protocol, cast
 
@@ -29,6 +29,7 @@ from appliance.text.tokens.tokenizers import maker
 from export import progress
 from export.model.dit import states
 from export.model.exact import in_float64
+from export.parity import ALLOWED_PEAK, LARGEST_HALF
 
 FloatArray = NDArray[np.float32]
 
@@ -37,26 +38,21 @@ STEP_FRAMES = (77,)
 SAMPLE_FRAMES = 128
 SAMPLE_NFES = (7,)
 GATE_NFES = (7, 32)
-"""A coarse and a fine solution, whose distance is the unit of lossy errors."""
+"""A coarse and a fine solution. Their distance is the unit of lossy errors."""
 REFERENCE_SHARE = 0.4
 TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
 GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
 EXACT = "float64"
-"""Name of what single graphs and steps are measured against."""
-LARGEST_HALF = 65_504.0
-"""Largest float16."""
-ALLOWED_PEAK = LARGEST_HALF / 4
-"""Largest accepted peak: other texts and voices reach higher than the cases do."""
-
+"""Name of the results that single graphs and steps are measured against."""
 READINGS = ((MALE, 500), (FEMALE, 2003))
 """Voice and length in frames: a usual length, and a long one for errors that grow with the length."""
 SOLVED_TIMES = [0, 3, 7]
-"""Places in the grid of GATE_NFES[0]: single steps are judged at its beginning and middle."""
+"""Indices in the grid of GATE_NFES[0]. A short reading judges single steps at its beginning and middle."""
 LONG_FRAMES = 1000
 LONG_TIMES = [6, 7]
-"""Places in the grid above LONG_FRAMES, its end: one row of Base takes half a minute in float64."""
+"""Indices in the grid above LONG_FRAMES, its end: one row of Base takes half a minute in float64."""
 VOCODER_FRAMES = 1000
 
 
@@ -86,7 +82,10 @@ class Case:
         )
 
     def noises(self, steps: int, sampler: Sampler) -> Tensor:
-        """(frames, M), or (steps, frames, M) where each step has its own; later ones as a lane draws them."""
+        """(frames, M), or (steps, frames, M) if each step has its own noise.
+
+        Later steps draw theirs as a lane does.
+        """
         if sampler.update == "euler":
             return torch.from_numpy(self.noise)
         later = [noise(0, 0, self.frames, self.noise.shape[1], step) for step in range(1, steps)]
@@ -119,8 +118,9 @@ def read_case(
     seed: int = SEED,
     guidance: float = Case.guidance,
 ) -> Case:
-    """Case of a demo voice reading what of `words` upstream's duration rule fits in `frames`; limited to
-    `max_frames`, at most half of it reference.
+    """Case of a demo voice that reads as much of `words` as upstream's duration rule fits into `frames`.
+
+    It has at most `max_frames`, at most half of them reference.
     """
     given = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
     said = transcript(voice)
@@ -130,7 +130,7 @@ def read_case(
     frames = min(reference + int(pace * len(text.encode())), max_frames)
     rng = np.random.default_rng([seed, frames])
     read = said + text
-    if vocabulary.tokenizer == "letters":  # which may have capitals alone
+    if vocabulary.tokenizer == "letters":  # these may have capitals alone
         read = Spelling(vocabulary).read(read)
     tokens = vocabulary.split(read, maker("phones")) if vocabulary.tokenizer == "phones" else read
     return Case(
@@ -144,7 +144,7 @@ def read_case(
 
 @dataclass(frozen=True)
 class CaseSet:
-    """Cases that a model is judged by, and how its weights are sampled."""
+    """Cases by which a model is judged, and how its weights are sampled."""
 
     mel: MelSpec
     vocabulary: Vocabulary
@@ -155,7 +155,7 @@ class CaseSet:
     step_frames: tuple[int, ...] = STEP_FRAMES
     sample_frames: int = SAMPLE_FRAMES
     nfes: tuple[int, ...] = ()
-    """Steps of the random samples; none: the sampler's, else SAMPLE_NFES."""
+    """Steps of the random samples; empty: the sampler's, else SAMPLE_NFES."""
     readings: tuple[tuple[str, int], ...] = field(default_factory=lambda: READINGS)
 
     def drawn(self, frames: int) -> Case:
@@ -163,7 +163,7 @@ class CaseSet:
 
     def random(self) -> Iterator[tuple[Literal["step", "sample"], Case, NDArray[np.float64]]]:
         """Random cases with their times: single steps, then whole samples."""
-        # A step of length 1 adds the whole velocity to the noise; a re-noising one ends at 1.
+        # A step of length 1 adds the whole velocity to the noise. A re-noising one ends at 1.
         end = 1.0 if self.sampler.update == "renoise" else MID_TIME + 1.0
         for frames in self.step_frames:
             yield "step", self.drawn(frames), np.array([MID_TIME, end])
@@ -171,7 +171,7 @@ class CaseSet:
             yield "sample", self.drawn(self.sample_frames), self.grid(nfe)
 
     def read(self) -> list[Case]:
-        """Cases of `readings`; all but the last leave an eighth of `max_frames` for padding."""
+        """Cases of `readings`. All but the last leave an eighth of `max_frames` for padding."""
         limits = [self.max_frames * 7 // 8] * (len(self.readings) - 1) + [self.max_frames]
         return [
             read_case(voice, frames, self.mel, self.vocabulary, limit, guidance=self.guidance)
@@ -179,7 +179,7 @@ class CaseSet:
         ]
 
     def short_and_long(self) -> list[Case]:
-        """The shortest random case and the longest reading."""
+        """The shortest random case, and the longest reading."""
         return [self.drawn(self.step_frames[0]), self.read()[-1]]
 
 
@@ -198,7 +198,7 @@ class Oracle(Protocol):
     name: str
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """Log-mel (frames, M) with the reference's frames of the case."""
+        """Log-mel (frames, M), including the reference's frames of the case."""
         ...
 
 
@@ -208,7 +208,7 @@ class TorchOracle:
     name = "torch"
 
     def __init__(self, model: Any, sampler: Sampler = UPSTREAM) -> None:
-        """`model` is a DiT; other families override what calls it."""
+        """`model` is a DiT. Other families override the methods that call it."""
         self.model, self.sampler = model, sampler
 
     def modulation(self, times: FloatArray, guidance: float) -> ExpectedGraph:
@@ -247,8 +247,11 @@ class TorchOracle:
         return np.concatenate([case.cond.astype(last.numpy().dtype), last.numpy()[len(case.cond) :]])
 
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
-        """Solve a case in float64, keeping all steps. Times after 0 begin as training does, between noise and
-        speech, which is the reference repeated."""
+        """Solve a case in float64, and store all steps.
+
+        If the times begin after 0, the solution begins as training does, between noise and speech. The speech
+        is the reference, repeated.
+        """
         if times[0] > 0.0:
             speech = np.resize(case.cond, case.noise.shape)
             case = replace(case, noise=speech + np.float32(1.0 - times[0]) * (case.noise - speech))
@@ -272,7 +275,7 @@ class TorchOracle:
     def _states(
         self, case: Case, times: NDArray[np.float64], dtype: torch.dtype
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Latents before each step and the velocities of its rows."""
+        """Latents before each step, and the velocities of its rows."""
         return states(
             self.model,
             torch.from_numpy(case.cond).to(dtype),
@@ -323,22 +326,7 @@ class UpstreamOracle:
             from f5_tts.model.backbones.dit import DiT as UpstreamDiT
         except Exception as error:  # a partial installation raises other errors
             raise ImportError(str(error)) from error
-        model = UpstreamDiT(
-            dim=arch.dim,
-            depth=arch.depth,
-            heads=arch.heads,
-            dim_head=arch.dim_head,
-            ff_mult=arch.ff_mult,
-            mel_dim=mels,
-            text_num_embeds=vocab_size,
-            text_dim=arch.text_dim,
-            text_mask_padding=arch.text_mask_padding,
-            text_embedding_average_upsampling=arch.text_embedding_average_upsampling,
-            qk_norm=arch.qk_norm,
-            conv_layers=arch.conv_layers,
-            pe_attn_head=arch.pe_attn_head,
-            long_skip_connection=arch.long_skip_connection,
-        )
+        model = UpstreamDiT(**asdict(arch), mel_dim=mels, text_num_embeds=vocab_size)
         model.load_state_dict(dict(weights), strict=True, assign=True)
         self.model = model.eval()
 
@@ -375,11 +363,11 @@ class Expected:
     mel: NDArray[Any]
     wave: NDArray[Any] | None = None
     own: float = 0.0
-    """Relative error of torch's float32 in the generated frames, and in the waveform."""
+    """Relative error of torch's float32 in the generated frames; `own_wave`: in the waveform."""
     own_wave: float = 0.0
 
     def error(self, mel: FloatArray) -> float:
-        """Relative error of generated frames; of a step's velocity, which it adds to the noise."""
+        """Relative error of the generated frames; for a single step, of the velocity it adds to the noise."""
         start, base = len(self.case.cond), self.case.noise if self.what == "step" else np.float32(0.0)
         return relative_error((mel - base)[start:], (self.mel - base)[start:])
 
@@ -403,7 +391,7 @@ class ExpectedGraph:
 def judged(
     graph: str, inputs: dict[str, NDArray[Any]], model: nn.Module, compute: Callable[[torch.dtype], Tensor]
 ) -> ExpectedGraph:
-    """Expected output of a graph: what `compute` makes on `model` in float64."""
+    """Expected output of a graph: the result of `compute` on `model` in float64."""
     with torch.inference_mode():
         rough = compute(torch.float32).numpy()
         with in_float64(model):
@@ -422,7 +410,7 @@ class Trajectory:
     velocities: list[NDArray[Any]]
     """(rows, N, M) at each step: guided row, then any unguided one."""
     mel: FloatArray
-    """(N, M) with the reference's frames of the case."""
+    """(N, M), including the reference's frames of the case."""
     condition: NDArray[Any]
     """Output of the graph `condition`."""
     table: NDArray[Any]
@@ -459,7 +447,7 @@ class Coarse:
 class Peak:
     graph: str
     where: str
-    """Module of the reference, or its attention's scores."""
+    """Module of the reference model, or its attention's scores."""
     value: float
     """Largest magnitude of the module's inputs and outputs; infinite if a value is not a number."""
 
@@ -486,7 +474,7 @@ class Expectations:
     coarse: Coarse | None = None
     """Set for lossy precisions."""
     peaks: tuple[Peak, ...] = ()
-    """Set for graphs in half precision; the largest of a graph first."""
+    """Set for graphs in half precision; for each graph the largest comes first."""
     bounds: Mapping[str, float] = field(default_factory=dict)
     """Bounds of the family; empty: the bounds in `parity`."""
 
@@ -499,9 +487,9 @@ def expect(
     lossy: bool = False,
     graphs: Sequence[ExpectedGraph] | None = None,
 ) -> Expectations:
-    """Run all installed oracles on the random cases, torch's on the readings too.
+    """Run all installed oracles on the random cases, and torch's on the readings.
 
-    `lossy` adds the samples of a Coarse. `graphs` are those of `alone`, if they are known.
+    `lossy` adds the samples of a Coarse. `graphs` are the results of `alone`, if they exist already.
     """
     made = Expectations([], [], [], "")
     decode, random = vocoder(), list(cases.random())
@@ -530,7 +518,7 @@ def expect(
             wave = _decoded(decode, out).numpy() if what == "sample" else None
             if isinstance(oracle, TorchOracle):
                 made.samples.append(_exactly(oracle, decode, Expected(what, EXACT, case, times, out, wave)))
-            else:  # after the torch model, which tells what float32 makes of these weights
+            else:  # after the torch model, which shows float32's error on these weights
                 drawn_first = made.samples[place : place + 1] or [Expected(what, "", case, times, out)]
                 made.samples.append(replace(drawn_first[0], against=oracle.name, mel=out, wave=wave))
     return made
@@ -548,9 +536,9 @@ def _exactly(oracle: TorchOracle, decode: nn.Module, rough: Expected) -> Expecte
 
 
 def alone(oracle: TorchOracle, decode: nn.Module, cases: Sequence[Case]) -> list[ExpectedGraph]:
-    """Expected output of the graphs that run once, of a short case and a long one.
+    """Expected output of the graphs that run once, for a short case and a long one.
 
-    The vocoder, which no sum over a text's length is in, has at most VOCODER_FRAMES of them.
+    The vocoder gets at most VOCODER_FRAMES of them, because it has no sum over a text's length.
     """
     made = [oracle.modulation(GRAPH_TIMES, cases[0].guidance), *map(oracle.condition, cases)]
     for case in cases:
@@ -598,5 +586,5 @@ def ratio(error: float, to: float) -> float:
 
 
 def distance(a: FloatArray, b: FloatArray) -> float:
-    """Mean absolute difference, in nepers for log-mels; infinite where shapes differ."""
+    """Mean absolute difference, in nepers for log-mels; infinite if shapes differ."""
     return float(np.abs(a.astype(np.float64) - b).mean()) if a.shape == b.shape else math.inf

@@ -1,7 +1,7 @@
-"""Peaks of what a half-precision graph computes in float16, measured in the torch reference.
+"""Peaks of the values that a half-precision graph computes in float16, measured in the torch reference.
 
-ONNX Runtime's CPU keeps sums in float32 between casts, so a product beyond float16's range shows in no error
-that is measured there; on a GPU everything after it is NaN.
+ONNX Runtime's CPU keeps sums in float32 between casts, so no error measured there shows a product beyond
+float16's range. On a GPU everything after such a product is NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from export.model.vocos import ConvNeXtBlock
 from export.parity.oracles import Case, FloatArray, Peak, Trajectory
 
 IN_FLOAT32 = frozenset({"time_embed", "attn_norm", "norm_out", "grn", "rotary_embed", "head"})
-"""Modules, with what is in them, that every precision computes in float32."""
+"""Modules, including their submodules, that every precision computes in float32."""
 
 
 @torch.inference_mode()
@@ -48,7 +48,7 @@ class Peaks:
         self._values: dict[tuple[str, str], float] = {}
 
     def noting(self, graph: str, others: Mapping[str, str] = MappingProxyType({})) -> Callable[..., None]:
-        """Note for `watched`; `others` name the graphs of modules by the beginning of their names."""
+        """Callback for `watched`. `others`: beginning of a module's name → graph of that module."""
 
         def note(where: str, tensor: Tensor) -> None:
             own = next((other for begin, other in others.items() if where.startswith(begin)), graph)
@@ -60,7 +60,7 @@ class Peaks:
         return note
 
     def with_vocoder(self, decode: nn.Module, solved: Sequence[Trajectory]) -> list[Peak]:
-        """All peaks with those of the vocoder, the largest of a graph first."""
+        """All peaks, including the vocoder's. The largest of a graph comes first."""
         with watched(decode, self.noting("vocoder")):
             for one in solved:
                 decode(torch.from_numpy(one.mel))
@@ -82,7 +82,7 @@ def watched(
 ) -> Iterator[None]:
     """`note` gets a module's name with each of its inputs and outputs, and with attention's scaled scores."""
     blocks = (name for name, module in model.named_modules() if isinstance(module, ConvNeXtBlock))
-    scaled = {f"{name}.pwconv2" for name in blocks}  # by gamma, which is in the weight that is exported
+    scaled = {f"{name}.pwconv2" for name in blocks}  # by gamma, which is in the exported weight
     handles, inside = [], [""]
 
     def note_first(name: str, tensors: Any) -> None:
@@ -113,7 +113,7 @@ def watched(
 
 
 class _Scores(TorchFunctionMode):
-    """Computes what scaled_dot_product_attention multiplies before its softmax."""
+    """Computes the product of scaled_dot_product_attention before its softmax."""
 
     def __init__(self, note: Callable[[Tensor], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Calibration for INT8: what the step graphs' products read while the float32 engine synthesises texts."""
+"""Calibration for INT8: observes the inputs of products while the float32 engine synthesises texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from export.parity.oracles import Case, FloatArray, read_case
 from export.precision.rewrites import products_of
 
 READINGS = ((MALE, 520), (FEMALE, 610))
-"""Voice and length in frames; the parity gate uses others."""
+"""Voice and length in frames. The parity gate uses others."""
 TEXT = (
     "Yesterday evening the lights went out in the whole street, so we lit two candles and told stories. "
     "Have you ever seen such a large dog sleep on such a small chair? "
@@ -33,7 +33,7 @@ TEXT = (
     "She measured the flour twice, forgot the sugar, and still won the prize for the best cake. "
 )
 RUNS: tuple[tuple[int, Sampling], ...] = ((7, "exact"), (16, "short-kv"))
-"""NFE and sampling, which run every graph; the grid of 16 has the times of 5, 6, 7 and 10."""
+"""NFE and sampling. Together they run every graph. The grid of 16 has the times of 5, 6, 7 and 10."""
 STRIDE = 61
 """Every STRIDE-th frame is sampled."""
 CALIBRATED = ("step_keys", "step_reply")
@@ -41,6 +41,8 @@ CALIBRATED = ("step_keys", "step_reply")
 
 @dataclass
 class Observed:
+    """Magnitudes of a product's input during calibration."""
+
     largest: FloatArray
     """Largest magnitude of each channel (channels,)."""
     frames: list[NDArray[np.float16]] = field(default_factory=list)
@@ -61,7 +63,7 @@ class Observations:
     def add(self, weight: str, largest: FloatArray, frames: FloatArray) -> None:
         seen = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
         np.maximum(seen.largest, largest, out=seen.largest)
-        # Clipped to the range of float16; the magnitudes above are exact.
+        # The frames are clipped to the range of float16; the magnitudes above are exact.
         seen.frames.append(frames.clip(-6e4, 6e4).astype(np.float16))
 
 
@@ -123,7 +125,7 @@ class ObservingGraph(OrtGraph):
         return ObservingBound(bound, self._observe(binding, len(outputs)))
 
     def _observe(self, binding: Any, own: int) -> Iterator[None]:
-        """Add one run's observations per `next`; the contract's `own` outputs come first."""
+        """Add one run's observations at each `next`. The contract's `own` outputs come first."""
         while True:
             values = [value.numpy() for value in binding.get_outputs()[own:]]
             for weight, largest, frames in zip(self._taps.values(), values[::2], values[1::2], strict=True):
@@ -143,8 +145,9 @@ class ObservingBound:
 
 
 def tapped(path: Path) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """Add two outputs per product: channel maxima of its input, and every STRIDE-th frame. Returns the model
-    and output prefix → weight name.
+    """Add two outputs to each product: channel maxima of its input, and every STRIDE-th frame.
+
+    Returns the model, and output prefix → weight name.
     """
     model = onnx.load(path)
     graph = model.graph

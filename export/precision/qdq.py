@@ -1,7 +1,8 @@
 """INT8 Q/DQ for tensor cores: calibrated, smoothed products in the step graphs of a float16 bundle.
 
-All scales are symmetric constants. A channel's is one number in DequantizeLinear times a ratio up to 1 that
-multiplies the output: dequantising by channel, TensorRT-RTX 1.7 writes unscaled float16 sums, which overflow.
+All scales are symmetric constants. A channel's scale is one number in DequantizeLinear times a ratio up to 1
+that multiplies the output. If DequantizeLinear had a scale for each channel, TensorRT-RTX 1.7 would write
+unscaled float16 sums, which overflow.
 
 Smoothing (SmoothQuant, arXiv 2211.10438) moves a factor from each input channel to the weight's row: into the
 modulation (`qkv`, `up`, `final`), the weights of v (`attention.out`), or a multiplication.
@@ -45,6 +46,8 @@ Floats = Mapping[str, FloatArray]
 
 @dataclass(frozen=True)
 class Choice:
+    """Smoothing and scale of a product's input, and their error."""
+
     factors: FloatArray
     """Smoothing factors (in,) of the input channels, representable in float16."""
     largest: float
@@ -55,6 +58,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Quantised:
+    """A product's weight in INT8, and its scales."""
+
     weight: NDArray[np.int8]
     """(in, out)"""
     weight_scale: np.float16
@@ -83,7 +88,7 @@ class Scheme:
 
 
 def search(weight: FloatArray, observed: Observed) -> Choice:
-    """Choose the smoothing exponent with the least error on the sampled frames; no scale clips."""
+    """Choose the smoothing exponent with the smallest error on the sampled frames. No scale clips."""
     sample = observed.sample
     sample = sample[:: -(-len(sample) // SEARCHED_FRAMES)]
     tried = []
@@ -106,7 +111,7 @@ def smoothing(weight: FloatArray, largest: FloatArray, alpha: float) -> FloatArr
 
 
 def quantise_product(weight: FloatArray, choice: Choice) -> Quantised:
-    """Quantise a weight (in, out) by scales that float16 holds."""
+    """Quantise a weight (in, out) with scales that float16 can represent."""
     smoothed = weight / choice.factors[:, None]
     largest = np.abs(smoothed).max(axis=0)
     scale = _scale(largest.max())
@@ -150,7 +155,7 @@ def choices(floats: Floats, observations: Observations) -> dict[str, Choice]:
 def scheme(
     floats: Floats, chosen: Mapping[str, Choice], roles: Mapping[str, str], keep_float: Collection[str]
 ) -> Scheme:
-    """Quantise all products but those of roles in `keep_float`. Raises ValueError."""
+    """Quantise all products except the roles in `keep_float`. Raises ValueError."""
     DIT.check(keep_float)
     weights, changed = dict(floats), dict[str, FloatArray]()
     wanted = [name for name, role in roles.items() if role not in keep_float]
@@ -224,6 +229,7 @@ class _Writer:
         self._constant("int8_zero", np.array(0, np.int8))
 
     def quantise(self, product: Product, made: Quantised) -> None:
+        """Replace a product in the graph by its INT8 form, with its constants and scales."""
         node, name = product.node, product.weight.removesuffix(".weight")
         wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
         kind = np.float32 if wide else np.float16
@@ -271,7 +277,10 @@ class _Writer:
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Yield nodes and inputs where a norm of either form reads 1 + scale and shift. Raises ValueError."""
+        """Yield nodes and inputs at which a norm of either form reads 1 + scale and shift.
+
+        Raises ValueError.
+        """
         node = self.makers[value]
         while node.op_type == "Cast":
             node = self.makers[node.input[0]]

@@ -18,13 +18,14 @@ from export import progress
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
 """Roles of weight products, in execution order."""
 INT8_KEEPS_FLOAT = ("from_latents", "final")
-"""The narrow ends; see the curve in tests/records/precision.md."""
+"""Roles at the narrow ends, which stay in float; see the curve in tests/records/precision.md."""
 
 
 def widen(source: Path, out: Path) -> None:
     """Write the float16 graph `source` with float32 arithmetic, sharing its weight file.
 
-    ONNX Runtime has no float16 products on a CPU: it would cast around each. Weights are widened at loading.
+    ONNX Runtime has no float16 products on a CPU, so it would cast around each. Weights are widened at
+    loading.
     """
     progress.begin("graphs", f"converting {out.stem}")
     model = onnx.load(source, load_external_data=False)
@@ -68,10 +69,11 @@ def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _with_wide_weights(source: Path, out: Path) -> None:
-    """Write the graph `source` of `widen` with its weights stored in float32, where the quantiser looks."""
+    """Write the graph `source` of `widen` with its products' weights in float32, as the quantiser needs."""
     model = onnx.load(source)
     graph = model.graph
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+    widened = {product.weight for product in products_of(graph) if product.widened}
+    stored = {tensor.name: tensor for tensor in graph.initializer if tensor.name in widened}
     kept, wide = list[onnx.NodeProto](), dict[str, str]()
     for node in graph.node:
         if node.op_type == "Cast" and node.input[0] in stored:
@@ -86,7 +88,7 @@ def _with_wide_weights(source: Path, out: Path) -> None:
 
 
 def put(field: Any, items: Iterable[Any]) -> None:
-    """Let a repeated field of protobuf hold other items, some of which it may hold already."""
+    """Replace the items of a repeated protobuf field. The new items may be old ones."""
     wanted = list(items)
     del field[:]
     field.extend(wanted)
@@ -127,8 +129,8 @@ def sum_in_float32(source: Path, out: Path) -> None:
 
 
 def role_of(weight: str) -> str:
-    """Role of a step graph's product by its weight's name. Raises ValueError for other names."""
-    if weight.startswith(("out.", "skip.")):  # the long skip connection is beside it
+    """Role of a step graph's product, by its weight's name. Raises ValueError for other names."""
+    if weight.startswith(("out.", "skip.")):  # the long skip connection joins it
         return "final"
     for role in ROLES:
         if f"{role}." in weight:
@@ -142,23 +144,42 @@ class Roles:
 
     names: tuple[str, ...]
     floats: tuple[str, ...]
-    """Those that dynamic INT8 leaves in float."""
+    """Roles that dynamic INT8 leaves in float."""
     of: Callable[[str], str]
-    """Role of a weight by its name."""
+    """Weight's name → role."""
 
     def check(self, roles: Collection[str]) -> None:
-        """Raises ValueError for unknown ones."""
+        """Raise ValueError for unknown roles."""
         if unknown := [role for role in roles if role not in self.names]:
             raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(self.names)}")
 
 
 DIT = Roles(ROLES, INT8_KEEPS_FLOAT, role_of)
+VOCODER = Roles(
+    ("blocks", "ends"),
+    ("ends",),
+    lambda weight: "blocks" if weight.endswith((".up.weight", ".down.weight")) else "ends",
+)
+"""Products of a vocoder: `blocks` of the backbone, and `ends`, the head and the Fourier transforms."""
+
+
+def quantise_vocoder(source: Path, out: Path) -> bool:
+    """Write the vocoder `source` with dynamic INT8 products in its blocks. Returns False if it has none.
+
+    Convolutions stay in float: ONNX Runtime's `ConvInteger` takes three times as long.
+    """
+    products = products_of(onnx.load(source, load_external_data=False).graph)
+    if all(VOCODER.of(product.weight) in VOCODER.floats for product in products):
+        return False
+    quantise_widened(source, out, VOCODER)
+    return True
 
 
 def quantise(source: Path, out: Path, roles: Roles = DIT) -> None:
-    """Write the float32 step graph `source` with dynamic INT8 products, but for `roles.floats`.
+    """Write the float32 step graph `source` with dynamic INT8 products, except `roles.floats`.
 
-    Weights have a scale per output channel, activations one per tensor: results depend on the batch.
+    Weights have a scale for each output channel, activations one for the tensor, so results depend on the
+    batch.
     """
     progress.begin("graphs", f"converting {out.stem}")
     graph = onnx.load(source, load_external_data=False).graph
@@ -170,7 +191,7 @@ def quantise(source: Path, out: Path, roles: Roles = DIT) -> None:
         only = {"MatMulConstBOnly": True}
         _quantise_dynamic(source, raw, only, per_channel=True, reduce_range=False, nodes_to_exclude=excluded)
         model = onnx.load(raw)
-    # The quantiser renames axes and raises the IR version; restore the contract's.
+    # The quantiser renames axes and raises the IR version, so the contract's are restored.
     traced = onnx.load(source, load_external_data=False)
     model.ir_version = traced.ir_version
     put(model.graph.input, traced.graph.input)
@@ -179,7 +200,7 @@ def quantise(source: Path, out: Path, roles: Roles = DIT) -> None:
 
 
 def quantise_as_upstream(source: Path, out: Path) -> None:
-    """Write the step graph `source` as ZipVoice's `bin/onnx_export.py` (2f7326f) makes its INT8."""
+    """Write the step graph `source` as ZipVoice's `bin/onnx_export.py` (2f7326f) quantises it."""
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         wide = Path(folder) / source.name
         _with_wide_weights(source, wide)
@@ -199,7 +220,7 @@ def _quantise_dynamic(source: Path, out: Path, extra: Mapping[str, object], **op
             op_types_to_quantize=["MatMul"],
             weight_type=QuantType.QInt8,
             use_external_data_format=True,
-            # It infers no types behind ONNX Runtime's own operators.
+            # The quantiser infers no types behind ONNX Runtime's own operators.
             extra_options={"DefaultTensorType": TensorProto.FLOAT, **extra},
             **options,
         )
@@ -224,7 +245,7 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Product:
-    """MatMul with a stored weight."""
+    """A MatMul with a stored weight."""
 
     node: onnx.NodeProto
     weight: str
@@ -233,7 +254,7 @@ class Product:
 
     @property
     def role(self) -> str:
-        """One of ROLES."""
+        """Role of the product, among ROLES."""
         return role_of(self.weight)
 
 

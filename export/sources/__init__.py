@@ -1,1 +1,1 @@
-"""Files of weights: what they are, what they hold, on what terms."""
+"""Weights: which files a checkpoint has, what is in them, and their licence."""

@@ -1,4 +1,7 @@
-"""Checkpoints of F5-TTS, Vocos and BigVGAN, memory-mapped: no export holds two copies of a model."""
+"""Checkpoints of F5-TTS, Vocos and BigVGAN.
+
+Tensors are memory-mapped, so that no export holds a model twice.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,19 @@ from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_
 from export.model.dit import DiT, rotary_frequencies
 from export.model.source import Source
 from export.model.vocos import Vocos, VocosConfig
+from export.sources import adapter as adapters
+from export.sources import merging
 from export.sources import stored as files
 from export.sources.header import (
     AVERAGING,
     NO_DIT,
     STUDENT,
     UNMERGED,
-    VOCODER_FILES,
     Others,
     check_names,
     config_beside,
     some,
+    stray,
     vocoder_file,
 )
 from export.sources.header import CheckpointError as CheckpointError
@@ -42,50 +47,52 @@ from export.sources.stored import Weights as Weights
 EMBEDDING = "text_embed.text_embed.weight"
 ROTARY = "rotary_embed.inv_freq"
 POSITIONS = "text_embed.freqs_cis"
-"""A constant that some files of torch hold."""
+"""A table of constants that some checkpoints contain."""
 BESIDE = re.compile(r"dur(?:ation)?_(?:pred\w*|model|net\w*)|feats?_extract\w*")
-"""Component of the names of a duration predictor, or of the mels of ESPnet."""
+"""Matches a component of a name: parts of a duration predictor, and of ESPnet's mels."""
 BLOCK = re.compile(r"transformer_blocks\.(\d+)\.")
 GUIDANCE = "time_embed.guidance_embed.weight"
 FILTERS, FILTERS_DIFFER = "feature_extractor.mel_spec.mel_scale.fb", 1e-3
-"""Filters that a Vocos was trained with, and the rounding of their values, which are at most 1."""
-MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
-"""Arguments of Vocos' mels."""
-BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
+"""The filters that a Vocos was trained with.
 
-_COUNTERS = ("initted", "step", "n_averaged")  # of a moving average; scalars beside the weights
+Its second constant is the rounding of their values (at most 1).
+"""
+MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
+"""Arguments of Vocos' mels that may have any value."""
+
+_COUNTERS = ("initted", "step", "n_averaged")  # entries of a moving average that are no weights
 _COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
-"""Components that wrapping puts anywhere into a name."""
+"""Components that compiling, FSDP and gradient checkpointing insert anywhere into a name."""
 _WRAPPERS = AVERAGING | {"module", "model", "online_model", "base_model", "transformer"}
-"""Components that averaging, distributing and adapting put before a DiT's own."""
+"""Components that moving averages, distributed training and adapters put before a model's own names."""
 _DIT = frozenset(
     ("time_embed", "text_embed", "input_embed", "rotary_embed", "transformer_blocks", "norm_out", "proj_out")
 ) | {"long_skip_connection"}
 _VOCODERS = frozenset(("vocoder", "vocos"))
 _IN_TRAINING = re.compile(r"(?:^|\.)(?:\w*disc(?:riminators?)?|mpd|msd|mrd|\w*_loss)\.")
-"""Parts of a vocoder's training that its inference lacks."""
+"""Matches parts of a vocoder that only its training needs."""
 _VOCOS = frozenset(("feature_extractor", "backbone", "head"))
 _BIGVGAN = frozenset(("conv_pre", "ups", "resblocks", "activation_post", "conv_post"))
 _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between machines
 
 
 class OtherVocabulary(CheckpointError):
-    """The embedding has another size than the vocabulary."""
+    """The embedding and the vocabulary differ in size."""
 
 
 @dataclass(frozen=True)
 class Kin:
-    """Names by which a model's tensors are found in a file, whatever wraps them."""
+    """Describes a model by its tensors' names, so that it is found in a file under any wrappers."""
 
     name: str
     own: Collection[str]
-    """First components of its names."""
+    """First components of the model's names."""
     mark: str
-    """Begin of a name that only it has."""
+    """The beginning of a name that no other model has."""
     others: Others = ()
-    """Names of models that it is not: pattern, and the rest of the sentence about the file."""
+    """Models that look similar: a pattern of their names, and the end of the error message."""
     skipped: Collection[str] = frozenset(("mel_spec", *_VOCODERS))
-    """Components of names that are no part of it."""
+    """Components of names that belong to other models in the file."""
 
 
 DIT = Kin("F5-TTS", _DIT, EMBEDDING, NO_DIT)
@@ -100,13 +107,14 @@ def load_dit(
     mels: int = 100,
     kind: WeightsKind = "ema",
     sampler: Sampler = UPSTREAM,
+    adapter: Path | None = None,
 ) -> Weights:
-    """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
+    """Load a DiT from safetensors or from a full or pruned `.pt`. Names are as in `export.model.dit`.
 
-    Wrappers before a name are ignored, a vocoder in the same file is left out. `ema` prefers the moving
-    average, `raw` requires unaveraged weights; a rounded rotary table becomes exact. `vocab_size` excludes
-    the filler's row. Of a DMOSpeech 2 file, which re-noises, the student is taken without its second time
-    embedding, whose time its own inference never gives. Raises CheckpointError.
+    Ignores wrappers before a name, and a vocoder in the same file. `ema` prefers the moving average; `raw`
+    requires weights that are not averaged. Replaces a rounded rotary table by the exact one. `vocab_size`
+    does not count the row of the filler. A DMOSpeech 2 file contains several models: this takes the student,
+    without its second time embedding, which its own inference never uses. Raises CheckpointError.
     """
     stored = read(path, kind)
     if any(name.startswith(STUDENT) for name in stored):
@@ -119,7 +127,7 @@ def load_dit(
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
     beside = [name for name in stored if is_beside(name)]
     notes = [f"{path}: {some(beside)} are no part of the DiT and are left out"] if beside else []
-    found = unwrapped(path, stored, kind, DIT)
+    found = unwrapped(path, stored, kind, DIT, adapter)
     table = rotary_frequencies(arch.dim_head)
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
     entries = exact | {_renumbered(name, found): found.entry(name) for name in found if name != POSITIONS}
@@ -138,12 +146,12 @@ def load_dit(
 
 
 def is_beside(name: str) -> bool:
-    """True for a tensor of a part that some trainers keep beside the DiT."""
+    """True for a tensor of an additional model that some trainers store with the DiT."""
     return any(BESIDE.fullmatch(part) for part in name.split("."))
 
 
 def _renumbered(name: str, names: Collection[str]) -> str:
-    """The name of a block's tensor, if pruned blocks left gaps in the numbers of the others."""
+    """A tensor's name with a new number for its block, because pruning leaves gaps in the numbers."""
     if not (block := BLOCK.match(name)):
         return name
     left = sorted({int(found[1]) for other in names if (found := BLOCK.match(other))})
@@ -151,8 +159,9 @@ def _renumbered(name: str, names: Collection[str]) -> str:
 
 
 def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: Sampler) -> bool:
-    """True if the checkpoint embeds a strength, by its tensor `embedding`. Raises CheckpointError if the
-    sampler is for the other kind.
+    """True if the checkpoint embeds the guidance strength, in the tensor `embedding`.
+
+    Raises CheckpointError if `sampler` expects the other kind of checkpoint.
     """
     embeds = sampler.guidance == "embedded"
     if embeds != (embedding in names):
@@ -165,19 +174,19 @@ def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: 
 
 
 def read(path: Path, kind: WeightsKind = "raw") -> Weights:
-    """A file's tensors under their names. Raises CheckpointError."""
-    if (path / "adapter_config.json").is_file():
+    """A file's tensors by their stored names. Raises CheckpointError."""
+    if adapters.is_adapter(path):
         raise CheckpointError(f"{path}: {UNMERGED}")
     return files.read(path).weights(kind)
 
 
-def load(path: Path, kind: WeightsKind, kin: Kin) -> Weights:
-    """A model's tensors under its own names. Raises CheckpointError."""
-    return unwrapped(path, read(path, kind), kind, kin)
+def load(path: Path, kind: WeightsKind, kin: Kin, adapter: Path | None = None) -> Weights:
+    """A model's tensors by its own names, with an adapter merged. Raises CheckpointError."""
+    return unwrapped(path, read(path, kind), kind, kin, adapter)
 
 
 def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
-    """`kind`, or `ema` for a file that has averaged weights alone. Raises CheckpointError."""
+    """`kind`, or `ema` if a file has only averaged weights. Raises CheckpointError."""
     names = read(path, kind)
     return (
         "ema" if names.averaged or all(not AVERAGING.isdisjoint(name.split(".")) for name in names) else kind
@@ -185,7 +194,10 @@ def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
 
 
 def mel_scale(path: Path) -> float:
-    """By what a DMOSpeech 2 file's log-mels are divided; 1 for others. Raises CheckpointError."""
+    """The number that a DMOSpeech 2 file divides its log-mels by; 1 for other files.
+
+    Raises CheckpointError.
+    """
     if not path.is_file():
         return 1.0
     whole = files.read(path)
@@ -196,11 +208,17 @@ def mel_scale(path: Path) -> float:
     return float(whole.settings["scale"])
 
 
-def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weights:
-    """A model's entries under their own names. Raises CheckpointError for another model's.
+def unwrapped(
+    path: Path, stored: Weights, kind: WeightsKind, kin: Kin, adapter: Path | None = None
+) -> Weights:
+    """A model's tensors by its own names, with an adapter merged. Raises CheckpointError if the file has
+    none.
 
-    The prefixes in a file tell its models apart: averaged or raw, and whatever is no wrapper.
+    A file may hold several models. What precedes the model's own names tells them apart: `ema` or not, and
+    every component that is not a wrapper.
     """
+    if adapter is not None:
+        stored = merging.base(stored)
     check_names(path, stored, kin.others)
     models: dict[tuple[bool, str], dict[str, StoredTensor]] = {}
     for raw in stored:
@@ -229,11 +247,14 @@ def unwrapped(path: Path, stored: Weights, kind: WeightsKind, kin: Kin) -> Weigh
     if len(chosen) > 1:
         raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
     loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
-    return Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+    found = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+    if adapter is None:
+        return found
+    return merging.merged(path, found, adapters.read(adapter), lambda name: _split(name, kin.own)[1])
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
-    """Wrappers of a stored name and a model's own name, which begins with one of `own`."""
+    """Wrappers of a stored name, and the rest, which begins with one of `own`."""
     parts = [part for part in name.split(".") if part not in _COMPILED]
     at = next((i for i, part in enumerate(parts) if part in own), None)
     if at is None:
@@ -242,7 +263,7 @@ def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
 
 
 def _vocoder_in(path: Path, kin: Kin, kind: WeightsKind) -> Weights:
-    """Entries of a vocoder under their own names; in a file with a DiT, those under `vocoder.`."""
+    """A vocoder's tensors by its own names. In a file that also has a DiT, takes those under `vocoder.`."""
     stored = read(path, kind)
     mixed = [name for name in stored if not _VOCODERS.isdisjoint(name.split("."))]
     names = [name for name in mixed or stored if not _IN_TRAINING.search(name)]
@@ -252,11 +273,11 @@ def _vocoder_in(path: Path, kin: Kin, kind: WeightsKind) -> Weights:
 
 
 def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Weights]:
-    """Read `config.yaml` and the weights of a folder or of a file there, published or as its trainer left
-    them, or a file with a model and its vocoder.
+    """Load a Vocos from a folder with `config.yaml`, from a file there, or from a file with a DiT and its
+    vocoder.
 
-    The latter (IndicF5's) has no configuration: its sizes are those of its tensors, the rest is that of
-    charactr/vocos-mel-24khz. Raises CheckpointError.
+    The folder may be a published one or a trainer's. A file with a DiT (IndicF5's) has no configuration:
+    sizes come from its tensors, other values from charactr/vocos-mel-24khz. Raises CheckpointError.
     """
     beside = config_beside(place if place.is_file() else place / "config.yaml", "config.yaml")
     alone = not place.is_file() or (beside.is_file() and DIT.mark not in "".join(read(place)))
@@ -285,7 +306,7 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
 
 
 def _vocos(raw: object) -> VocosConfig:
-    """The configuration, whose mels must be the usual ones. Raises ValueError."""
+    """Parse the configuration. Raises ValueError if its mels differ from charactr/vocos-mel-24khz."""
     config = VocosConfig.parse(raw)
     top = raw if isinstance(raw, Mapping) else {}
     sections = top["model"]["init_args"] if isinstance(top.get("model"), Mapping) else top
@@ -323,7 +344,8 @@ def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
 
 
 def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig, Weights]:
-    """Read `config.json` and the weights of a folder or of a file there, folding weight norm.
+    """Load a BigVGAN from a folder with `config.json` or a file there, with weight norm folded into the
+    weights.
 
     Raises CheckpointError.
     """
@@ -342,7 +364,7 @@ def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: 
 
 
 def build_vocoder(config: VocosConfig | BigVGANConfig, weights: Mapping[str, Tensor]) -> Any:
-    """A Vocos, Source or BigVGAN."""
+    """A Vocos, Source or BigVGAN with these weights."""
     return filled(lambda: _vocoder(config), weights)
 
 
@@ -364,7 +386,7 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> StoredTensor:
 def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
     """Raise CheckpointError unless `stored` is a rounding of `exact`.
 
-    That of bfloat16 turns frame 1000 by 0.44 rad.
+    Rounding to bfloat16 turns frame 1000 by 0.44 rad.
     """
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
@@ -376,7 +398,7 @@ def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
 
 
 def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], nn.Module]) -> Weights:
-    """Entries in the order of the model from `make`. Raises CheckpointError for other names or shapes."""
+    """Entries in the order of the model from `make`. Raises CheckpointError if names or shapes differ."""
     wanted = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
     wrong = []
     if missing := [name for name in wanted if name not in entries]:
@@ -402,13 +424,13 @@ def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], 
 
 
 def _blank(make: Callable[[], nn.Module]) -> Any:
-    """A model that has shapes and no memory."""
+    """A model whose tensors have shapes and use no memory."""
     with torch.device("meta"):
         return make()
 
 
 def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
-    """The model that `make` makes, with these weights."""
+    """The model from `make` with these weights."""
     model = _blank(make)
     model.load_state_dict({name: weights[name] for name in weights}, strict=True, assign=True)
     return model.requires_grad_(False).eval()
@@ -416,7 +438,10 @@ def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
 
 def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
     try:
-        return parse(read(path.read_text("utf-8")))
+        raw = path.read_bytes()
+        if said := stray(raw):
+            raise ValueError(said)
+        return parse(read(raw.decode("utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
     except (OSError, ValueError, yaml.YAMLError) as error:

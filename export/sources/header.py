@@ -1,5 +1,6 @@
-"""Names, types and shapes of a checkpoint's tensors, read in milliseconds: no tensor is, and torch is not
-imported (1.4 s and 280 MB). What a file is, its first bytes tell, whatever its name.
+"""Names, types and shapes of a checkpoint's tensors, and the format of a file by its first bytes.
+
+Takes milliseconds: reads no tensor, and does not import torch, which costs 1.4 s and 280 MB.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ T = TypeVar("T")
 Format = Literal["safetensors", "zip", "pickle"]
 WeightsKind = Literal["ema", "raw"]
 Others = Sequence[tuple[re.Pattern[str], str]]
-"""Names of tensors that tell another model: pattern, and the rest of the sentence about the file."""
+"""Other models: a pattern of their tensors' names, and the end of the error message."""
 
-RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator")
+RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator", "params", "net")
 """Keys of weights in a checkpoint: upstream's, Lightning's, ZipVoice's, DeepSpeed's, a vocoder's."""
 NAMED_AVERAGES = ("ema_model_state_dict", "ema_state_dict", "ema")
-"""Keys whose averaged weights have a prefix that says so; without it upstream's page wrote raw ones there."""
-AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema")
-"""Keys of averaged weights: ZipVoice's since the start of its training and its teacher's, a vocoder's."""
+"""Keys of averaged weights, if names have the prefix `ema_model`.
+
+Without it, the weights are raw: upstream's fine-tuning page wrote such files.
+"""
+AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema", "params_ema", "net_ema")
+"""Keys of averaged weights, whatever the names: ZipVoice's own average and its teacher's, and a vocoder's."""
 AVERAGING = frozenset(("ema_model", "ema"))
-"""Components of a name that say so."""
+"""Components of a name that mark averaged weights."""
 DICTS = frozenset(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
 PROGRESS = {
     "update": "update",
@@ -45,26 +49,22 @@ PROGRESS = {
     "cur_epoch": "epoch",
     "epoch": "epoch",
 }
-"""Keys of a training's progress, the finest first, and what they count."""
+"""Keys that record the training's progress, the most precise first, and the unit of their number."""
 
 VOCODER_FILES: Mapping[Kind, tuple[str, ...]] = {
     "vocos": ("model.safetensors", "pytorch_model.bin"),
     "bigvgan": ("bigvgan_generator.pt",),
 }
-"""Published names of a vocoder's weights."""
+"""File names of published vocoders."""
 TRAINED_VOCODERS: Mapping[Kind, tuple[str, ...]] = {
     "vocos": tuple(f"{folder}{name}.ckpt" for name in ("last*", "*") for folder in ("", "checkpoints/")),
     "bigvgan": ("g_*[0-9]", "g_*[0-9].pt", "g_*[0-9].pth"),
 }
-"""Patterns of what trainers leave: Lightning's, and `g_NNNNNNNN` with the number of updates."""
+"""Patterns of trainers' files: Lightning's for Vocos, `g_NNNNNNNN` (number of updates) for BigVGAN."""
 
 _WHERE = "give the .safetensors or .pt from which it was made"
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be turned back; {_WHERE}"),
-    (
-        b"version https://git-lfs",
-        "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again",
-    ),
     (b"\x93NUMPY", f"is a NumPy array, no checkpoint; {_WHERE}"),
     (b"\x89HDF", f"is an HDF5 file, no checkpoint of torch; {_WHERE}"),
     (b"\x1f\x8b", "is compressed (gzip); unpack it"),
@@ -72,9 +72,9 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"7z\xbc\xaf", "is an archive (7z); unpack it"),
     (b"Rar!", "is an archive (rar); unpack it"),
 )
-"""First bytes of what is no checkpoint of torch, and the rest of the sentence about the file."""
+"""First bytes of files that are no torch checkpoint, and the end of the error message."""
 _ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
-"""ir_version, the first field of a ModelProto, and the tag of a later field."""
+"""Matches a ModelProto: the field ir_version, then the tag of a later field."""
 _TAR_AT, _FIRST = 257, 512
 _DISTRIBUTED = (
     "is a checkpoint of torch.distributed; make one file of its folder: "
@@ -86,14 +86,14 @@ _ZIPPED = b"PK\x03\x04"
 _FLOATS = re.compile(r"float[48]_|float6_|F[468]_|F4$|F8$")
 """Types of less than 16 bits, as torch or safetensors names them."""
 _INTEGERS = re.compile(r"u?int8|[IU]8|Char|Byte")
-"""Types of whole numbers, likewise."""
+"""Integer types, as torch or safetensors names them."""
 _NAMED_IN_ERRORS = 4
 _LEGACY = 0x1950A86A20F9469CFC6C
-"""First number of torch's format before 1.6; two more pickles stand before the object."""
+"""First number in files of torch before 1.6. Two more pickles precede the object."""
 
 
 class CheckpointError(ValueError):
-    """No checkpoint, or one of another architecture."""
+    """A file is not a checkpoint, or has an unsupported architecture."""
 
 
 MLX = (
@@ -103,10 +103,11 @@ MLX = (
 
 
 STUDENT = "feedforward_model."
-"""Prefix of DMOSpeech 2's generator; its teacher and critic have others."""
+"""Prefix of DMOSpeech 2's generator. Its teacher and critic have other prefixes."""
 UNMERGED = (
-    "holds LoRA or other PEFT adapters that are not merged; merge them into the model that they were trained "
-    "on, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
+    "holds LoRA or other PEFT adapters that are not merged: --adapter FOLDER, the one with their "
+    "adapter_config.json, merges LoRA and LoHa into the weights of --checkpoint; merge others where they "
+    "were trained, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
 )
 NO_DIT: Others = (
     (re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"), UNMERGED),
@@ -120,7 +121,7 @@ NO_DIT: Others = (
         "has an MMDiT backbone; only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
     ),
 )
-"""Models that are no plain DiT."""
+"""Models that are not a plain DiT."""
 _QUANTISED: Others = tuple(
     (re.compile(rf"\.(?:{names})$"), f"holds weights that {maker} quantised; {_WHERE}")
     for names, maker in (
@@ -133,7 +134,7 @@ _QUANTISED: Others = tuple(
 
 @dataclass(frozen=True)
 class Shaped:
-    """A tensor that was not read."""
+    """Shape and type of a tensor that was not read."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -144,21 +145,21 @@ Names = Mapping[str, Shaped]
 
 @dataclass(frozen=True)
 class Header:
-    """Tensors of a file by the key of their dictionary, "" for a flat file, and what else it holds."""
+    """Tensors of a file by the key of their dictionary ("" if the file is flat), and the other content."""
 
     path: Path
     dicts: Mapping[str, Names]
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Other keys of a checkpoint, such as a step."""
+    """Other keys of a checkpoint, such as its step."""
 
     @property
     def names(self) -> Names:
-        """The weights that are trained, else the averaged ones."""
+        """The trained weights; if the file has none, the averaged ones."""
         key = choose(self.dicts, "raw")
         return {} if key is None else self.dicts[key]
 
     def named(self, name: str) -> Shaped:
-        """The tensor of a name, whatever wraps it. Raises CheckpointError without a matrix of that name."""
+        """The tensor with this name under any wrappers. Raises CheckpointError if there is no such matrix."""
         found = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
         if not found or len(found[0].shape) < 2:
             raise CheckpointError(f"{self.path}: no whole checkpoint, it has no matrix {name}")
@@ -166,7 +167,7 @@ class Header:
 
     @property
     def progress(self) -> str:
-        """Updates or epochs of the training, such as "update 12000"; "" where the file has none."""
+        """Updates or epochs of the training, such as "update 12000"; "" if the file does not record them."""
         for key, called in PROGRESS.items():
             number = self.settings.get(key)
             if isinstance(number, int) and not isinstance(number, bool):
@@ -174,7 +175,7 @@ class Header:
         return ""
 
     def kinds(self, mark: str) -> tuple[WeightsKind, ...]:
-        """Kinds of weights that are there, of a model that has `mark` in a name."""
+        """Kinds of weights that the file has for the model that has `mark` in its names."""
         found: list[WeightsKind] = []
         for kind in ("ema", "raw"):
             key = choose(self.dicts, kind)
@@ -187,9 +188,10 @@ class Header:
 
 
 def choose(dicts: Mapping[str, Collection[str]], kind: WeightsKind) -> str | None:
-    """Key of the weights of a kind if they are there, else of the others; None if there are none."""
+    """Key of the weights of this kind; if they are missing, of the others. None if there are none."""
     raw = [key for key in RAW_DICTS if key in dicts]
-    # ZipVoice's first stage of distillation keeps its teacher, another model, under an average's name.
+    # ZipVoice's first stage of distillation stores its teacher, a different model, under the key of an
+    # average.
     averages = [
         key for key in AVERAGES if key in dicts and (not raw or set(dicts[key]) == set(dicts[raw[0]]))
     ]
@@ -203,7 +205,7 @@ def is_averaged(name: str) -> bool:
 
 
 def told(path: Path) -> Format:
-    """Format of a file by its first bytes. Raises CheckpointError naming another, and the remedy."""
+    """Format of a file by its first bytes. Raises CheckpointError with a remedy for an unsupported format."""
     if path.is_dir():
         raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; name the file in it'}")
     if not path.is_file():
@@ -239,25 +241,42 @@ def told(path: Path) -> Format:
 
 
 def folder_of(folder: Path) -> str:
-    """The rest of a sentence about a folder that a program would read as one checkpoint; "" for others."""
+    """End of the error message for a folder that is one checkpoint in several files; "" for others."""
     if any(folder.glob("*.distcp")):
         return _DISTRIBUTED
     return _UNPACKED if (folder / "data.pkl").is_file() else ""
 
 
-def text_in(first: bytes) -> str:
-    """The rest of a sentence about a file that begins with a text; "" if it does not."""
+def text_in(first: bytes, wanted: str = "weights") -> str:
+    """End of the error message for a file that begins with text; "" for other files."""
     marked = first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     text = first.decode("utf-16" if marked else "utf-8-sig", errors="ignore").strip()
     if not text or not all(one.isprintable() or one.isspace() for one in text):
         return ""
     if text.startswith("<"):
         return "is a web page, not the file; download it again, by the link to the raw file"
-    return f"is a text, not weights: {shown(text)}; download it again"
+    if text.startswith("version https://git-lfs"):
+        return "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again"
+    return f"is a text, not {wanted}: {shown(text)}; download it again"
+
+
+def stray(raw: bytes) -> str:
+    """End of the error message for text in the place of a configuration; "" for a configuration."""
+    text = raw.decode("utf-8-sig", errors="ignore").strip()
+    if re.match(r'(?!<|version https://git-lfs|\{"error")(?:[-\[]|[^:]*:)', text):
+        return ""
+    return text_in(raw[:_FIRST], "a configuration")
+
+
+def section(raw: object, *keys: str) -> Mapping[str, Any]:
+    """Nested section of a configuration; empty if there is none."""
+    for key in keys:
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
+    return raw if isinstance(raw, Mapping) else {}
 
 
 def shards_of(path: Path) -> tuple[Path, ...]:
-    """Files of a checkpoint in shards; none for others. Raises CheckpointError."""
+    """Shards of a checkpoint; none if it is one file. Raises CheckpointError."""
     try:
         return shards.files(path)
     except ValueError as error:
@@ -265,7 +284,7 @@ def shards_of(path: Path) -> tuple[Path, ...]:
 
 
 def read_header(path: Path) -> Header:
-    """Header of a file, or of shards. Raises CheckpointError naming what is wrong with it."""
+    """Header of a file, or of all shards together. Raises CheckpointError."""
     if parts := shards_of(path):
         return Header(path, {"": {name: one for part in parts for name, one in _header(part).names.items()}})
     return _header(path)
@@ -277,7 +296,7 @@ def _header(path: Path) -> Header:
         return _safetensors(path)
     try:
         whole = _zipped(path) if format == "zip" else _legacy(path)
-    except Exception as error:  # a damaged pickle raises anything
+    except Exception as error:  # a damaged pickle raises exceptions of any type
         line = str(error).strip().split("\n", 1)[0]
         raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
     dicts, settings = parts_of(path, whole, _tensors)
@@ -289,9 +308,9 @@ def _header(path: Path) -> Header:
 def parts_of(
     path: Path, whole: object, tensors: Callable[[object], T | None]
 ) -> tuple[dict[str, T], dict[str, Any]]:
-    """Tensors of a checkpoint by the key of their dictionary, "" for a flat one, and its other keys.
+    """Tensors of a checkpoint by the key of their dictionary ("" if the file is flat), and its other keys.
 
-    `tensors` reads a dictionary's, if it has any. Raises CheckpointError for what is no dictionary.
+    `tensors` returns the tensors in a value, or None. Raises CheckpointError if `whole` is no dictionary.
     """
     if not isinstance(whole, Mapping):
         raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
@@ -314,7 +333,7 @@ def _safetensors(path: Path) -> Header:
 
 
 def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
-    """The library's reader and its slices by name. Raises CheckpointError."""
+    """The library's reader, and its slices by name. Raises CheckpointError."""
     try:
         file = safe_open(path, framework=framework)
         metadata = file.metadata() or {}
@@ -328,14 +347,14 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 
 
 def check_names(path: Path, names: Iterable[str], others: Others) -> None:
-    """Raise CheckpointError for another model's names."""
+    """Raise CheckpointError if names match those of another or a quantised model."""
     for pattern, sentence in (*others, *_QUANTISED):
         if found := [name for name in names if pattern.search(name)]:
             raise CheckpointError(f"{path}: {sentence} (it has {some(found)})")
 
 
 class _Object:
-    """Stands for what a pickle holds beside plain values: nothing of it is imported or called."""
+    """Takes the place of objects in a pickle that are no plain values. Nothing is imported or called."""
 
     def __new__(cls, *arguments: Any, **_: Any) -> Any:
         made = super().__new__(cls)
@@ -346,17 +365,17 @@ class _Object:
         """Take any arguments."""
 
     def __setstate__(self, state: object) -> None:
-        """Forget a state."""
+        """Ignore the state."""
 
     def __setitem__(self, key: object, value: object) -> None:
-        """Forget an item."""
+        """Ignore the item."""
 
     def append(self, value: object) -> None:
-        """Forget a value."""
+        """Ignore the value."""
 
 
 def _rebuilt(storage: Any, offset: int, size: Sequence[int], *rest: Any) -> Shaped:
-    """Stands for `torch._utils._rebuild_tensor_v2`; v3 names the type."""
+    """Takes the place of `torch._utils._rebuild_tensor_v2` and of v3, which also has the type."""
     kinds = [one for one in rest if isinstance(one, type)]
     kind = kinds[0] if kinds else storage[1]
     return Shaped(tuple(size), kind.__name__.removesuffix("Storage"))
@@ -366,7 +385,7 @@ _FUNCTIONS: Mapping[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _rebuilt,
     ("torch._utils", "_rebuild_tensor_v3"): _rebuilt,
     ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
-    ("collections", "OrderedDict"): type("OrderedDict", (dict,), {}),  # a module's has attributes, too
+    ("collections", "OrderedDict"): type("OrderedDict", (dict,), {}),  # may have attributes
 }
 
 
@@ -393,7 +412,7 @@ def _legacy(path: Path) -> object:
 
 
 def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
-    """Raise CheckpointError for floats of 8 bits or fewer, and weights that are whole numbers."""
+    """Raise CheckpointError for floats of 8 bits or fewer, and for integer weights."""
     types = list(types)
     if found := [
         (name, kind) for name, kind in types if name.endswith("weight") and _INTEGERS.fullmatch(kind)
@@ -412,7 +431,7 @@ def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
 
 
 def _check_archive(path: Path) -> None:
-    """Raise CheckpointError for a zip file that is no checkpoint of torch."""
+    """Raise CheckpointError if a zip file is not a torch checkpoint."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -429,13 +448,13 @@ def _check_archive(path: Path) -> None:
 
 
 def some(names: Sequence[str]) -> str:
-    """First names of a list, and how many more there are."""
+    """The first names of a list, and the number of the others."""
     more = len(names) - _NAMED_IN_ERRORS
     return ", ".join(names[:_NAMED_IN_ERRORS]) + (f" and {more} more" if more > 0 else "")
 
 
 def newest(folder: Path, patterns: Iterable[str]) -> Path | None:
-    """File of the first pattern that has any, with the highest numbers in its name."""
+    """The newest file, by the numbers in its name, of the first pattern that matches any."""
     for pattern in patterns:
         if found := [path for path in folder.glob(pattern) if path.is_file()]:
             return max(found, key=numbers)
@@ -443,12 +462,12 @@ def newest(folder: Path, patterns: Iterable[str]) -> Path | None:
 
 
 def numbers(path: Path) -> tuple[int, ...]:
-    """Numbers in a file's name, such as (12, 340) of `epoch=12-step=340.ckpt`."""
+    """The numbers in a file's name: `epoch=12-step=340.ckpt` → (12, 340)."""
     return tuple(map(int, re.findall(r"\d+", path.stem)))
 
 
 def vocoder_file(place: Path, kind: Kind) -> Path:
-    """File of a vocoder's weights: `place`, or in that folder the published one, else the newest of training.
+    """File of a vocoder's weights: `place`, or the published file in that folder, or its trainer's newest.
 
     Raises CheckpointError.
     """
@@ -465,7 +484,7 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
 
 
 def config_beside(file: Path, name: str) -> Path:
-    """Configuration in a file's folder; of Lightning's `checkpoints`, in the folder above."""
+    """The configuration in a file's folder. For Lightning's folder `checkpoints`, in its parent."""
     folders = (file.parent, file.parent.parent) if file.parent.name == "checkpoints" else (file.parent,)
     beside = [folder / name for folder in folders]
     return next((path for path in beside if path.is_file()), beside[0])

@@ -1,4 +1,4 @@
-"""Licence of weights by the record of `fetch`, a known hash or an official name."""
+"""The licence of weights, by the record that `fetch` writes, a known hash or an official name."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class LicenceTerms:
     source: str
     note: str = ""
     files: dict[str, str] = field(default_factory=dict)
-    """File name → sha256 of the files covered by the record."""
+    """File name → sha256, for the files that the record is about."""
     model: str = ""
-    """Row of `weights.KNOWN`."""
+    """Name of a row in `weights.KNOWN`."""
 
 
 def terms(row: Known) -> LicenceTerms:
@@ -56,7 +56,10 @@ _VOCODERS_LEFT = tuple(dict.fromkeys(name for names in TRAINED_VOCODERS.values()
 def licence(
     checkpoint: Path, vocoder: Path, *, weights: str | None = None, vocoder_terms: str | None = None
 ) -> Licence:
-    """Terms of a checkpoint and of a vocoder's folder or file; `weights`, `vocoder_terms` override them."""
+    """Terms of a checkpoint and of a vocoder's folder or file.
+
+    `weights` and `vocoder_terms` override them.
+    """
     voice_file = vocoder
     if not vocoder.is_file():
         voice_file = newest(vocoder, (*_VOCODER_FILES, *_VOCODERS_LEFT)) or vocoder / "weights"
@@ -73,7 +76,7 @@ def licence(
 
 
 def terms_of(file: Path, *, vocoder: bool = False) -> LicenceTerms:
-    """Terms by record, by hash, or by name: of a vocoder its folder's, else with the file's."""
+    """Terms by record, by hash or by name: the folder's name for a vocoder, else folder and file."""
     digest = sha256(file) if file.is_file() else ""
     recorded = read_record(file.parent)
     if recorded is not None and recorded.files.get(file.name) == digest:
@@ -92,7 +95,7 @@ def terms_of(file: Path, *, vocoder: bool = False) -> LicenceTerms:
 
 
 def stated_by(file: Path) -> LicenceTerms | None:
-    """Terms by record or by name, without reading the file for its hash; None if nothing states them."""
+    """Terms by record or by name; None if both are unknown. Does not hash the file."""
     recorded = read_record(file.parent)
     if recorded is not None and file.name in recorded.files:
         return recorded
@@ -100,7 +103,7 @@ def stated_by(file: Path) -> LicenceTerms | None:
 
 
 def recognised(checkpoint: Path) -> Known | None:
-    """Row of a checkpoint by the record of `fetch`, its hash or an official place."""
+    """The known weights that a checkpoint is, by the record of `fetch`, its hash or an official name."""
     return KNOWN.get(terms_of(checkpoint).model)
 
 
@@ -109,13 +112,13 @@ def is_known(digest: str) -> bool:
 
 
 def write_record(folder: Path, terms: LicenceTerms) -> None:
-    """Write `licence.yaml` beside the files that it covers."""
+    """Write `licence.yaml` into a folder."""
     text = yaml.safe_dump(dataclasses.asdict(terms), sort_keys=False, allow_unicode=True)
     (folder / RECORD).write_text(text, "utf-8")
 
 
 def read_record(folder: Path) -> LicenceTerms | None:
-    """Read the record of a folder; None if it is missing or unreadable."""
+    """Read the record of a folder; None if it is missing or invalid."""
     try:
         raw = yaml.safe_load((folder / RECORD).read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):

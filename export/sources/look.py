@@ -1,8 +1,8 @@
-"""A training's folder as its trainer left it: what is in it, and the `bundle` command for it.
+"""Finds out what a training's folder contains, and prints the `bundle` command for it.
 
-No tensor is read, and torch is not imported. Layouts are those of f5-tts 1.1.22 (`trainer.py`,
-`finetune_cli.py`, `finetune_gradio.py`, hydra's folders), k2-fsa/ZipVoice at 2f7326f, Vocos' LightningCLI,
-and BigVGAN's `train.py`.
+Reads no tensor and does not import torch. Supported are the layouts of f5-tts 1.1.22 (`trainer.py`,
+`finetune_cli.py`, `finetune_gradio.py`, hydra's folders), k2-fsa/ZipVoice at 2f7326f, Vocos' LightningCLI and
+BigVGAN's `train.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,10 @@ import yaml
 
 from appliance.contract.bundle import MANIFEST
 from appliance.contract.mel import Kind
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract.tokens import Vocabulary
 from appliance.errors import BundleError
 from export.model.arch import F5TTS, ZipVoiceArch, flags_of
-from export.sources import shards
+from export.sources import adapter, espnet, shards
 from export.sources.header import (
     NO_DIT,
     STUDENT,
@@ -39,12 +38,13 @@ from export.sources.header import (
     newest,
     numbers,
     read_header,
+    section,
     shards_of,
     some,
     vocoder_file,
 )
 from export.sources.licence import stated_by
-from export.sources.reading import guess
+from export.sources.reading import guess, numbered
 from export.sources.weights import KNOWN, VOCODERS, Known
 
 F5_MARK = "text_embed.text_embed.weight"
@@ -59,45 +59,47 @@ CHECKPOINTS = (
     *("model.safetensors", "model.pt", "last*.ckpt", "*.safetensors", "*.ckpt", "*.pt"),
     *("*.gguf", "*.npz"),
 )
-"""Files to export, the best first: ZipVoice's averages, which its recipes speak from, then the newest."""
+"""Files to export, the best first: ZipVoice's averages, because its recipes use them, then the newest."""
 SUFFIXES = (".pt", ".safetensors", ".ckpt", ".pth", ".bin", ".gguf", ".npz")
-NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler")
-"""Begin of names of what a training starts from or restarts with."""
-YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml")
+NOT_TRAINED = re.compile(r"pretrained_|bad-model|batch-|optimizer|random_states|scheduler|adapter_model")
+"""Matches the beginning of a file's name: files that the training started from, and its state."""
+YAMLS = ("*.yaml", "*.yml", ".hydra/config.yaml", "*/*/.hydra/config.yaml", "conf/*.yaml")
 F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "char", "phones": "phones"}
-"""Tokenizer of upstream's YAML file or settings → the one here."""
+"""Upstream's tokenizer in a YAML file or in settings → ours."""
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
-"""Upstream's `--tokenizer` → the one here."""
+"""Upstream's `--tokenizer` → ours."""
 ZIPVOICES = {"emilia": "ZipVoice", "letters": "ZipVoice-LibriTTS", "espeak": "ZipVoice"}
-"""Tokenizer here → the makers' name of the published sizes, which knows the grid of its data."""
+"""Our tokenizer → the family whose sizes and grid of steps the makers published."""
 READ = {"emilia": "en,zh", "letters": "en"}
-"""Tokenizer → languages."""
+"""Our tokenizer → languages."""
 VOCODER_MARKS = {"vocos": ("Vocos", "backbone.embed."), "bigvgan": ("BigVGAN", "conv_pre.")}
-"""Name, and the begin of a tensor's name that only this vocoder has."""
+"""The vocoder's name, and the beginning of a tensor's name that only this vocoder has."""
 RATE_HZ = 24_000
 """Sample rate of all published vocoders, and upstream's default."""
 CALLED = {"ema": "averaged", "raw": "raw"}
 OPTIONS = (
-    *("--family", "--checkpoint", "--vocab", "--vocoder", "--vocoder-path"),
+    *("--family", "--checkpoint", "--adapter", "--vocab", "--vocoder", "--vocoder-path"),
     *("--tokenizer", "--language", "--weights", "--licence", "--out"),
 )
-"""Options of `bundle` that a folder's content is the default of."""
+"""Options of `bundle` that take their defaults from a folder's content."""
 IN_LOG, LOG_BYTES = re.compile(r'"(tokenizer|lang)": "([\w-]+)"'), 1 << 16
+"""The settings in ZipVoice's log, and how much of the log is searched for them."""
 
 
 @dataclass
 class FolderContent:
-    """Content of a folder."""
+    """Content of a folder, and options that `bundle` still needs."""
 
     folder: Path
     header: Header
     given: Mapping[str, str] = field(default_factory=dict)
-    """Options of `bundle` that were typed."""
+    """Options of `bundle` that the user gave."""
     facts: dict[str, str] = field(default_factory=dict)
+    """Name → value, as printed."""
     options: dict[str, str] = field(default_factory=dict)
-    """Options of `bundle`, in their order."""
+    """Options for the `bundle` command, in its order."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Option, or what is wrong, and what to do."""
+    """Option or problem → what to do about it."""
     is_vocoder: bool = False
 
     def lines(self) -> Iterator[str]:
@@ -108,14 +110,17 @@ class FolderContent:
             yield f"missing: {name}: {remedy}"
 
     def arguments(self, more: Sequence[str] = ()) -> list[str]:
-        """Arguments of `python -m export`, with `more` typed ones."""
+        """Arguments of `python -m export`, followed by the arguments `more`."""
         return ["bundle", *(word for option in self.options.items() for word in option), *more]
 
     def command(self, more: Sequence[str] = ()) -> str:
         return "python -m export " + shlex.join(self.arguments(more))
 
     def say_weights(self, mark: str, default: str) -> None:
-        """Add the file, its kinds of weights and their step; `default` is what upstream speaks from."""
+        """Add the file, its kinds of weights and their progress.
+
+        `default` is the kind that upstream's inference uses.
+        """
         path, kinds = self.header.path, self.header.kinds(mark)
         how = " and ".join(CALLED[kind] for kind in kinds)
         if "-avg-" in path.name:
@@ -129,6 +134,7 @@ class FolderContent:
             self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
+        """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
         if kind != "vocos":
             self.options["--vocoder"] = kind
         if "--vocoder-path" in self.given:
@@ -166,9 +172,9 @@ class FolderContent:
 
 
 def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
-    """Read a folder of a training, or a checkpoint with what lies beside it; `given` are options of `bundle`.
+    """Find the content of a training's folder, or the files next to a checkpoint.
 
-    Raises CheckpointError.
+    `given` are options of `bundle` that the user gave. Raises CheckpointError.
     """
     given = given or {}
     if not place.exists():
@@ -176,10 +182,20 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
     folder = place if place.is_dir() else place.parent
     if place.is_dir() and (kind := _vocoder_kind(folder)) and "--checkpoint" not in given:
         return _look_at_vocoder(folder, kind)
-    path = Path(given.get("--checkpoint", place))
-    header = read_header(path) if path.is_file() else _newest(folder)
+    path, merges = Path(given.get("--checkpoint", place)), _adapter(place, given)
+    if merges is not None and merges.folder == place and not _weights_in(place):
+        folder = place.absolute().parent
+    header = read_header(path) if path.is_file() else _base(folder, merges) if merges else _newest(folder)
+    if merges is not None:
+        own = {key: adapter.of_base(names).items() for key, names in header.dicts.items()}
+        dicts = {key: {new: header.dicts[key][old] for new, old in pairs} for key, pairs in own.items()}
+        header = replace(header, dicts=dicts)
     found = FolderContent(folder, header, given)
-    found.options = {"--family": "NAME", "--checkpoint": str(header.path), "--vocab": "FILE"}
+    found.options = {"--family": "NAME", "--checkpoint": str(header.path)}
+    if merges is not None:
+        found.options["--adapter"] = str(merges.folder)
+        found.facts["adapter"] = f"{merges}, merged into {header.path}"
+    found.options["--vocab"] = "FILE"
     if any(ZIPVOICE_MARK in name for name in header.names):
         _look_at_zipvoice(found)
     else:
@@ -197,11 +213,12 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
 
 
 def _look_at_f5(found: FolderContent) -> None:
+    """Add the facts about a training of F5-TTS."""
     settings = _read(found.folder / "setting.json")
     found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
     model = _say_f5_family(found, settings)
     _say_f5_text(found, model, settings)
-    mel_spec = _mapping(model, "mel_spec")
+    mel_spec = section(model, "mel_spec")
     mels = found.given.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
     kind: Kind = "bigvgan" if mels == "bigvgan" else "vocos"
     if kind != mels:
@@ -213,25 +230,28 @@ def _look_at_f5(found: FolderContent) -> None:
 
 
 def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Say the family by a YAML file, the fine-tuning page's settings or a pretrained file's name, and return
-    the section `model` of the first, empty without one.
+    """Add the family, and return the section `model` of the YAML file ({} without one).
+
+    The family is known from a YAML file, from the settings of the fine-tuning page, or from the name of a
+    file `pretrained_*`.
     """
     blocks = set(re.findall(r"transformer_blocks\.(\d+)\.", " ".join(found.header.names)))
     size = found.header.named("proj_out.weight").shape[-1], len(blocks)
     sizes = f"{size[0]} × {size[1]}"
     family, named = found.given.get("--family", ""), str(settings.get("exp_name", ""))
     paths = [Path(family)] if family.endswith((".yaml", ".yml")) else [] if family else _yamls(found.folder)
-    models = {path: one for path in paths if _mapping(one := _mapping(_read(path), "model"), "arch")}
+    read = {path: section(espnet.upstreams(_read(path)), "model") for path in paths}
+    models = {path: one for path, one in read.items() if section(one, "arch")}
     based = {row.family for row in _bases(found.folder)}
     known = {name: (arch.dim, arch.depth, flags_of(vars(arch))) for name, arch in F5TTS.items()}
     model: Mapping[str, Any] = {}
     if models:
         path, model = next(iter(models.items()))
-        family, arch = str(path), _mapping(model, "arch")
+        family, arch = str(path), section(model, "arch")
         how = f"{model.get('name', path.stem)}, of {path}; {flags_of(arch)}"
         if (arch.get("dim"), arch.get("depth", 8)) != size:
             found.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
-        if any(one != model for one in models.values()):
+        if any({**one, "tokenizer_path": ""} != {**model, "tokenizer_path": ""} for one in models.values()):
             found.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, models))}"
     elif family:
         how = family
@@ -257,7 +277,7 @@ def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping
 
 
 def _sampled(family: str, **sampler: object) -> str:
-    """A text for --family."""
+    """A family with a sampler, as a value of --family."""
     return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
 
@@ -272,21 +292,25 @@ def _say_f5_text(found: FolderContent, model: Mapping[str, Any], settings: Mappi
         found.options["--tokenizer"] = ours
     recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, recorded nowhere"
     found.facts["tokenizer"] = f"{ours}, {recorded}"
-    codes = guess(read_vocabulary(vocab)) if vocab else ()
+    codes = guess(espnet.vocabulary(vocab)) if vocab else ()
     found.say_language(",".join(codes), "guessed from the vocabulary")
 
 
 def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
-    """Say and return the vocabulary of as many tokens as the embedding has rows, less the filler's."""
+    """Add and return the vocabulary.
+
+    It must have as many tokens as the embedding has rows, less the filler's.
+    """
     wanted, folder = found.header.named(F5_MARK).shape[0] - 1, found.folder.absolute()
     places = [Path(str(one)) for one in (found.given.get("--vocab"), *named) if one]
+    places += [where / one for one in places for where in (folder, folder.parent.parent)]
     places += [found.folder / "vocab.txt", *sorted(found.folder.glob("*vocab*.txt"))]
-    # Upstream keeps data/NAME_TOKENIZER/vocab.txt beside ckpts/NAME.
+    # Upstream stores ckpts/NAME and data/NAME_TOKENIZER/vocab.txt in one folder.
     places += sorted(folder.parent.parent.glob(f"data/{folder.name}*/vocab.txt"))
     others = []
     for path in dict.fromkeys(path for path in places if path.is_file()):
         try:
-            if (size := read_vocabulary(path).size) == wanted:
+            if (size := espnet.vocabulary(path).size) == wanted:
                 found.missing.pop("--vocab", None)
                 found.options["--vocab"] = str(path)
                 found.facts["vocabulary"] = f"{path}, {wanted} tokens, order not proved: `bundle` measures it"
@@ -303,11 +327,12 @@ def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
 
 
 def _look_at_zipvoice(found: FolderContent) -> None:
+    """Add the facts about a training of ZipVoice."""
     header, config = found.header, found.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
-    model = _mapping(_read(config), "model")
-    rate = _mapping(_read(config), "feature").get("sampling_rate", RATE_HZ)
+    model = section(_read(config), "model")
+    rate = section(_read(config), "feature").get("sampling_rate", RATE_HZ)
     distilled = any(GUIDANCE in name for name in header.names)
     sizes = {key: list(n) if isinstance(n, tuple) else n for key, n in vars(ZipVoiceArch()).items()}
     published = all(model.get(key) == size for key, size in sizes.items()) and rate == RATE_HZ
@@ -348,13 +373,13 @@ def _look_at_zipvoice(found: FolderContent) -> None:
 
 
 def _training(folder: Path) -> list[Path]:
-    """ZipVoice's checkpoints that hold its settings, the newest first."""
+    """ZipVoice's checkpoints that contain their training's settings, the newest first."""
     paths = [path for pattern in ("checkpoint-*.pt", "epoch-*.pt") for path in folder.glob(pattern)]
     return sorted((path for path in paths if "-avg-" not in path.name), key=numbers, reverse=True)
 
 
 def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
-    """Tokenizer here, with espeak's language, and where upstream's is recorded; "" if it is nowhere."""
+    """Our name of the tokenizer, with espeak's language ("" if unknown), and the file that records it."""
     if "--tokenizer" in found.given:
         return found.given["--tokenizer"], "as given"
     header, others = found.header, _training(found.folder)
@@ -373,14 +398,14 @@ def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
 
 
 def _tokens(found: FolderContent) -> Sequence[str]:
-    """Say and return the tokens of `tokens.txt`."""
+    """Add and return the tokens of `tokens.txt`."""
     path = Path(found.given.get("--vocab", found.folder / "tokens.txt"))
     rows = found.header.named(EMBED).shape[0]
     found.options["--vocab"] = str(path)
     try:
-        tokens = [line.rpartition("\t")[0] for line in path.read_text("utf-8").split("\n") if line]
-    except (OSError, UnicodeDecodeError):
-        found.missing["--vocab"] = f"{path} is not there: the training's --token-file"
+        tokens = list(numbered(path))
+    except BundleError as error:
+        found.missing["--vocab"] = f"{error}; it is the training's --token-file"
         return []
     found.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
     if len(tokens) != rows:
@@ -389,6 +414,7 @@ def _tokens(found: FolderContent) -> Sequence[str]:
 
 
 def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
+    """The content of a vocoder's folder."""
     header, rate = read_header(vocoder_file(folder, kind)), _rate(folder, kind)
     name, mark = VOCODER_MARKS[kind]
     kinds = " and ".join(CALLED[one] for one in header.kinds(mark))
@@ -405,30 +431,29 @@ def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
 
 
 def _vocoder_kind(folder: Path) -> Kind | None:
-    """Vocoder whose configuration a folder has."""
+    """The vocoder that the configuration in a folder belongs to; None if there is none."""
     if {"feature_extractor", "backbone", "head"} <= _sections(folder).keys():
         return "vocos"
     return "bigvgan" if {"upsample_rates", "activation"} <= _read(folder / "config.json").keys() else None
 
 
 def _sections(folder: Path) -> Mapping[str, Any]:
-    """Sections of Vocos' `config.yaml`, published or of a training."""
+    """Sections of Vocos' `config.yaml`, of a published model or of a training."""
     config = _read(config_beside(folder / "config.yaml", "config.yaml"))
-    return _mapping(_mapping(config, "model"), "init_args") or config
+    return section(config, "model", "init_args") or config
 
 
 def _rate(folder: Path, kind: Kind) -> int | None:
-    """Samples a second of a vocoder's configuration; None if it has none."""
+    """Sample rate in a vocoder's configuration; None if it has none."""
     rate = _read(folder / "config.json").get("sampling_rate")
     if kind == "vocos":
-        extractor = _mapping(_mapping(_sections(folder), "feature_extractor"), "init_args")
+        extractor = section(_sections(folder), "feature_extractor", "init_args")
         rate = extractor.get("sample_rate", RATE_HZ)
     return rate if isinstance(rate, int) else None
 
 
 def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
-    """Folders with a vocoder: in the training's, beside it, in those of `fetch`, in the hub's cache, where
-    upstream's inference has it."""
+    """Folders with a vocoder: in the training's folder, next to it, in `weights/`, in the hub's cache."""
     home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     owner, name = VOCODERS[kind].repository.split("/")
@@ -442,8 +467,33 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
     yield from (place for place in places if _vocoder_kind(place) == kind and newest(place, files))
 
 
+def _adapter(place: Path, given: Mapping[str, str]) -> adapter.Adapter | None:
+    """The adapter that `given` names; else `place`, if it is one; else the adapter of the last update."""
+    folder = adapter.newest_in(place)
+    if "--checkpoint" in given and folder != place:
+        folder = None
+    if "--adapter" in given:
+        folder = Path(given["--adapter"])
+    return adapter.read(folder) if folder else None
+
+
+def _base(folder: Path, merges: adapter.Adapter) -> Header:
+    """Header of the weights that an adapter was trained on. Raises CheckpointError."""
+    place = merges.folder.absolute()
+    beside = folder.absolute() in (place, place.parent)
+    started = [path for path in folder.glob("pretrained_*") if beside and path.suffix in SUFFIXES]
+    paths = (Path(merges.config.base_model_name_or_path), *sorted(started, key=numbers, reverse=True))
+    if named := next((path for path in paths if path.is_file()), None):
+        return read_header(named)
+    try:
+        return _newest(folder)
+    except CheckpointError as error:
+        lacks = "the weights that it was trained on are not there (pretrained_*), --checkpoint names them"
+        raise CheckpointError(f"{merges}: {lacks}; {error}") from error
+
+
 def _newest(folder: Path) -> Header:
-    """Header of the file that `CHECKPOINTS` puts first. Raises CheckpointError."""
+    """Header of the first file by `CHECKPOINTS`. Raises CheckpointError."""
     trained = _weights_in(folder)
     for pattern in CHECKPOINTS:
         if not (fit := [path for path in folder.glob(pattern) if path in trained]):
@@ -472,13 +522,15 @@ def _weights_in(folder: Path) -> list[Path]:
 
 
 def _yamls(folder: Path) -> list[Path]:
-    """YAML files of a training, hydra's too, the newest first."""
+    """YAML files of a training, including hydra's, the newest first."""
     fit = {path for pattern in YAMLS for path in folder.glob(pattern) if path.name != "licence.yaml"}
+    # ESPnet stores exp/NAME and conf/NAME.yaml in one folder.
+    fit |= {*folder.absolute().parent.parent.glob(f"conf/{folder.absolute().name}.yaml")}
     return sorted(fit, key=lambda path: (-path.stat().st_mtime_ns, str(path)))
 
 
 def _bases(folder: Path) -> list[Known]:
-    """Known weights after whose files the `pretrained_` ones are named."""
+    """Known weights that the files `pretrained_*` have their names from."""
     names = [path.name.removeprefix("pretrained_") for path in folder.glob("pretrained_*")]
     rows = [row for row in KNOWN.values() if row.family in F5TTS]
     return [row for name in names for row in rows if row.checkpoint.endswith(f"/{name}")]
@@ -496,7 +548,7 @@ def _weights(path: Path, how: str, progress: str) -> str:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Mapping of a JSON or YAML file; empty if there is none."""
+    """A mapping from a JSON or YAML file; empty if the file is missing or holds no mapping."""
     try:
         text = path.read_bytes()
         raw = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -505,21 +557,16 @@ def _read(path: Path) -> Mapping[str, Any]:
     return raw if isinstance(raw, Mapping) else {}
 
 
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
 def is_training(place: Path) -> bool:
-    """True for a checkpoint, or a folder with one that is no bundle."""
+    """True for a checkpoint, and for a folder that has one and is not a bundle."""
     if not place.is_dir():
         return place.is_file()
     weights = bool(_weights_in(place)) or _vocoder_kind(place) is not None
-    return weights and not (place / MANIFEST).is_file()
+    return (weights or adapter.is_adapter(place)) and not (place / MANIFEST).is_file()
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
-    """Facts about a folder, what is missing, and the command. Raises CheckpointError."""
+    """Facts about a folder, missing options, and the `bundle` command. Raises CheckpointError."""
     found = look(place, given)
     more = [word for option in (given or {}).items() for word in option]
     return "\n".join([*found.lines()] if found.is_vocoder else [*found.lines(), "", found.command(more)])
@@ -533,19 +580,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:
-    """Options of a command line that a folder would else be searched for."""
+    """Options of the command line; without them, the folder is searched."""
     found = {option: getattr(arguments, option[2:].replace("-", "_"), None) for option in OPTIONS}
     return {option: str(value) for option, value in found.items() if value is not None}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `look`; print an expected failure as one line on standard error and return 1."""
+def said(argv: Sequence[str]) -> str:
+    """Description that `look` prints. Raises CheckpointError, OSError."""
     parser = argparse.ArgumentParser(prog="python -m export look")
     add_arguments(parser)
     arguments = parser.parse_args(argv)
-    try:
-        print(describe(arguments.folder, given(arguments)))
-    except (CheckpointError, OSError) as error:
-        print(f"export: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return describe(arguments.folder, given(arguments))

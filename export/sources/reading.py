@@ -1,20 +1,23 @@
-"""`text` of a manifest: the languages, letters and tokenizer with which weights were trained to read."""
+"""The section `text` of a manifest: languages, case, Unicode form and tokenizer of the training's texts."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from appliance.contract.bundle import Text
-from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabulary
+from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabulary, lines
 from appliance.errors import BundleError
 from appliance.fields import shown
 from appliance.text.languages import LANGUAGES, base_code
 from appliance.text.tokens.tokenizers import maker
 from export.sources.weights import Known
 
+PAD = "_"
+"""Token of ZipVoice that pads."""
 HOW = "--language CODE[,CODE] sets them"
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de "
@@ -32,7 +35,7 @@ _ONE_LANGUAGE = (
     "MYANMAR:my"
 )
 _SCRIPTS = dict(pair.split(":") for pair in _ONE_LANGUAGE.split())
-"""Scripts that one language is mostly written in, by the first word of their letters' Unicode names."""
+"""Scripts that belong to one language, by the first word of their letters' Unicode names → the language."""
 _ALPHABETS = {
     "LATIN": {
         "de": ("äöüß", "ß"),
@@ -44,19 +47,19 @@ _ALPHABETS = {
     "CYRILLIC": {"ru": ("абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "ъыэ")},
     "ARABIC": {"ar": ("ءآأؤإئابةتثجحخدذرزسشصضطظعغـفقكلمنهوىي", "ةضظ")},
 }
-"""Script → language → its letters beyond ASCII, all that a vocabulary may have, and those that it must."""
+"""Script → language → letters beyond ASCII that a vocabulary may have, and letters that it must have."""
 
 
 _ISO_OF = {"cmn": "zh", "yue": "zh", "hak": "zh"}
-"""ISO 639-1 of espeak's languages that have another code there."""
+"""Codes that espeak uses for a language → ISO 639-1."""
 NUMBERS = ". ".join(map(str, (*range(21), *range(30, 110, 10), 1000, 1_000_000)))
-"""A text in every language: espeak reads numbers in the voice's."""
+"""A text that works in all languages, because espeak reads numbers in the voice's language."""
 MOST_UNKNOWN = 0.5
-"""Share of a voice's symbols that a vocabulary may lack."""
+"""Largest share of a voice's symbols that may be missing from a vocabulary."""
 
 
 def parse_tokenizer(text: str) -> tuple[Tokenizer, str]:
-    """Parse a tokenizer's name, or `espeak:LANG`, to it and the voice. Raises ValueError."""
+    """Parse the name of a tokenizer, or `espeak:LANG`, into name and voice. Raises ValueError."""
     name, colon, voice = text.partition(":")
     known: tuple[Tokenizer, ...] = get_args(Tokenizer)
     for tokenizer in known:
@@ -67,7 +70,7 @@ def parse_tokenizer(text: str) -> tuple[Tokenizer, str]:
 
 
 def parse_voice(text: str, where: str) -> str:
-    """Parse a language of espeak; capitals and underscores do not matter. Raises ValueError."""
+    """Parse a language of espeak, regardless of case and of `_` or `-`. Raises ValueError."""
     voice = text.strip().replace("_", "-").lower()
     if not ESPEAK_VOICE.fullmatch(voice):
         raise ValueError(
@@ -79,9 +82,10 @@ def parse_voice(text: str, where: str) -> str:
 def read_options(
     tokenizer: str | None, languages: str | None
 ) -> tuple[Tokenizer | None, str, tuple[str, ...] | None]:
-    """Tokenizer, its voice and the languages of `--tokenizer` and `--language`; None for what is not given.
+    """Tokenizer, voice and languages from `--tokenizer` and `--language`; None if the option is missing.
 
-    For `espeak` the first language may be one of espeak's, as pt_BR, and is the voice. Raises ValueError.
+    With `espeak`, the first language may be one of espeak's, such as pt_BR, and sets the voice. Raises
+    ValueError.
     """
     name, voice = (None, "") if tokenizer is None else parse_tokenizer(tokenizer)
     if name != "espeak":
@@ -94,7 +98,7 @@ def read_options(
 
 
 def parse_languages(text: str) -> tuple[str, ...]:
-    """Parse `de,en`. Raises ValueError for what is no ISO 639-1 code."""
+    """Parse `de,en`. Raises ValueError for a code that is not in ISO 639-1."""
     codes = tuple(part.strip() for part in text.split(","))
     if wrong := [code for code in codes if code not in ISO_639_1]:
         raise ValueError(
@@ -103,13 +107,31 @@ def parse_languages(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(codes))
 
 
+def numbered(path: Path) -> dict[str, int]:
+    r"""Number of each token, from lines `token\\tnumber` numbered from 0. Raises BundleError."""
+    try:
+        rows = [row for row in lines(path.read_bytes()).split("\n") if row]
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path}: unreadable: {error}") from error
+    if rows[:1] == [PAD]:  # of JSON, whose tokens are in the order of their numbers
+        rows = [f"{token}\t{number}" for number, token in enumerate(rows)]
+    pairs = [row.rpartition("\t") for row in rows]
+    try:
+        numbers = {token: int(number) for token, _, number in pairs}
+    except ValueError as error:
+        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
+    if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
+        raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
+    return numbers
+
+
 def text_of(
     vocabulary: Vocabulary, tokenizer: Tokenizer, row: Known | None, stated: Sequence[str] | None
 ) -> tuple[Text, list[str]]:
-    """Text block, and what is to be said of it.
+    """The section `text`, and lines that tell the user about it.
 
-    Languages are those stated, else those of the known weights, else guessed from the vocabulary. Raises
-    BundleError for those that the tokenizer cannot read.
+    Languages are `stated`, else those of the known weights, else a guess from the vocabulary. Raises
+    BundleError for a language that the tokenizer cannot read.
     """
     said = []
     others = [code for code in stated or () if tokenizer == "emilia" and code not in ("en", "zh")]
@@ -133,7 +155,7 @@ def text_of(
         said.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
     if unread := [code for code in languages if code not in LANGUAGES]:
         said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
-    # Those of phones say nothing of a text's.
+    # Phones tell nothing about the case and form of texts.
     phones = tokenizer in (*BY_ESPEAK, "phones")
     letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
     if tokenizer == "espeak":
@@ -142,9 +164,9 @@ def text_of(
 
 
 def unheard(vocabulary: Vocabulary) -> list[str]:
-    """What is to be said of a voice's symbols that a vocabulary of `espeak` lacks.
+    """Lines about symbols of the espeak voice that are missing from the vocabulary.
 
-    Raises BundleError where it lacks most, and PhonesMissing.
+    Raises BundleError if most are missing, and PhonesMissing.
     """
     made = maker("espeak", vocabulary.voice)(NUMBERS)
     unknown = [symbol for symbol in made if symbol not in vocabulary.index]
@@ -161,7 +183,10 @@ def unheard(vocabulary: Vocabulary) -> list[str]:
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Language that the letters tell, or none; upstream's own vocabulary, of pinyin, has most scripts."""
+    """The language that the vocabulary's letters belong to, if they belong to one. Otherwise none.
+
+    Upstream's vocabulary, with pinyin, has most scripts, and tells nothing.
+    """
     if any(_PINYIN.fullmatch(token) for token in vocabulary.tokens):
         return ()
     scripts: dict[str, set[str]] = {}
@@ -186,7 +211,7 @@ def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
 
 
 def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
-    """NFD for combining marks without any of the letters that they would compose."""
+    """NFD if the vocabulary has combining marks and none of the letters that they would compose."""
     marks = [letter for letter in letters if unicodedata.combining(letter)]
     pairs = (unicodedata.normalize("NFC", base + mark) for mark in marks for base in letters)
     composed = {pair for pair in pairs if len(pair) == 1}
@@ -194,7 +219,10 @@ def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
 
 
 def framing(row: Known | None, around: tuple[str, str] | None, dialect: str) -> dict[str, Any]:
-    """`around` and `dialect` of a text block: as stated, else as known weights want. Raises ValueError."""
+    """`around` and `dialect` of the section `text`: as given, else the known weights' own.
+
+    Raises ValueError.
+    """
     known = row.dialects if row is not None else {}
     if dialect and dialect not in known:
         there = f"one of {', '.join(known)}" if known else "left out: these weights mark none"

@@ -1,4 +1,4 @@
-"""Shards: the weights of one model in several files, which an index beside them names."""
+"""Shards: the weights of one model in several files, and an index of them in the same folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 
 
 def files(path: Path) -> tuple[Path, ...]:
-    """Files of an index, or of the index that belongs to a shard; none for another file.
+    """The shards of an index, or of the index that a shard belongs to; none for other files.
 
-    Raises ValueError.
+    Raises ValueError if the index or a shard is missing.
     """
     index = path
     if shard := _SHARD.fullmatch(path.name):

@@ -1,4 +1,4 @@
-"""Tensors of one file, memory-mapped, whatever its name: told by its first bytes."""
+"""Tensors of a file, memory-mapped. The first bytes decide its format, whatever its name is."""
 
 from __future__ import annotations
 
@@ -37,37 +37,43 @@ SAFE_TYPES: tuple[tuple[type[Any], str], ...] = (
     (argparse.Namespace, "argparse.Namespace"),
     *(
         (getattr(pathlib, f"Pure{system}Path"), f"{module}.{pure}{system}Path")
-        for module in ("pathlib", "pathlib._local")  # the latter in Python 3.13
+        for module in ("pathlib", "pathlib._local")  # in Python 3.13
         for pure in ("", "Pure")
         for system in ("Posix", "Windows")
     ),
 )
-"""Types that a pickle may hold beside torch's own, and their names there. A path is read as a pure one, which
-reaches no disk and may be another system's."""
+"""Types that a pickle may contain besides torch's own, and their names there.
+
+A path is read as a pure path, because that accesses no disk and may come from another system.
+"""
 
 _REFUSED = re.compile(r"GLOBAL ([\w.]+)")
-"""A type in torch's message about a pickle that it did not read."""
+"""Matches a type in torch's message about a pickle that it refused."""
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Shape and reader of a stored tensor."""
+    """Shape of a stored tensor, and a function that reads it."""
 
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
 
+    def rows(self, order: Sequence[int]) -> StoredTensor:
+        """The matrix with its rows in another order."""
+        return StoredTensor((len(order), *self.shape[1:]), lambda: self.read()[order])
+
 
 class Weights(Mapping[str, Tensor]):
-    """Reads a tensor on each access; floats become float32."""
+    """Tensors by name. Each access reads the file; floats become float32."""
 
     def __init__(
         self, entries: Mapping[str, StoredTensor], *, averaged: bool = False, notes: Sequence[str] = ()
     ) -> None:
         self._entries = dict(entries)
         self.averaged = averaged
-        """True for a moving average of the trained weights."""
+        """True if these weights are a moving average."""
         self.notes = notes
-        """Sentences about what was read otherwise than it is stored."""
+        """Notes for the user about each difference from the stored weights."""
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = self._entries[name].read()
@@ -85,18 +91,25 @@ class Weights(Mapping[str, Tensor]):
     def entry(self, name: str) -> StoredTensor:
         return self._entries[name]
 
+    def replaced(self, name: str, entry: StoredTensor) -> Weights:
+        """The weights with one tensor replaced."""
+        return Weights(self._entries | {name: entry}, averaged=self.averaged, notes=self.notes)
+
 
 @dataclass(frozen=True)
 class Stored:
-    """Content of a file: tensors by the key of their dictionary, "" for a flat file, and the rest."""
+    """Content of a file: tensors by the key of their dictionary ("" if the file is flat), and the rest."""
 
     path: Path
     dicts: Mapping[str, Weights]
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Other keys of a checkpoint, such as a step."""
+    """Other keys of a checkpoint, such as its step."""
 
     def weights(self, kind: WeightsKind) -> Weights:
-        """Weights of a kind if they are there, else the others. Raises CheckpointError if none are."""
+        """The weights of this kind; if they are missing, the others.
+
+        Raises CheckpointError if there are none.
+        """
         key = choose(self.dicts, kind)
         if key is None:
             have = some([*self.dicts, *self.settings])
@@ -107,7 +120,10 @@ class Stored:
 
 
 def read(path: Path) -> Stored:
-    """Open a file of safetensors or torch by its first bytes, or shards. Raises CheckpointError naming it."""
+    """Open a safetensors or torch file, or shards.
+
+    The first bytes decide the format. Raises CheckpointError.
+    """
     if parts := shards_of(path):
         whole = [_one(part).weights("raw") for part in parts]
         return Stored(path, {"": Weights({name: part.entry(name) for part in whole for name in part})})
@@ -124,7 +140,7 @@ def _one(path: Path) -> Stored:
 
 
 def _is_plain(path: Path) -> bool:
-    """True unless a program has compressed the members of a zip file, as torch never does."""
+    """True if no member of a zip file is compressed. torch never compresses them; other programs do."""
     with zipfile.ZipFile(path) as archive:
         return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
 
@@ -139,22 +155,22 @@ def _safetensors(path: Path) -> Stored:
 
 
 def _unpickled(path: Path, *, mapped: bool) -> Stored:
-    """Content of a file of torch; zipped, as since torch 1.6, it can be mapped."""
+    """Content of a torch file. A zip file, as torch writes since 1.6, can be mapped."""
     try:
         with torch.serialization.safe_globals(list(SAFE_TYPES)), tempfile.TemporaryDirectory() as folder:
-            link = Path(folder, "model.pt")  # torch 2.13 goes by the name, too: .safetensors
+            link = Path(folder, "model.pt")  # torch 2.13 also looks at the suffix: .safetensors
             link.symlink_to(path.absolute())
             whole = torch.load(link, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: {_refusal(path, error)}") from error
-    except Exception as error:  # a damaged pickle raises anything
+    except Exception as error:  # a damaged pickle raises exceptions of any type
         line = str(error).strip().split("\n", 1)[0]
         raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
     return Stored(path, *parts_of(path, whole, partial(_tensors, path)))
 
 
 def _tensors(path: Path, value: object) -> Weights | None:
-    """Tensors of a dictionary; None if there are none."""
+    """Tensors in a dictionary; None if it has none."""
     if not isinstance(value, Mapping):
         return None
     tensors = {str(name): one for name, one in value.items() if isinstance(one, Tensor)}
@@ -167,7 +183,7 @@ def _tensors(path: Path, value: object) -> Weights | None:
 
 
 def _refusal(path: Path, error: pickle.UnpicklingError) -> str:
-    """Sentence about a pickle that was refused, which names the types where torch tells them."""
+    """End of the error message for a pickle that torch refused. It names types if torch does."""
     try:
         with torch.serialization.safe_globals(list(SAFE_TYPES)):  # type: ignore[arg-type]
             names: Collection[str] = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))

@@ -1,4 +1,4 @@
-"""Known weights: repository, files, architecture, language and stated licence, a row each of weights.yaml."""
+"""Known weights: repository, files, architecture, language and licence. Each is a row of weights.yaml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class VocoderWeights:
     files: tuple[str, ...]
     licence: str
     sha256: str | None = None
-    """Hash of the weights."""
+    """SHA-256 of the weights."""
 
     @property
     def folder(self) -> str:
@@ -38,25 +38,25 @@ class Known:
     checkpoint: str
     vocab: str
     family: str
-    """Name in `families.NAMED` whose architecture it has."""
+    """Name in `families.NAMED` of the family that has the architecture."""
     languages: tuple[str, ...]
-    """ISO 639-1, the main one first."""
+    """ISO 639-1 codes, the main language first."""
     licence: str
     note: str = ""
-    """Uses that the licence forbids or leaves in doubt."""
+    """Uses that the licence forbids, or may forbid."""
     config: str = ""
-    """YAML file of the repository that says more than `family`, which `bundle` is to read."""
+    """YAML file in the repository with more details than `family`; `bundle` must read it."""
     vocab_repository: str = ""
     vocoder: Kind = "vocos"
     own_vocoder: bool = False
-    """True if the checkpoint's file holds the vocoder too."""
+    """True if the checkpoint's file contains the vocoder too."""
     tokenizer: Tokenizer = "pinyin"
     weights: Literal["ema", "raw"] = "ema"
     gated: bool = False
     dialects: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
-    """Dialect → signs before and after each text by which the weights know it; the usual one first."""
+    """Dialect → the signs that mark it before and after each text. The most common dialect is first."""
     sha256: str | None = None
-    """Hash of the checkpoint; None: recorded at its first download."""
+    """SHA-256 of the checkpoint. None: the first download records it."""
     unverified: str = ""
 
     @property
@@ -81,13 +81,13 @@ KNOWN: dict[str, Known] = {row.name: row for row in _ROWS}
 
 
 def known(name: str) -> Known | None:
-    """Row by its name or its repository, if that has one."""
+    """A row by its name, or by its repository if that has a single row."""
     there = [row for row in _ROWS if row.repository == name]
     return KNOWN.get(name) or (there[0] if len(there) == 1 else None)
 
 
 def table() -> str:
-    """Markdown table of all rows; neighbours that differ by their names alone share a line."""
+    """Markdown table of all rows. Neighbours that differ only by name share a line."""
     lines = ["| `fetch` | repository | languages | stated licence | note |", "|---|---|---|---|---|"]
     for cells, rows in itertools.groupby(_ROWS, _cells):
         names = ", ".join(f"`{row.name}`" for row in rows)
@@ -96,6 +96,6 @@ def table() -> str:
 
 
 def _cells(row: Known) -> tuple[str, str, str, str]:
-    """Columns of the table: repository, languages, licence, note."""
+    """Cells of the table: repository, languages, licence, note."""
     note = "; ".join(filter(None, (row.warning, row.unverified and f"unverified: {row.unverified}")))
     return row.repository, ", ".join(row.languages), row.licence, note

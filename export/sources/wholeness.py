@@ -1,4 +1,4 @@
-"""Weights that a copy, a download or a training has broken, refused by name before any work on them."""
+"""Refuses weights that are damaged by a copy, a download or a training, before any work on them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from export.sources.header import some
 from export.sources.stored import Weights
 
 GATE = "_norm.linear.weight"
-"""End of the name of a block's modulation, whose training begins at zero."""
+"""End of the name of a block's modulation, which is zero at the start of training."""
 EMBED = "embed.weight"
-"""End of the name of an embedding of tokens."""
+"""End of the name of a token embedding."""
 SHORTEST_ROW = 32
-"""Values of a row from which a last row of zeros tells a file that was cut short."""
+"""Least length of a row, from which a last row of zeros means that the file was cut off."""
 REMEDY = "copy or download the file again, or take an earlier checkpoint of the training"
 
 
 def check(path: Path, weights: Weights, tokens: Sequence[str] = ()) -> None:
-    """Raise CheckpointError for NaN, infinities, and matrices that are zeros or end with zeros.
+    """Raise CheckpointError for NaN, infinities, matrices of zeros, and matrices whose last row is zeros.
 
-    `tokens` name the last rows of the embedding. Biases, gates and unused tokens may be zeros.
+    `tokens` name the last rows of the embedding. Biases, gates and rows of unused tokens may be zeros.
     """
     broken, empty, cut = [], [], []
     for name in weights:
@@ -47,7 +47,7 @@ def check(path: Path, weights: Weights, tokens: Sequence[str] = ()) -> None:
 
 
 def _rows(name: str, tensor: Tensor, tokens: Sequence[str]) -> str:
-    """Tokens of the rows of an embedding that are not finite."""
+    """Tokens whose embedding rows are not finite, for the error message."""
     if not name.endswith(EMBED) or not tokens:
         return ""
     rows = torch.nonzero(~torch.isfinite(tensor).all(dim=-1)).flatten().tolist()

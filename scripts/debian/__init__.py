@@ -1,1 +1,1 @@
-"""Builds the Debian package: `wheels` fetches what the lock pins, `package` lays it out and packs it."""
+"""Builds the Debian package: `wheels` fetches the locked wheels, `package` lays out and packs the files."""

@@ -1,12 +1,12 @@
-"""Build the Debian package: the locks' wheels in a private folder, with units, commands and configuration.
+"""Builds the Debian package: the locks' wheels in a private folder, with units, commands and configuration.
 
     /usr/lib/f5-appliance           the wheels, the daemon, scripts/ of root, configs/ as shipped
     /usr/bin                        appliance, and an f5-NAME for each of COMMANDS
     /usr/lib/systemd/system         every unit and drop-in of systemd/
     /etc/f5-appliance               the configuration, a conffile
 
-There is no virtual environment: the launchers put the folder in front of the system's packages, so that
-TensorRT's binding, which JetPack installs, stays visible.
+There is no virtual environment. The launchers put the folder before the system's packages, so TensorRT's
+binding, which JetPack installs, stays visible.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ LIBRARY = "usr/lib/f5-appliance"
 UNITS = "usr/lib/systemd/system"
 CONFIG = "etc/f5-appliance/appliance.yaml"
 COMMANDS = ("backup", "clock-lock", "health", "quiet", "restore", "setup", "support-bundle", "upgrade")
-"""Root's programs, standard library only; a command f5-NAME for each."""
+"""Root's programs, which import the standard library only. Each becomes a command f5-NAME."""
 AT_INSTALL = ("first-voices", "record-install")
 CLOCKS = "f5-clocks.service"
 OPTIONAL = ("f5-wyoming.service",)
-"""Units that an operator may enable, and an upgrade then starts anew."""
+"""Units that an operator may enable. An upgrade restarts them."""
 BACK_OFF = re.compile(rb"^Restart(?:Steps|MaxDelaySec)=.*\n", re.MULTILINE)
-"""Keys since systemd 254; JetPack 6 has 249 and Debian 12 has 252, which would warn at each reload."""
+"""Keys since systemd 254. JetPack 6 has 249 and Debian 12 has 252, which would warn at each reload."""
 SOURCES = (".cpp", ".pxd", ".pxi", ".pyc", ".pyx")
-"""Ends of the names of files that no program reads."""
+"""Suffixes of files that no program reads."""
 HERE = ROOT / "scripts/debian"
 PAGES = {
     "systemd/README.md": "README.md",
@@ -60,28 +60,31 @@ class Flavour:
 
     arch: str = "arm64"
     jetpack: str = ""
-    """6 or 7; empty for a system that is no Jetson."""
+    """"6" or "7"; "" for a system that is no Jetson."""
     other_python: str = ""
-    """Python version if no JetPack implies it."""
+    """Python version, if no JetPack implies one."""
 
     @property
     def python(self) -> str:
-        """e.g. 3.10."""
+        """Python version, as "3.10"."""
         return PYTHONS[self.jetpack] if self.jetpack else self.other_python
 
     @property
     def name(self) -> str:
-        """e.g. jp6, py3.11."""
+        """Name, as "jp6" or "py3.11"."""
         return f"jp{self.jetpack}" if self.jetpack else f"py{self.python}"
 
     @property
     def locks(self) -> tuple[str, ...]:
-        """Names of the locks whose wheels it holds; a Jetson's has bindings of its driver's CUDA."""
+        """Names of the locks whose wheels the package contains.
+
+        A Jetson's has bindings of its driver's CUDA.
+        """
         return ("device", "jetpack") if self.jetpack else ("device",)
 
     @property
     def version(self) -> str:
-        """Version of pyproject.toml, e.g. 0.9.0+jp6. Raises Failure."""
+        """Version of pyproject.toml with the flavour, as "0.9.0+jp6". Raises Failure."""
         return f"{_version()}+{self.name}"
 
     @property
@@ -101,7 +104,7 @@ class Flavour:
 
 
 def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:
-    """Write the package into `out` and return its path. Raises Failure, OSError."""
+    """Write the package into `out`; return its path. Raises Failure, OSError."""
     epoch = _epoch()
     out.mkdir(parents=True, exist_ok=True)
     package = out / f"{NAME}_{_version()}_{flavour.name}_{flavour.arch}.deb"
@@ -115,9 +118,9 @@ def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:
         _documents(root / "usr/share", flavour, epoch)
         _control(root, flavour)
         for path in (root, *root.rglob("*")):
-            # dpkg-deb only clamps later times; those of a wheel may be earlier.
+            # dpkg-deb only lowers later times. Times from a wheel may be earlier.
             os.utime(path, (epoch, epoch), follow_symlinks=False)
-        # One thread: xz splits the data by the number of threads.
+        # A single thread: xz splits the data by the number of threads.
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "DPKG_DEB_THREADS_MAX": "1"}
         options = ("--root-owner-group", f"-Z{compression}", "-z1")
         run("dpkg-deb", *options, "--build", str(root), str(new), environment=environment)
@@ -143,7 +146,10 @@ def _epoch() -> int:
 
 
 def _library(library: Path, fetched: Iterable[Path]) -> None:
-    """Unpack every wheel into one folder, with root's programs. Raises Failure if two have the same path."""
+    """Unpack every wheel into one folder, with root's programs.
+
+    Raises Failure if two contain the same path.
+    """
     for wheel in fetched:
         with zipfile.ZipFile(wheel) as archive:
             for item in archive.infolist():
@@ -154,15 +160,16 @@ def _library(library: Path, fetched: Iterable[Path]) -> None:
         _put(library / "scripts" / script, (ROOT / "scripts" / script).read_bytes(), mode=0o755)
     for script in AT_INSTALL:
         _put(library / "scripts" / script, (HERE / script).read_bytes(), mode=0o755)
-    # Unchanged by the operator: f5-upgrade repacks the installed package with it.
+    # The configuration as shipped: f5-upgrade repacks the installed package with it.
     _put(library / "configs/appliance.yaml", (ROOT / "configs/appliance.yaml").read_bytes())
 
 
 def _inside(name: str) -> str:
-    """Path in the library of a file in a wheel; empty for files that are not imported."""
+    """Path in the library of a file in a wheel; "" for files that are never imported."""
     if found := re.match(r"[^/]+\.data/(\w+)/", name):
         return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
-    # Tests of packages are a third of the files; numpy ships bytecode, cuda-python what it was compiled from.
+    # Tests of packages are a third of the files. numpy ships bytecode, cuda-python the sources of its
+    # extensions.
     return "" if "/tests/" in name or name.endswith(SOURCES) else name
 
 
@@ -171,7 +178,7 @@ def _system(root: Path, flavour: Flavour) -> None:
     systemd = ROOT / "systemd"
     for path in (*systemd.glob("*.service"), *systemd.glob("*.timer"), *systemd.glob("*.d/*.conf")):
         inside, text = path.relative_to(systemd), path.read_bytes()
-        # system.conf.d configures systemd itself and lies beside the folder of units.
+        # system.conf.d configures systemd itself; its place is next to the folder of units.
         folder = UNITS if inside.parts[0] != "system.conf.d" else "usr/lib/systemd"
         _put(root / folder / inside, text if flavour.jetpack == "7" else BACK_OFF.sub(b"", text))
     for kind in ("sysusers", "tmpfiles"):
@@ -183,7 +190,7 @@ def _system(root: Path, flavour: Flavour) -> None:
 
 
 def _name_python(root: Path, version: str) -> None:
-    """Name the one Python that the wheels are for: update-alternatives may make /usr/bin/python3 another."""
+    """Name the one Python that the wheels are for, because /usr/bin/python3 may be another."""
     one = f"({version.replace('.', ', ')})"
     first, launcher = root / LIBRARY / "appliance/__init__.py", root / "usr/bin/appliance"
     for path in (first, launcher, *root.glob(f"{LIBRARY}/scripts/*"), *root.glob(f"{UNITS}/*.service")):
@@ -206,7 +213,7 @@ def _documents(share: Path, flavour: Flavour, epoch: int) -> None:
 
 
 def _linked(page: str) -> str:
-    """A page whose links lead to the other PAGES as they lie on a box; of other files only the words stay."""
+    """A page whose links lead to the other PAGES as installed. Links to other files become plain words."""
 
     def link(found: re.Match[str]) -> str:
         words, target = found.groups()
@@ -229,8 +236,8 @@ def _control(root: Path, flavour: Flavour) -> None:
         "ARCH": flavour.arch,
         "SIZE": str(sum(path.lstat().st_size for path in root.rglob("*") if path.is_file()) // 1024),
         "DEPENDS": flavour.depends,
-        # If they were recommended, apt would install nothing on a box without a network that knows of them.
-        # libespeak-ng1: for bundles that read English as phones.
+        # If these were recommended, apt would install nothing on a box without a network, which cannot know
+        # them. libespeak-ng1 is for bundles that read English as phones.
         "SUGGESTS": "libespeak-ng1" + ", python3-libnvinfer, libnvinfer10" * (flavour.arch == "arm64"),
         "PYTHON": flavour.python,
         "ENABLED": " ".join(enabled),

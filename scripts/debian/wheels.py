@@ -1,4 +1,4 @@
-"""Download the wheels of locks with pip for another Python version and machine."""
+"""Downloads the wheels of locks with pip, for another Python version and machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "scripts/requirements"
 GLIBC = {"3.10": 35, "3.11": 36, "3.12": 39, "3.13": 41, "3.14": 41}
-"""Minor version of glibc where this Python is the system's, or less: Ubuntu 22.04, Debian 12, Ubuntu 24.04,
-Debian 13, Ubuntu 26.04."""
+"""Python version → minor version of glibc on the oldest system that ships it, or less: Ubuntu 22.04, Debian
+12, Ubuntu 24.04, Debian 13, Ubuntu 26.04.
+"""
 OLDEST_GLIBC = 17
 PIP = (sys.executable, "-m", "pip")
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-input")
 
 
 class Failure(Exception):
-    """One line: the failure and the remedy."""
+    """A failure, as one line with the remedy."""
 
 
 def fetch(folder: Path, locks: Sequence[str], python: str, machine: str) -> None:
-    """Fill a folder with our own wheel and those of locks. Raises Failure, OSError."""
-    # From a copy: the build must leave nothing in the checkout.
+    """Fill a folder with our own wheel and the wheels of the locks. Raises Failure, OSError."""
+    # A copy is built, because the build must leave nothing in the checkout.
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         caches = shutil.ignore_patterns("__pycache__")
@@ -43,9 +44,9 @@ def fetch(folder: Path, locks: Sequence[str], python: str, machine: str) -> None
 
 
 def pins(lock: str, python: str, machine: str) -> list[str]:
-    """Lock's pins for that Python on that machine, with hashes. Raises Failure.
+    """Pins of a lock for that Python on that machine, with hashes. Raises Failure.
 
-    pip evaluates markers for the Python that it runs on, even when it downloads for another.
+    pip evaluates markers for the Python that it runs on, even if it downloads for another.
     """
     try:
         from pip._vendor.packaging.requirements import Requirement
@@ -76,7 +77,7 @@ def _tags(python: str, machine: str) -> Iterator[str]:
 
 
 def run(*command: str, environment: dict[str, str] | None = None) -> str:
-    """Run a program and return its output. Raises Failure."""
+    """Run a program; return its output. Raises Failure."""
     try:
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     except FileNotFoundError as error:

@@ -1,8 +1,9 @@
-"""Run a program of an arm64 root under qemu, in namespaces of its own; the host's registry stays as it is.
+"""Run a program of an arm64 root under qemu, in private namespaces. The host's binfmt registry does not
+change.
 
     python -m tests.arm64.enter ROOT PROGRAM...
 
-Needs root and Linux 6.7, from which on a user namespace has a registry of its own.
+Needs root and Linux 6.7: since that version each user namespace has its own binfmt registry.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ENVIRONMENT = {
     "QEMU_CPU": "cortex-a76",
 }
 CORE = Path(__file__).with_name("cpuinfo.txt").read_text("utf-8")
-"""Of Orin in /proc/cpuinfo: ONNX Runtime ends at its import where it reads x86's."""
+"""Text of an Orin's /proc/cpuinfo. ONNX Runtime fails at import if it reads the text of an x86 host."""
 ELF_OF_ARM = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 ENTER = Path(__file__).with_name("enter.sh").read_text("utf-8")
@@ -52,7 +53,7 @@ def main(root: str, *program: str) -> None:
     cores = "".join(map(CORE.format, range(os.cpu_count() or 1)))
     Path(root, "run/cpuinfo").write_text(cores)
     map_every_id()
-    # F: opened now, outside of the root.
+    # Opened before the chroot, because the path lies outside of the root.
     qemu = f":qemu-aarch64:M::{ELF_OF_ARM}:{MASK}:{QEMU}:F"
     own = ("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child", "--net")
     command = (*own, "sh", "-c", ENTER, "sh", root, qemu, *program)

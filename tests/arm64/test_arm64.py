@@ -1,4 +1,5 @@
-"""The arm64 package in an emulated Debian 12 of its own: its install, tests on its wheels, x86's tensors."""
+"""The arm64 package in an emulated Debian 12: its install, tests on its wheels, and tensors compared with
+x86's."""
 
 import os
 import platform
@@ -23,7 +24,7 @@ SYSTEM = "python3,systemd,procps,libstdc++6"
 """Dependencies of the package; the essential packages come with them."""
 TESTS = ("tests/contract", "tests/text", "tests/audio")
 NOT_TIMED = "not bounded_time and not refused_before_it_is_decoded"
-"""Emulation is some ten times slower."""
+"""Filter for tests of time: emulation is about ten times slower."""
 TOOLS = ("pytest", "pytest-asyncio", "hypothesis", "pydub",
          *("iniconfig", "pluggy", "pygments", "sortedcontainers"))  # fmt: skip
 SAME = 1e-6
@@ -35,7 +36,8 @@ cp /usr/share/base-passwd/group.master /etc/group
 echo 127.0.0.1 localhost > /etc/hosts
 pam-auth-update --package --force
 """
-"""What the packages' own scripts would have done: only unpacked, a root takes 5 s, not 170."""
+"""Effect of the packages' install scripts. A root whose packages are only unpacked takes 5 s instead of 170.
+"""
 
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.packaging]
 
@@ -56,18 +58,18 @@ def missing() -> str:
 
 
 class Emulated:
-    """A Debian for arm64 in a folder, with the checkout beside the package."""
+    """A Debian for arm64 in a folder; the checkout lies next to the package."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def run(self, *program: str) -> None:
-        """Its output goes to this process's."""
+        """Run a program in the root; its output goes to the output of this process."""
         enter = (sys.executable, "-m", "tests.arm64.enter", self.folder)
         assert subprocess.run([*enter, *program], cwd=ROOT).returncode == 0, "see above"
 
     def python(self, *arguments: str) -> None:
-        """On the package's own Python packages, and pytest."""
+        """Run Python with the package's Python packages, and pytest."""
         path = "PYTHONPATH=/usr/lib/f5-appliance:/tools"
         self.run("env", "--chdir=/checkout", path, "PYTHONDONTWRITEBYTECODE=1", "python3", *arguments)
 
@@ -100,7 +102,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
     shutil.rmtree(folder)
 
 
-def test_its_scripts_have_installed_it(debian: Emulated) -> None:
+def test_the_scripts_install_the_package(debian: Emulated) -> None:
     debian.run("sh", "-ec", """
         [ "$(uname -m)" = aarch64 ]
         [ "$(dpkg-query -W -f '${db:Status-Status}' f5-appliance)" = installed ]

@@ -1,4 +1,4 @@
-"""FLAC, MP3, Ogg Opus and μ-law, against decoders: soundfile's own, ffmpeg where there is one, arithmetic."""
+"""FLAC, MP3, Ogg Opus and μ-law, against decoders: soundfile, ffmpeg if it is installed, and arithmetic."""
 
 import io
 import shutil
@@ -25,7 +25,7 @@ FLAC_BLOCK = 1_152
 
 
 def voice(seconds: float, rate_hz: int) -> np.ndarray:
-    """The demo voice, as long as it is asked for."""
+    """`seconds` of the demo voice."""
     recording, recorded_hz = soundfile.read(SPEECH, dtype="float32")
     sound = soxr.resample(recording, recorded_hz, rate_hz)
     return np.resize(sound, round(seconds * rate_hz)).astype(np.float32)
@@ -37,12 +37,12 @@ def streamed(samples: np.ndarray, encoding: Encoding, rate_hz: int, cuts: list[i
 
 
 def decoded(data: bytes) -> tuple[np.ndarray, int]:
-    """(samples,) of 16 bits."""
+    """(samples,) as int16, and their rate."""
     return soundfile.read(io.BytesIO(data), dtype="int16")
 
 
 def of_length(flac: bytes, samples: int) -> bytes:
-    """A FLAC stream with the number of its samples filled in, which libsndfile does not read without."""
+    """A FLAC stream with its number of samples filled in: libsndfile reads no stream without it."""
     place = 4 + 4 + 13
     head = flac[:place] + (flac[place] & 0xF0).to_bytes(1, "big")
     return head + samples.to_bytes(4, "big") + flac[place + 5 :]
@@ -102,7 +102,7 @@ def test_flac_streamed_and_whole_is_pcm16(seconds: float, rate_hz: int, cuts: li
 def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int, cuts: list[float]) -> None:
     samples = voice(seconds, rate_hz)
     places = [int(cut * len(samples)) for cut in cuts]
-    # MP3: the same frames, without the one in front that says how many there are.
+    # The whole MP3 has the same frames, without the first one, which counts the frames.
     whole = encode(samples, Encoding.MP3, rate_hz)
     stream = b"".join(streamed(samples, Encoding.MP3, rate_hz, places))
     frames = untagged(stream)
@@ -110,7 +110,7 @@ def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int,
     assert b"Info" in whole[: -len(frames)]
     assert mp3_samples(stream) >= len(samples)
     assert len(decoded(whole)[0]) == len(samples)
-    # Opus: the same packets, and a serial number that is drawn anew.
+    # The whole Opus file has the same packets and another serial number, because each encoder draws its own.
     whole = encode(samples, Encoding.OGG_OPUS, rate_hz)
     parts = b"".join(streamed(samples, Encoding.OGG_OPUS, rate_hz, places))
     opus = [decoded(data)[0] for data in (whole, parts)]
@@ -120,7 +120,7 @@ def test_streamed_mp3_and_opus_are_the_whole_reply(seconds: float, rate_hz: int,
 
 @pytest.mark.parametrize("rate_hz", compress.FORMATS[Encoding.MP3].rates_hz)
 def test_a_streamed_mp3_is_read_at_its_length(rate_hz: int) -> None:
-    """With a quiet end: a bit rate that varies would make the reckoned length too short."""
+    """Samples end quietly: a variable bit rate would make the estimated length too short."""
     samples = voice(4.15, rate_hz)
     samples[rate_hz:] *= 0.001
     stream = b"".join(streamed(samples, Encoding.MP3, rate_hz, [rate_hz, 2 * rate_hz]))
@@ -131,7 +131,7 @@ def test_a_streamed_mp3_is_read_at_its_length(rate_hz: int) -> None:
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
 @pytest.mark.parametrize("encoding", CODED)
-def test_what_comes_out_sounds_like_what_went_in(encoding: Encoding, rate_hz: int) -> None:
+def test_decoded_audio_sounds_like_its_source(encoding: Encoding, rate_hz: int) -> None:
     samples = voice(3.0, rate_hz)
     read, rate = decoded(encode(samples, encoding, rate_hz))
     assert (rate, len(read)) == (rate_hz, len(samples))
@@ -141,8 +141,8 @@ def test_what_comes_out_sounds_like_what_went_in(encoding: Encoding, rate_hz: in
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
 @pytest.mark.parametrize("encoding", CODED)
-def test_no_more_than_a_block_is_held_back(encoding: Encoding, rate_hz: int) -> None:
-    """Bytes follow the samples: a file that is cut off anywhere decodes to nearly all that was fed."""
+def test_the_encoder_holds_back_at_most_a_block(encoding: Encoding, rate_hz: int) -> None:
+    """Bytes follow the samples: a file cut off anywhere decodes to nearly all of its input."""
     samples, step_s = voice(2.0, rate_hz), 0.1
     cuts = [round(place * step_s * rate_hz) for place in range(1, 20)]
     parts = streamed(samples, encoding, rate_hz, cuts)
@@ -167,7 +167,7 @@ def test_ffmpeg_decodes_it(encoding: Encoding, is_stream: bool, tmp_path: Path) 
         if is_stream
         else encode(samples, encoding, 24_000)
     )
-    (tmp_path / "given").write_bytes(data)  # of a pipe FFmpeg 5 plays the padding of the end, too
+    (tmp_path / "given").write_bytes(data)  # from a pipe, FFmpeg 5 plays the end's padding too
     command = [
         "ffmpeg", "-v", "error", "-i", tmp_path / "given", "-f", "s16le", "-ar", "24000", "-ac", "1", "-",
     ]  # fmt: skip
@@ -180,7 +180,8 @@ def test_ffmpeg_decodes_it(encoding: Encoding, is_stream: bool, tmp_path: Path) 
 
 
 def test_mulaw_is_g711() -> None:
-    """Against the formula of the recommendation: each code's middle is the nearest of its neighbours'."""
+    """The reference is the recommendation's formula: each code's middle is nearest to its neighbours'
+    middles."""
     samples = np.linspace(-1, 1, 20_001).astype(np.float32)
     codes = np.frombuffer(encode(samples, Encoding.MULAW, 8_000), np.uint8)
     assert b"".join(streamed(samples, Encoding.MULAW, 8_000, [7, 800])) == codes.tobytes()
@@ -211,7 +212,7 @@ def test_every_rate_that_is_named_is_written() -> None:
             assert decoded(data)[1] == rate_hz
 
 
-def test_an_old_libsndfile_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_libsndfile_names_the_missing_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundfile, "check_format", lambda container, codec: container != "MP3")
     with pytest.raises(UnsupportedEncoding, match=r"MP3 is not written .* WAV, PCM16, FLAC, OGG_OPUS, MULAW"):
         check_encoding(Encoding.MP3)

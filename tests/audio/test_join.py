@@ -25,7 +25,8 @@ def join(pieces: list[np.ndarray], overlap: int) -> tuple[np.ndarray, list[int]]
 
 
 def whole_list(pieces: list[np.ndarray], overlap: int) -> np.ndarray:
-    """A second writing of the whole-list cross-fade: each piece is laid over the end of all before it."""
+    """A second, independent cross-fade of the whole list: each piece is laid over the end of all pieces
+    before it."""
     total = pieces[0].astype(np.float64)
     for piece in pieces[1:]:
         k = min(overlap, len(total), len(piece))
@@ -59,7 +60,7 @@ def test_gives_out_all_but_the_overlap_at_once(lengths, overlap):
 @pytest.mark.torch
 @pytest.mark.parametrize("cross_fade_s", [0.15, 0.0, 0.6])
 def test_equals_upstream(cross_fade_s):
-    """Upstream's `infer_batch_process` with a model that gives the waves themselves."""
+    """Upstream's `infer_batch_process` with a model that returns the given waves."""
     import torch
 
     frames = [40, 3, 1, 90, 2, 5]
@@ -82,7 +83,7 @@ def test_equals_upstream(cross_fade_s):
     assert np.array_equal(got, wave.astype(np.float32))
 
 
-def test_flush_gives_what_is_held_back():
+def test_flush_returns_the_held_samples():
     joiner = Joiner(10)
     first = joiner.push(np.arange(30, dtype=np.float32))
     assert np.array_equal(np.append(first, joiner.flush()), np.arange(30))

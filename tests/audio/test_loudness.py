@@ -14,7 +14,7 @@ from tests.harness.daemons import ROOT
 
 RATE_HZ = 24_000
 MONO_LU = -10 * math.log10(2)
-"""EBU's signals are on two channels."""
+"""Difference between a signal on one channel and EBU's signals, which have two."""
 VOICES = (MALE, FEMALE)
 TARGET = ReplyLevel(-18.0)
 
@@ -63,7 +63,7 @@ def test_speech_is_as_loud_as_by_the_filters_recursion(name: str) -> None:
 
 
 def _step_by_step(samples: FloatArray) -> float:
-    """BS.1770-4 as it is written, at 48 kHz."""
+    """BS.1770-4 written out step by step, at 48 kHz."""
     signal = [float(value) for value in soxr.resample(samples, RATE_HZ, 48_000, quality="VHQ")]
     for (b0, b1, b2), (a1, a2) in (
         ((1.53512485958697, -2.69169618940638, 1.19839281085285), (-1.69065929318241, 0.73248077421585)),
@@ -89,7 +89,8 @@ def _step_by_step(samples: FloatArray) -> float:
     (4, 45.0, 1.41, 3.0),
 ])  # fmt: skip
 def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude: float, dbtp: float) -> None:
-    """EBU Tech 3341, cases 15 to 19: within +0.2 and -0.4 dB. The ends are faded, as a sine has none."""
+    """EBU Tech 3341, cases 15 to 19: within +0.2 and -0.4 dB. The ends are faded because the case's sine has
+    no ends."""
     samples = sine(48_000 / share, 20 * math.log10(amplitude), 1.0, 48_000, phase_deg)
     samples[:4_800] *= np.linspace(0, 1, 4_800, dtype=np.float32)
     samples[-4_800:] *= np.linspace(1, 0, 4_800, dtype=np.float32)
@@ -98,7 +99,7 @@ def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude
 
 @pytest.mark.parametrize("name", VOICES)
 @pytest.mark.parametrize("lufs", (-23.0, -18.0, -16.0))
-def test_however_loud_it_was_made_it_has_the_target(name: str, lufs: float) -> None:
+def test_every_loudness_is_raised_or_lowered_to_the_target(name: str, lufs: float) -> None:
     for gain_db in (-9.0, 0.0, 9.0):
         samples = voice(name) * np.float32(10 ** (gain_db / 20))
         made = levelled(samples, RATE_HZ, ReplyLevel(lufs))
@@ -118,7 +119,7 @@ def test_a_gain_moves_the_level_and_no_peak_reaches_full_scale(gain_db: float) -
             assert loudness(made, RATE_HZ) > -18.0 + min(gain_db, 3.0)
 
 
-def test_without_a_target_a_gain_is_a_factor_and_no_level_is_none() -> None:
+def test_a_gain_alone_is_a_factor_and_no_level_changes_nothing() -> None:
     samples = voice(FEMALE)
     assert levelled(samples, RATE_HZ, AS_MADE) is samples
     assert np.array_equal(levelled(samples, RATE_HZ, ReplyLevel(gain_db=-20.0)), samples * np.float32(0.1))
@@ -133,7 +134,7 @@ def test_a_breath_is_not_raised_to_speech() -> None:
 
 @pytest.mark.parametrize("count", (0, 1, 2_399, 2_400, 9_599, 9_600, 9_601))
 def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> None:
-    """A steady tone is as loud whatever is heard of it."""
+    """Any part of a steady tone is as loud as the whole."""
     tone = sine(997, -30.0, 1.0, RATE_HZ)
     assert loudness(np.zeros(count, np.float32), RATE_HZ) == -math.inf
     assert not levelled(np.zeros(count, np.float32), RATE_HZ, TARGET).any()
@@ -142,7 +143,7 @@ def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> Non
         assert loudness(tone[:count], RATE_HZ) == pytest.approx(-33.01, abs=0.5)
 
 
-def test_a_peak_is_turned_down_without_a_step_and_what_is_far_from_it_is_not() -> None:
+def test_a_peak_is_lowered_smoothly_and_distant_samples_are_not() -> None:
     tone = sine(200, -12.0, 2.0, RATE_HZ)
     tone[24_000:24_480] *= 8
     made = levelled(tone, RATE_HZ, ReplyLevel(gain_db=1e-9))

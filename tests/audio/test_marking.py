@@ -19,7 +19,7 @@ RATE_HZ = 24_000
 ROOMY = [Encoding.WAV, Encoding.FLAC, Encoding.MP3, Encoding.OGG_OPUS]
 SAMPLES = (np.sin(np.arange(RATE_HZ) / 20) * 0.3).astype(np.float32)
 COST = {Encoding.WAV: 22, Encoding.FLAC: 16, Encoding.MP3: 25, Encoding.OGG_OPUS: 13}
-"""Most bytes that a container takes beside the mark's own."""
+"""Largest number of bytes that a container adds to the bytes of the mark."""
 
 
 def streamed(encoding: Encoding, mark: str) -> list[bytes]:
@@ -42,7 +42,7 @@ def test_files_and_streams_are_marked_and_sound_as_before(encoding: Encoding) ->
     files = [encode(SAMPLES, encoding, RATE_HZ, mark) for mark in ("", MARK)]
     heard = [soundfile.read(io.BytesIO(data), dtype="int16")[0] for data in files]
     assert len(heard[0]) == len(SAMPLES) and np.array_equal(*heard)
-    # The first sound comes with the same message, behind no more bytes than the mark; nothing else grows.
+    # The mark and the first sound share a message, which grows by the mark. No other message grows.
     grown = [len(a) - len(b) for a, b in zip(marked, plain, strict=True)]
     first = next(place for place, data in enumerate(plain) if data)
     assert len(MARK) < grown.pop(first) <= len(MARK) + COST[encoding]
@@ -51,20 +51,20 @@ def test_files_and_streams_are_marked_and_sound_as_before(encoding: Encoding) ->
 
 @pytest.mark.parametrize("encoding", ROOMY)
 def test_the_shortest_stream_is_marked(encoding: Encoding) -> None:
-    """Its only bytes come with its end."""
+    """A stream of one message, whose only bytes come with its end."""
     data = Encoder(encoding, RATE_HZ).push(SAMPLES[:100], last=True)
     with soundfile.SoundFile(io.BytesIO(data)) as file:
         assert file.comment == MARK
 
 
 @pytest.mark.parametrize("encoding", ROOMY)
-def test_without_a_mark_nothing_is_said(encoding: Encoding) -> None:
+def test_an_empty_mark_writes_no_comment(encoding: Encoding) -> None:
     for data in (encode(SAMPLES, encoding, RATE_HZ, ""), b"".join(streamed(encoding, ""))):
         assert b"digitalSourceType" not in data and b"LIST" not in data and b"ID3" not in data
 
 
 @pytest.mark.parametrize("encoding", [encoding for encoding in Encoding if encoding not in ROOMY])
-def test_what_has_no_room_is_as_before(encoding: Encoding) -> None:
+def test_encodings_without_comments_do_not_change(encoding: Encoding) -> None:
     assert encode(SAMPLES, encoding, RATE_HZ) == encode(SAMPLES, encoding, RATE_HZ, "")
     assert streamed(encoding, MARK) == streamed(encoding, "")
 

@@ -43,7 +43,8 @@ def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentA
 def plainly(
     segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float, level: ReplyLevel = AS_MADE
 ) -> FloatArray:
-    """Each segment levelled, what lies between pauses cross-faded at once, all of it resampled at once."""
+    """The plain way: level each segment, cross-fade all segments between two pauses at once, then resample
+    the whole."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
     parts: list[FloatArray] = [np.zeros(0, np.float32)]
     for segment in segments:
@@ -102,7 +103,7 @@ def test_coded_messages_are_the_coded_samples(lengths: list[int], rate_hz: int, 
     assert reply.samples == len(wanted) == sum(count for _, count in messages)
     if not len(wanted):
         assert messages == []
-    elif encoding is not Encoding.OGG_OPUS:  # its serial number is drawn anew each time
+    elif encoding is not Encoding.OGG_OPUS:  # each encoder draws another serial number
         compressor = compress.Compressor(encoding, rate_hz, mark="")
         pcm = np.frombuffer(encode.pcm16(wanted), np.int16)
         assert b"".join(data for data, _ in messages) == compressor.push(pcm, last=True)

@@ -26,7 +26,7 @@ def piece(text: str, seconds: float, index: int = 0) -> Segment:
 
 
 def sound(*stretches: tuple[float, float]) -> FloatArray:
-    """(seconds, level) one after the other, of noise."""
+    """Noise in stretches of (seconds, level)."""
     rng = np.random.default_rng(0)
     return np.concatenate([level * rng.standard_normal(round(s * RATE_HZ)) for s, level in stretches]).astype(
         np.float32
@@ -77,12 +77,12 @@ PLACED = ((0.1, 0.6), (0.7, 2.2), (2.6, 2.8), (2.8, 3.1))
 
 
 def test_words_are_timed_by_the_places_of_their_tokens() -> None:
-    """Pauses of the audio stretch them; where they are not those of the text, letters count."""
+    """Pauses in the audio stretch the words. Without a place for each word, letters count."""
     text, seconds = "One eye, two now.", 3.3
     placed = replace(piece(text, seconds), words=PLACED)
     timed = words.planned([placed])
     assert [(word.start_s, word.end_s) for word in timed] == [pytest.approx(times) for times in PLACED]
-    [*_, last] = words.planned([replace(placed, audio_s=3.0)])  # fades into the next
+    [*_, last] = words.planned([replace(placed, audio_s=3.0)])  # the segment fades into the next
     assert last.end_s == pytest.approx(3.0)
     heard = sound((0.2, 0.0), (2.1, 0.3), (0.6, 0.0), (0.4, 0.3))
     timed = words.from_audio(placed, 1.0, heard, RATE_HZ)
@@ -120,7 +120,7 @@ def test_a_long_word_takes_longer_and_so_does_one_before_a_pause() -> None:
 
 
 def places(written: str, spoken: str, changes: Changes = ()) -> list[tuple[str, str]]:
-    """(spoken word, its place in the text) of each."""
+    """(spoken word, its place in the written text) of each word."""
     words = split(spoken)
     spans = written_spans(written, [TimedWord(word, 0.0, 0.0, 0) for word in words], changes)
     assert all(0 <= begin <= end <= len(written) for begin, end in spans)
@@ -134,15 +134,15 @@ def test_places(written: str, spoken: str, expected: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(("written", "marked"), rows(__file__, "shown.jsonl"))
-def test_words_of_what_was_rewritten_have_its_place(written: str, marked: str) -> None:
-    """Repeated and side by side, by the changes that the front end tells."""
+def test_words_of_rewritten_text_have_the_place_of_the_text(written: str, marked: str) -> None:
+    """Changes that the front end reports may repeat and adjoin."""
     spoken = front("en").speakable(written)
     changes = [(change.before, change.after) for change in spoken.changes]
     found = places(written, spoken.text, changes)
     assert " ".join(f"{word.rstrip(',')}={place}" for word, place in found) == marked
 
 
-def test_a_text_that_is_spoken_as_written_is_marked_word_by_word() -> None:
+def test_an_unchanged_text_is_marked_word_by_word() -> None:
     text = normalise("a rose is a rose is a rose, is a rose. " * 40)
     assert all(spoken == written for spoken, written in places(text, text))
 
@@ -157,7 +157,7 @@ def test_a_long_text_is_matched_in_blocks_as_in_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_words_after_a_rewritten_place_are_found_again() -> None:
-    """Also where nearly all is rewritten, and the words repeat."""
+    """Words are matched even if nearly all of the text is rewritten and words repeat."""
     written = " ".join(f"{n} times" for n in range(100, 160))
     spoken = " ".join(f"one hundred and {n} times" for n in range(100, 160))
     assert [place for word, place in places(written, spoken) if word == "times"] == ["times"] * 60

@@ -1,6 +1,6 @@
-"""The trace against the format's published rules, the engine's own counts, and what clients measured.
+"""The trace against the format's published rules, the engine's counts and the clients' measurements.
 
-Rules are those of "Trace Event Format", to which chrome://tracing and Perfetto's JSON importer refer.
+The document "Trace Event Format" states the rules; chrome://tracing and Perfetto's JSON importer refer to it.
 """
 
 import itertools
@@ -110,7 +110,7 @@ class Traced(Bench):
         return read(folder / "trace.json")
 
     def served(self, folder: Path) -> Mapping[str, Any]:
-        """The trace when all is served, which hangs together."""
+        """Serve all requests; return their trace, which must be consistent."""
         self.serve()
         trace = self.trace(folder)
         check_consistent(trace)
@@ -146,12 +146,12 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     bench.now += 1.0
     bench.scheduler.queue.resume("music")
     trace = bench.served(tmp_path)
-    # The other is made meanwhile, in six calls.
+    # The other reply is synthesised while this one waits: six calls.
     assert waits(trace, "s")["reader"] == pytest.approx(2.0 + 6 * CALL_S)
     assert waits(trace, "p")["paused"] >= 3.0
 
 
-def test_lanes_that_are_taken(tmp_path: Path) -> None:
+def test_a_wait_for_a_lane_is_traced(tmp_path: Path) -> None:
     bench = Traced(lanes=1)
     bench.admit("long", 1, nfe=16, frames=400)
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
     assert summary(trace)["calls"]["step"]["calls"] == {"failed": 5, "cancelled": 5, "interrupted": 9}[how]
 
 
-def test_the_newest_slices_are_kept(tmp_path: Path) -> None:
+def test_the_newest_slices_remain(tmp_path: Path) -> None:
     bench = Traced(limit=100)
     for number in range(20):
         bench.admit(f"r{number}")
@@ -212,7 +212,7 @@ def test_the_newest_slices_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_slice_takes_little(tmp_path: Path) -> None:
-    """The bound of the module's constant, in bytes."""
+    """The module's constant bounds the bytes of a slice."""
     bench = Traced(limit=2_000)
     tracemalloc.start()
     try:
@@ -220,7 +220,7 @@ def test_a_slice_takes_little(tmp_path: Path) -> None:
             bench.admit(f"r{number}", nfe=7)
             while bench.scheduler.run_once():
                 pass
-        # "<string>" is the constructor that dataclass makes.
+        # "<string>" is the file of the constructor that dataclass generates.
         own = [tracemalloc.Filter(True, name) for name in (recording.__file__, "<string>")]
         snapshot = tracemalloc.take_snapshot().filter_traces(own)
         took = sum(one.size for one in snapshot.statistics("filename"))
@@ -305,7 +305,7 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
     assert trace["otherData"]["backend"] == "ort-cpu"
 
 
-def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
     Traced().recorder.write(tmp_path / "EMPTY.json")
     for name, message in (

@@ -1,4 +1,4 @@
-"""The table of faults: what can happen to a box → the check that finds it, how badly, in what words."""
+"""The table of faults: each row has a fault of a box, the check that finds it, its level and its words."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Finding, Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots, pinning
 from appliance.box.clocks.reason import Reason
 from appliance.box.show.findings import table
@@ -30,7 +30,7 @@ class Case:
     seen: str = ""
     """Key of test_remedies.SEEN."""
     by_hand: Callable[[Jetson], object] = lambda jetson: None
-    """Words of the remedy besides commands, which come after it."""
+    """Follows the words of the remedy that are no commands. The commands come after it."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Value typed for each word in capitals."""
     profile: str = "jp6-0005"
@@ -46,7 +46,7 @@ class Case:
         assert self.reason in (None, found.reason), found
         lines = table([found]).splitlines()[:-1]
         assert max(map(len, lines)) <= 120, lines
-        # The first sentence of a remedy is whole, and of a value unless it is a list.
+        # The first sentence of a remedy is not cut; the first sentence of a value only if it is a list.
         assert not any(line.endswith("…") and (line[6] == "→" or "," not in line) for line in lines), lines
 
 
@@ -98,7 +98,7 @@ def nothing(jetson: Jetson) -> None:
 
 
 def entry(path: str, name: str, text: str) -> Callable[[Jetson], object]:
-    """Another line for the one that begins with a name."""
+    """Replace the line that begins with `name` by `text`."""
     return lambda jetson: jetson.write(path, re.sub(rf"(?m)^{name}\b.*$", text, jetson.read(path)) + "\n")
 
 
@@ -118,7 +118,7 @@ def factory(jetson: Jetson) -> None:
 
 
 def lock_fails(name: str, **details: Any) -> Callable[[Jetson], object]:
-    """Root's lock runs into a fault and publishes what it read back."""
+    """Root's lock runs into a fault and publishes the clocks that it read back."""
 
     def arrange(jetson: Jetson) -> None:
         jetson.set_mode("MAXN")
@@ -131,7 +131,7 @@ def lock_fails(name: str, **details: Any) -> Callable[[Jetson], object]:
 
 
 def publish_as_seen_now(jetson: Jetson) -> None:
-    """The same state, from a moment ago by the clock that the examination reads."""
+    """Publish the same clocks as read a moment ago, by the examination's clock."""
     document = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
     document["checked_at"] = quick(jetson).uptime()
     jetson.write("/run/f5-appliance/clocks.json", json.dumps(document))
@@ -143,7 +143,7 @@ def reboot_due(jetson: Jetson) -> None:
 
 
 def unpinned_too_often(jetson: Jetson) -> None:
-    """Six times in the last hour root's check has pinned again; this is the seventh."""
+    """Root's check has pinned again six times in the last hour; now it does so for the seventh time."""
     box = quick(jetson)
     at = box.uptime()
     record = boots.Boot(
@@ -166,7 +166,7 @@ def pinning_fails_too_often(jetson: Jetson) -> None:
 
 
 def unlocked(jetson: Jetson) -> None:
-    """A baseline of the unpinned box, then lock and unlock."""
+    """Lock and unlock a box that was unpinned before."""
     jetson.unpin()
     pinning.lock(quick(jetson))
     pinning.unlock(quick(jetson))
@@ -330,7 +330,7 @@ CASES = [
     Case("systemd gave up: the watchdog's aborts",
         daemon(**FAILED, Result="watchdog", NRestarts=4, ExecMainStatus=6), "restarts", FAIL,
         "given up starting it; last by the watchdog", "reset-failed", box=LATER),
-    # Without root.
+    # The checks do not run as root.
     Case("not root: pinned, as root's check saw it", nothing, "clocks", PASS, "emc as root's check saw it",
         box=WITHOUT_ROOT),
     Case("not root: unpinned", lambda j: j.unpin(), "clocks", WARN, "came loose", "30 s", box=WITHOUT_ROOT),

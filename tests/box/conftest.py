@@ -1,4 +1,4 @@
-"""Boxes that several files of tests begin with."""
+"""Boxes that several test files start from."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.harness.boxes import well
 
 @pytest.fixture
 def maxn(tmp_path: Path) -> Jetson:
-    """In its best mode and not pinned, as on every boot after the first."""
+    """A Jetson in its best power mode whose clocks are not pinned, as on every boot after the first."""
     jetson = Jetson(tmp_path, "jp6-0005")
     jetson.set_mode("MAXN")
     jetson.machine.ran_nvpmodel(5.0)
@@ -19,5 +19,5 @@ def maxn(tmp_path: Path) -> Jetson:
 
 @pytest.fixture
 def jetson(tmp_path: Path) -> Jetson:
-    """As it should be."""
+    """A Jetson without a fault."""
     return well(tmp_path / "box")

@@ -14,11 +14,11 @@ LOOKS = re.compile(
     r"sudo (?:journalctl|nvpmodel|ss|du|nvme|appliance (?:check|bundle install FOLDER)|f5-health|f5-setup"
     r"|f5-support-bundle|f5-clock-lock status)\b"
 )
-"""They change nothing."""
+"""Commands that change nothing."""
 
 
 def nvpower(jetson: Jetson) -> None:
-    """As its script: a link for this module where none lies; one that lies there is kept."""
+    """Link nvpmodel.conf to the module's file unless a link or a file exists, as nvpower.sh does."""
     link = jetson.root / paths.NVPMODEL_CONF[1:]
     if not link.is_symlink() and not link.exists():
         link.symlink_to(f"/etc/nvpmodel/{jetson.profile.conf}")
@@ -91,11 +91,11 @@ OTHERS = re.compile(
     r"|hwclock -w -f /dev/rtcN|mkdir -p /[\w/.-]+|mount -o remount,rw|apt-get clean|tee /proc/sys/vm/"
     r"|systemd-tmpfiles --create|apt --fix-broken install)"
 )
-"""Commands that only other checks name, by their form alone."""
+"""Commands whose effect no fake has; only their form is checked."""
 
 
 def unknown(remedy: str) -> str:
-    """Remainder of a remedy with a command that is not known; empty if there is none."""
+    """Remainder of a remedy with an unknown command; empty if there is none."""
     for pattern in (*COMMANDS, OTHERS.pattern, LOOKS.pattern):
         remedy = re.sub(pattern, "", remedy)
     return remedy if "sudo " in remedy else ""

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from appliance.box import dpkg, paths
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
 from appliance.box.checks.fitness import MODULES
 from appliance.box.checks.readiness import GPU_REMEDY
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks.reason import Reason
 from appliance.box.root import Root
 from tests.box.cases import CASES
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.once
 PASS, WARN, FAIL = Level.PASS, Level.WARN, Level.FAIL
 KERNEL, CORE = "nvidia-l4t-kernel", "nvidia-l4t-core"
 WALL = 1_795_000_000.0
-"""Of a clock 600 s after the boot."""
+"""Wall clock's time 600 s after the boot."""
 
 
 def unpacked(at: float, name: str = KERNEL) -> Callable[[Jetson], object]:
@@ -53,12 +53,12 @@ def owed(*names: str) -> Callable[[Jetson], object]:
 
 
 def other_kernel_runs(jetson: Jetson) -> None:
-    """36.5.0 over 36.4.3: its modules took the place of those of the kernel that runs."""
+    """Modules of 36.5.0 replace the modules of the running kernel, 36.4.3."""
     jetson.path("/lib/modules/5.15.148-tegra").rename(jetson.path("/lib/modules/5.15.185-tegra"))
 
 
 def interrupted(jetson: Jetson) -> None:
-    """A power cut: dpkg's journal, with its padding, has what the status file has not yet."""
+    """A power cut: dpkg's journal, with its padding, has an entry that the status file lacks."""
     stanza = f"Package: {KERNEL}\nStatus: hold ok half-installed\nVersion: 5.15.148-tegra-36.4.3-1\n"
     jetson.write(f"{paths.PACKAGE_UPDATES}/0003", f"{stanza}#padding\n#padding\n")
 
@@ -89,7 +89,7 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
     (unpacked(WALL - 599), FAIL, Reason.REBOOT_DUE, f"owed: {KERNEL}"),
     (unpacked(WALL - 5, "nvidia-l4t-bootloader:arm64"), FAIL, Reason.REBOOT_DUE, "nvidia-l4t-bootloader"),
     (unpacked(WALL - 601), PASS, Reason.NONE, ""),
-    (unpacked(WALL + 9), PASS, Reason.NONE, ""),  # the clock is wrong, and nothing follows
+    (unpacked(WALL + 9), PASS, Reason.NONE, ""),  # the clock is wrong: no conclusion
     (unpacked(WALL - 5, "nvidia-l4t-tools"), PASS, Reason.NONE, ""),
     (other_kernel_runs, FAIL, Reason.REBOOT_DUE, "5.15.148-tegra still runs"),
     (of_packages("5.15.148", "5.15.185", *DRIVERS),
@@ -102,14 +102,14 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
 
 
 def test_a_clock_in_1970_never_demands_a_second_reboot(jetson: Jetson) -> None:
-    """Each boot begins at the same time; the kernel was unpacked 20 min into the one before."""
+    """The clock has the same time at each boot; dpkg unpacked the kernel 20 min after the previous boot."""
     unpacked(1211.0)(jetson)
     [found] = run_checks(quick(jetson, **Clock(2400.0, 2411.0).arguments), only={"l4t"})
     assert found.level is PASS
 
 
 @pytest.mark.parametrize(("arrange", "level", "reason", "value"), L4T)
-def test_what_apt_left(
+def test_states_that_apt_leaves_are_judged(
     arrange: Callable[[Jetson], object], level: Level, reason: Reason, value: str, jetson: Jetson
 ) -> None:
     arrange(jetson)
@@ -129,7 +129,7 @@ def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(jetson: Jetso
 
 
 def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:
-    """Against dpkg-query, on the record of this machine."""
+    """dpkg-query reads the same from the record of this machine."""
     if shutil.which("dpkg-query") is None:
         pytest.skip("dpkg is not installed")
     shown = "${Package} ${Version} ${Status}\n"
@@ -139,7 +139,7 @@ def test_a_record_of_dpkg_is_read_as_dpkg_reads_it(tmp_path: Path) -> None:
 
 
 class Apt:
-    """apt with folders of its own: a box's record of packages, and a source that also has a newer release."""
+    """apt with private folders: a box's record of packages, and a source that also has a newer release."""
 
     def __init__(self, folder: Path, known: dict[str, dpkg.Package], shape: str) -> None:
         partial = ("state/lists/partial", "cache/archives/partial")
@@ -170,7 +170,7 @@ class Apt:
     def run(self, command: str) -> str:
         environment = {"PATH": GUARD.path, "LC_ALL": "C"}
         words = ["sh", "-c", command.replace("{}", self.options)]
-        with GUARD.lifted():  # simulated, or in its own folders
+        with GUARD.lifted():  # the command is simulated, or in its own folders
             ran = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
         assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
         return ran.stdout
@@ -192,17 +192,17 @@ def newer(version: str) -> str:
 
 
 NAMING_APT = re.compile(r"sudo apt (?:install|--fix-broken)(?: (?!&&|and\b)(?:\$\([^)]*\)|[^;,` ])+)+")
-"""Commands of apt in a remedy, up to where they end."""
+"""A command of apt within a remedy, up to its end."""
 
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 @pytest.mark.slow
 def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
-    """Whatever the source has, and whether packages are held, or not configured yet."""
+    """The source may have any version, and packages may be on hold or not configured yet."""
     known = dpkg.packages(quick(well(tmp_path / "box")).root)
     sentences = [sentence for remedy in remedies(tmp_path) for sentence in remedy.split(". ")]
     commands = sorted({command for sentence in sentences for command in NAMING_APT.findall(sentence)})
-    # A file of ours, and versions that a technician looks up.
+    # FILE is a file of ours; a technician looks VERSION up.
     commands = [command for command in commands if "FILE.deb" not in command and "VERSION" not in command]
     assert len(commands) >= 6 and not re.search(r"[{}]", "".join(commands)), commands
     for number, shape in enumerate(("install ok installed", "hold ok installed", "install ok unpacked")):
@@ -215,7 +215,7 @@ def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
 
 
 def remedies(folder: Path) -> list[str]:
-    """What health prints for each fault of the tables, and `appliance check`."""
+    """Remedies that health prints for each fault of the tables, and the remedy of `appliance check`."""
     printed = [GPU_REMEDY]
     faults = [row for row in (*TABLE, *CASES) if row.level in (WARN, FAIL) and row.profile == "jp6-0005"]
     for number, row in enumerate(faults):
@@ -227,8 +227,9 @@ def remedies(folder: Path) -> list[str]:
     return [dpkg.pin(remedy, known) for remedy in printed]
 
 
-def test_versions_that_nothing_tells_are_asked_of_dpkg(jetson: Jetson) -> None:
-    """Also as the remedies' constants have it: no bare name, of which apt would take its newest."""
+def test_unknown_versions_come_from_dpkg_query(jetson: Jetson) -> None:
+    """Remedies whose versions are unknown ask dpkg-query: apt would install the newest version of a bare
+    name."""
     known = dpkg.packages(quick(jetson).root)
     typed = dpkg.pin("sudo apt install --reinstall {nvidia-l4t-tools}", {})
     assert typed.endswith("nvidia-l4t-tools=$(dpkg-query -W -f='${Version}' nvidia-l4t-core)")

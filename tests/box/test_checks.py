@@ -93,7 +93,7 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
     (heat.check_fan, (66, None, "", 50.0), PASS, ""),
     *((power.check_under_voltage, (events,), level, "") for events, level in (
         (recorded(0, 3600), PASS), (recorded(1, 3600), WARN), (recorded(5, 3600), WARN), (None, SKIP),
-        (recorded(6, 3600), FAIL), (recorded(6, 300), FAIL),  # six within an hour, whatever follows
+        (recorded(6, 3600), FAIL), (recorded(6, 300), FAIL),  # six within an hour, whatever happens later
         (recorded(10, 7200), WARN), (Rise(12, 86_400, recorded=False), WARN))),
     (power.check_average_current, (recorded(0, 600), "MODE_50W"), PASS, ""),
     (power.check_average_current, (recorded(1, 600), "MODE_50W"), WARN, "power_mode: MODE_50W"),
@@ -117,14 +117,14 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
     *((partial(disk, **changes), (), level, "") for changes, level in (
         ({}, PASS), ({"free_bytes": 15 * GIB}, PASS), ({"free_bytes": 15 * GIB - 1}, WARN),
         ({"free_bytes": 5 * GIB}, WARN), ({"free_bytes": 5 * GIB - 1}, FAIL),
-        ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half, and yet little
+        ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half of the disk, but few bytes
         ({"total_bytes": 3 * GIB, "free_bytes": GIB - 1}, FAIL),
         ({"free_inodes": 149}, WARN), ({"free_inodes": 49}, FAIL),
         ({"inodes": 0, "free_inodes": 0}, PASS),  # btrfs has no fixed number
         ({"read_only": True}, FAIL), ({"volatile": True}, WARN))),
     (versions, ((36, 4, 4), (10, 3, 0), "p3701-0005"), WARN, AGAIN),
     (versions, ((36, 4, 3), (10, 3, 0), "p3701-0004"), WARN, AGAIN),
-    (versions, ((36, 4, 3), (10, 7, 0), "p3701-0005"), PASS, ""),  # the box has its JetPack's
+    (versions, ((36, 4, 3), (10, 7, 0), "p3701-0005"), PASS, ""),  # the box has its JetPack's version
     (partial(versions, problem="manifest.json is missing"), (), WARN, AGAIN),
     (partial(versions, now=BuildInfo((36, 4, 3), (10, 3, 0, 26))), ((36, 4, 3), (10, 3, 0)), PASS, ""),
     (partial(versions, now=BuildInfo((39, 2, 1), (10, 13, 3))), ((39, 2), (10, 13, 3)), WARN, "apt policy"),
@@ -180,7 +180,7 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
     ("Connection refused", PASS, PASS), ("Connection refused", FAIL, FAIL), (503, PASS, FAIL),
     (200, PASS, PASS), (200, FAIL, FAIL),
 ])  # fmt: skip
-def test_without_a_readyz_the_application_is_believed(ready: int | str, grpc: Level, level: Level) -> None:
+def test_the_application_decides_if_there_is_no_readyz(ready: int | str, grpc: Level, level: Level) -> None:
     seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
     found = readiness.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
@@ -194,7 +194,7 @@ def test_the_worst_is_the_exit_status(levels: list[Level], code: int) -> None:
     assert exit_code(Finding("a", level, "") for level in levels) == code
 
 
-def test_of_two_findings_on_one_thing_the_worse_counts() -> None:
+def test_the_worse_of_two_findings_on_a_check_counts() -> None:
     first = [Finding("a", WARN, "1"), Finding("b", PASS, "1"), Finding("c", PASS, "1")]
     second = [
         Finding("a", PASS, "2"), Finding("b", FAIL, "2"), Finding("c", PASS, "2"), Finding("d", SKIP, "2"),
@@ -248,7 +248,7 @@ def test_the_table() -> None:
     ]
 
 
-def test_what_others_said_does_not_steer_the_terminal() -> None:
+def test_text_of_other_programs_does_not_steer_the_terminal() -> None:
     for level in (FAIL, SKIP):
         shown = table([Finding("a", level, "one\x1b[2Jtwo\nthree", "", "x\x07y")])
         assert "\x1b" not in shown and "\x07" not in shown

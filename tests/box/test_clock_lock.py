@@ -1,4 +1,4 @@
-"""scripts/clock-lock: as a process of its own for the main routes, and its tables, JSON and exit codes."""
+"""scripts/clock-lock: the main routes in a separate process, then its tables, JSON and exit codes."""
 
 import functools
 import io
@@ -58,7 +58,7 @@ def test_the_technicians_route(tmp_path: Path) -> None:
     watched = run(jetson, "watch", "--once", "--json")
     assert watched.returncode == PINNED and json.loads(watched.stdout)["repins"] == 1
     assert run(jetson, "unlock").returncode == 0
-    # Neither the timer's unit nor nvpmodel's fails because of it.
+    # Neither the timer's unit nor nvpmodel's unit fails after an unlock.
     for words in (("watch", "--once"), ("lock", "--unless-unlocked")):
         left = run(jetson, *words)
         assert left.returncode == 0 and "unlocked by a technician" in left.stdout
@@ -73,8 +73,8 @@ def test_options_go_before_the_environment(tmp_path: Path) -> None:
 
 
 @AS_ROOT
-def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) -> None:
-    """The package's box folder, the modules that it imports and the script, reached through a link."""
+def test_the_script_runs_from_a_copy_of_the_installation(maxn: Jetson, tmp_path: Path) -> None:
+    """The copy has the package's box folder, its imports and the script, which runs through a link."""
     release = tmp_path / "releases" / "1"
     (release / "scripts").mkdir(parents=True)
     (release / "appliance").mkdir()
@@ -113,7 +113,7 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
 
 
 def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, which is all that f5-clocks-check.service leaves to the journal."""
+    """The report goes to stderr, the only output of f5-clocks-check.service in the journal."""
     box = quick(maxn)
     lock(box)
     capsys.readouterr()
@@ -134,7 +134,7 @@ def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.Cap
     assert journal_lines() == ["pinned in MAXN, was unpinned"]
 
 
-def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_need_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     box = quick(maxn, user=lambda: 1000)
     for words in (["lock"], ["unlock"], ["watch"], ["watch", "--once"]):
         assert main(box, *words) == MISUSED
@@ -143,7 +143,7 @@ def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is refused by name, and left alone."""
+    """The script refuses JetPack 5 by name and changes nothing."""
     jetson = Jetson(tmp_path, "jp5-0005")
     box = quick(jetson)
     for words in (["lock"], ["lock", "--dry-run"], ["unlock"], ["status"], ["watch", "--once"]):
@@ -204,7 +204,7 @@ def test_a_table_of_an_unpinned_box_tells_who_and_what(maxn: Jetson) -> None:
     assert gpu.endswith("NOT PINNED")
 
 
-def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> None:
+def test_a_user_without_root_reads_memory_from_roots_file(maxn: Jetson) -> None:
     box = quick(maxn)
     lock(box)
     mine = quick(maxn, user=lambda: 1000)
@@ -240,7 +240,7 @@ def unlocked(jetson: Jetson) -> None:
     (memory_came_loose, "unpinned", "emc: at 3199 MHz now, but not locked"),
     (reboot_due, "reboot_pending", "--allow-reboot"), (unlocked, "unpinned", "unlocked by a technician"),
 ])  # fmt: skip
-def test_without_root_what_root_published_is_known(
+def test_a_user_without_root_sees_roots_published_clocks(
     maxn: Jetson, arrange: Callable[[Jetson], None], state: str, why: str
 ) -> None:
     arrange(maxn)

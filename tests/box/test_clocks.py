@@ -1,4 +1,4 @@
-"""The judgement of the clocks, on trees whose every file is known."""
+"""The judgement of the clocks, on trees of known files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
@@ -64,7 +64,7 @@ def test_factory_and_pinned(tmp_path: Path, profile: str) -> None:
 
 
 def writes(path: str, *values: str) -> Callable[[Jetson], object]:
-    """Write a value to a file; of several, to the limits that stand for {}."""
+    """Write a value to a file; several values go to the files of the limits named in {}."""
     names = ("min", "max") if len(values) > 1 else ("min",)
     return lambda jetson: [
         jetson.write(path.format(name, devfreq=jetson.profile.devfreq), f"{value}\n")
@@ -137,7 +137,8 @@ def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:
     jetson.write(f"{BWMGR}/min_freq", "204000000\n")
     for box in boxes:
         assert "not locked" in take_reading(box).clocks.domains["emc"]["why"]
-    # Its table is in no public capture: without one, min = max = cur is what can be shown.
+    # No public capture has a table of JetPack 5's memory clock. If the table is missing, min = max = cur
+    # proves a lock.
     for text in ("", None):
         table = jetson.path(f"{BWMGR}/available_frequencies")
         table.write_text(text) if text is not None else table.unlink()
@@ -157,7 +158,7 @@ def test_jetpack_7_locks_memory_at_the_cap_of_its_mode(tmp_path: Path) -> None:
     assert emc.why == "capped at 2133 MHz, below 3199 MHz, in power mode MODE_15W"
 
 
-def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> None:
+def test_memory_and_the_state_are_unknown_without_root(pinned: Jetson) -> None:
     clocks = take_reading(quick(pinned, user=lambda: 1000)).clocks
     assert clocks.domains["emc"] == {"pinned": None, "why": "needs root"}
     assert (clocks.state, clocks.why) == ("unknown", "emc: needs root")
@@ -165,7 +166,7 @@ def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> N
     assert take_reading(quick(pinned, user=lambda: 1000)).clocks.state == "unpinned"
 
 
-def test_without_power_modes_what_can_be_judged_still_is(pinned: Jetson) -> None:
+def test_clocks_are_judged_without_power_modes_as_far_as_possible(pinned: Jetson) -> None:
     pinned.path(NVPMODEL_CONF).unlink()
     clocks = take_reading(quick(pinned)).clocks
     assert clocks.state == "unpinned" and "/etc/nvpmodel.conf cannot be used" in clocks.why
@@ -173,7 +174,7 @@ def test_without_power_modes_what_can_be_judged_still_is(pinned: Jetson) -> None
 
 
 def test_the_ceiling_is_read_and_not_known_beforehand(pinned: Jetson) -> None:
-    """Another module's frequencies, which no list of ours could hold."""
+    """Another module's frequencies are in no list of the product."""
     for number in range(12):
         for name in ("scaling_min_freq", "scaling_max_freq", "cpuinfo_max_freq"):
             pinned.write(f"/sys/devices/system/cpu/cpu{number}/cpufreq/{name}", "3141592\n")
@@ -228,7 +229,7 @@ def test_an_idle_switch_that_cannot_be_read_hides_whether_cores_may_sleep(pinned
 
 
 def test_cores_that_run_slower_than_set_are_a_warning_with_the_kernels_line(pinned: Jetson) -> None:
-    """What an AGX Thor's kernel repeats each second, NVIDIA forum 361188."""
+    """The kernel of an AGX Thor repeats this line each second (NVIDIA forum 361188)."""
     clocks_json.publish(quick(pinned), take_reading(quick(pinned)).clocks)
     line = "cpufreq: cpu5,cur:649000,set:2201600,delta:1552600,set ndiv:344"
     for number, khz in ((4, "1990000"), (5, "649000"), (6, "649000")):

@@ -38,7 +38,7 @@ class Disk(Programs):
 
 
 def of_upgrade(folder: Path, saved: Any) -> tuple[Callable[[], int], Callable[[], Any]]:
-    """From version 1 to 2."""
+    """An upgrade from version 1 to 2: the function that runs it, and the function that reads the result."""
     folder.mkdir()
     for name, text in (("installed", "1"), ("now.deb", "1"), ("2.deb", "2")):
         (folder / name).write_text(text)
@@ -68,7 +68,7 @@ def of_box(folder: Path, saved: Any, *words: str) -> tuple[Callable[[], int], Ca
 
 
 def lives(folder: Path, verb: str) -> list[Any]:
-    """Interrupt a program at ever later moments, run it again, and return what is wrong then."""
+    """Interrupt a program at ever later moments, run it again, and return the wrong outcomes."""
     made = well(folder / "made") if verb == "undo" else Jetson(folder / "made", "jp6-0005")
     made.set_mode("MAXN")
     saved = made.saved()
@@ -87,7 +87,7 @@ def lives(folder: Path, verb: str) -> list[Any]:
     for moment in range(1, 2000):
         run, left = prepared()
         if (status := ended(run, moment * moment // 6 + 3)) == 0:
-            break  # it was over before
+            break  # the program ended before the signal
         said = errors.read_text()
         again = ended(run, 0)
         if (status, said, again) != (130, f"it: {program.INTERRUPTED}\n", 0) or left() != good:

@@ -1,4 +1,4 @@
-"""Every fault that a box can have: the check beside it in the table must turn, with these words."""
+"""Every fault that a box can have: the check named in the table reports it in the words of the table."""
 
 import dataclasses
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_fault(case: Case, jetson: Jetson) -> None:
     found = look(jetson, case)
     case.expect(found)
     assert len(found.value) < 1000, "whatever others wrote"
-    # Whoever is told that something is wrong is told what to do.
+    # A finding that reports a fault has a remedy.
     assert bool(found.remedy) == (found.level in (WARN, FAIL)), found
     assert not unknown(found.remedy), "each command is one that a test types, or that changes nothing"
 
@@ -57,12 +57,12 @@ def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     with answering() as address:
         findings = run_checks(quick(jetson), readyz=address)
     assert [f.check for f in findings] == list(CHECKS)
-    # Speed was not measured, and nothing spoke.
+    # No run has measured the speed or spoken.
     assert {f.check for f in findings if f.level is not PASS} == {"speed", "backend"}
     assert exit_code(findings) == 0
 
 
-def test_without_root_a_pinned_box_is_green_too(jetson: Jetson) -> None:
+def test_a_pinned_box_is_green_without_root_too(jetson: Jetson) -> None:
     before = jetson.snapshot()
     with answering() as address:
         findings = run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
@@ -95,7 +95,7 @@ def test_a_broken_check_is_a_finding_and_others_run(jetson: Jetson, monkeypatch:
     assert findings["disk"].level is PASS
 
 
-def test_what_is_no_jetson_is_not_looked_at(jetson: Jetson) -> None:
+def test_a_machine_that_is_no_jetson_is_not_examined(jetson: Jetson) -> None:
     jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
     with answering() as address:
         findings = run_checks(quick(jetson), readyz=address)

@@ -1,11 +1,12 @@
-"""JetPack 7 on the tree whose files have sources: what is sourced decides, guesses decide nothing."""
+"""JetPack 7 on a tree whose files name their sources: files with a source decide, guessed files decide
+nothing."""
 
 from pathlib import Path
 
 import pytest
 
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.verdict import take_reading
@@ -22,7 +23,7 @@ GUESSES = [path for path, source in FILES.items() if source == GUESSED]
 
 @pytest.fixture
 def orin(tmp_path: Path) -> Jetson:
-    """In MAXN, nothing pinned, as after a boot."""
+    """An Orin in MAXN with nothing pinned, as after a boot."""
     jetson = Jetson(tmp_path, "jp7-0005")
     jetson.set_mode("MAXN")
     return jetson
@@ -57,8 +58,8 @@ def test_locks_proves_unlocks(orin: Jetson) -> None:
     assert files(orin) == before
 
 
-def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) -> None:
-    """It is not known whether jetson_clocks does so on JetPack 7; the lock does in any case."""
+def test_the_lock_keeps_a_gpu_on_that_jetson_clocks_lets_sleep(orin: Jetson) -> None:
+    """No source says if jetson_clocks does so on JetPack 7; the lock keeps the GPU on in any case."""
     railgate = f"{GPU}/device/railgate_enable"
     lay(orin, "jetson_clocks", f'$real "$@"\n[ "$1" ] || echo 1 > {orin.path(railgate)}')
     lines: list[str] = []
@@ -68,11 +69,11 @@ def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) 
 
 @pytest.mark.parametrize("path", GUESSES)
 @pytest.mark.parametrize("locked", [True, False])
-def test_what_is_guessed_decides_nothing(orin: Jetson, path: str, locked: bool) -> None:
-    """Empty, garbled, absent: the state stays as it is, or becomes unknown."""
+def test_guessed_files_decide_nothing(orin: Jetson, path: str, locked: bool) -> None:
+    """A guessed file may be empty, garbled or absent: the state does not change, or becomes unknown."""
     if locked:
         lock(quick(orin))
-    (orin.bin / "nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN; echo 0\n")  # which reads some
+    (orin.bin / "nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN; echo 0\n")  # reads no file
     before = "pinned" if locked else "unpinned"
     assert take_reading(quick(orin)).clocks.state == before
     for value in ("", "\0", "no number", "-1", None):
@@ -85,7 +86,7 @@ def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin
     orin.path(TPC_MASK).unlink()
     assert lock(quick(orin)).state == "unknown"
     orin.unit("f5-clocks.service", ActiveState="active")
-    check(quick(orin))  # asks systemd once whether a shutdown would be noted after that
+    check(quick(orin))  # asks systemd once if it would note a shutdown
     calls = len(orin.calls())
     assert check(quick(orin)).state == "unknown" and orin.calls()[calls:] == ["nvpmodel -q"]
     assert clocks_json.read(quick(orin)).why == "tpc: the TPC mask cannot be read"
@@ -93,7 +94,7 @@ def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin
     assert found.level is Level.WARN and "cannot read everything" in found.value
 
 
-def test_the_sites_power_mode_is_what_is_pinned(orin: Jetson) -> None:
+def test_the_configured_power_mode_is_pinned(orin: Jetson) -> None:
     orin.write(CONFIG, "device:\n  power_mode: MODE_50W  # the van's supply\n")
     assert take_reading(quick(orin)).clocks.why.startswith("power mode is MAXN, not MODE_50W")
     clocks = lock(quick(orin))

@@ -1,6 +1,7 @@
-"""/sys, /proc, /run, /etc, the record and outputs of tools, damaged in every way: an answer, no traceback.
+"""/sys, /proc, /run, /etc, the record and outputs of tools, damaged in every way: commands answer without a
+traceback.
 
-F5_MUTATIONS sets how many examples: 40 unless it says otherwise.
+F5_MUTATIONS sets the number of examples, 40 by default.
 """
 
 import contextlib
@@ -54,7 +55,7 @@ NUMBERS = (
 DOCUMENTS = ('{"schema": 1}', "[]", "null", '{"a": 1e999}', "{}", '{"boots": [{"barred": ["MAXN"]}]}')
 JSONS = ("DEEP", "LONG", *DOCUMENTS)
 LARGE = {"LONG": "9" * 5000, "DEEP": "[" * 100_000}
-"""Texts too long for hypothesis to print, by the name that stands for them."""
+"""Texts too long for hypothesis to print, by name."""
 INFINITE = (10**400, float("inf"), float("nan"))
 VALUES = (None, True, -1, 1.5, *INFINITE, "x", "\x1b[2J", [], [[]], ["x"], {}, {"cpu0": 1})
 texts = st.text(max_size=60) | st.sampled_from(
@@ -64,7 +65,7 @@ texts = st.text(max_size=60) | st.sampled_from(
 
 @dataclass(frozen=True)
 class Damaged(Tools):
-    """The tools of a box, some of which print something else, end with another status, or never end."""
+    """The tools of a box; some print another text, end with another status, or never end."""
 
     inner: Tools = dataclasses.field(default_factory=Tools)
     damage: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -75,7 +76,7 @@ class Damaged(Tools):
             name = "python3"
         else:
             ran = self.inner.execute(name, *arguments, timeout_s=timeout_s, answer=answer)
-            # A fake that broke on the damage says so in Python's words; NVIDIA's tools know none.
+            # A fake that fails on the damage prints a Python error, which NVIDIA's tools would not.
             ran = dataclasses.replace(ran, errors="" if PYTHON.search(ran.errors) else ran.errors)
         if name not in self.damage:
             return ran
@@ -86,7 +87,7 @@ class Damaged(Tools):
 
 
 def altered(before: str, kind: str, text: str, at: int) -> str | None:
-    """A text after damage; None: gone."""
+    """A text after damage; None removes it."""
     text = LARGE.get(text, text)
     place = at % (len(before) + 1)
     return {
@@ -104,7 +105,7 @@ def altered(before: str, kind: str, text: str, at: int) -> str | None:
 
 
 def rewritten(before: str, at: int) -> str:
-    """A JSON document with one value of another kind somewhere in it."""
+    """A JSON document with a value of another kind at some place."""
     try:
         document = json.loads(before)
     except (ValueError, RecursionError):
@@ -124,7 +125,7 @@ def rewritten(before: str, at: int) -> str:
 
 def harm(path: Path, kind: str, text: str, at: int) -> None:
     if not path.is_file():
-        return  # harmed already
+        return  # an earlier damage removed it
     before = path.read_bytes().decode("utf-8", "replace")
     if kind in ("folder", "loop"):
         path.unlink(missing_ok=True)
@@ -136,7 +137,7 @@ def harm(path: Path, kind: str, text: str, at: int) -> None:
 
 
 Fresh = Callable[[str], contextlib.AbstractContextManager[Jetson]]
-"""Takes the name of a profile; the box is gone after the block."""
+"""Makes a box of a profile, which is removed after the block."""
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ KINDS = (*OF_TEXTS, "folder", "loop", "hangs")
 damages = st.tuples(st.sampled_from(KINDS), texts, st.integers(0, 10_000))
 
 
-# Not shrunk: a tenth of a second each, and the damage says enough as it is.
+# No shrinking: an example takes a tenth of a second, and the list of damages explains a failure.
 @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
     profile=st.sampled_from(["jp7-0005", "jp6-0005"]),
@@ -220,7 +221,7 @@ OURS = ("run/f5-appliance", "var/lib/f5-appliance", "sys/", "var/lib/nvpmodel")
 
 
 def outside(jetson: Jetson) -> dict[str, Any]:
-    """Everything that a command has nothing to write to; and what else lies beside the tree."""
+    """Files that no command may write, and the names next to the tree."""
     found = {path: what for path, what in jetson.snapshot().items() if not path.startswith(OURS)}
     return {**found, "beside": sorted(os.listdir(jetson.root.parent))}
 

@@ -1,4 +1,4 @@
-"""Remedies that mend: each fault, what health says of it, and the box after its remedy was typed."""
+"""Remedies that repair: each fault, health's finding, and the box after a technician typed the remedy."""
 
 import dataclasses
 import errno
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
-from appliance.box.checks import run_checks
 from appliance.box.checks.finding import Level, exit_code
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.clocks.reason import Reason
@@ -29,7 +29,7 @@ CODES = {"pinned": 0, "unpinned": 1, "unknown": 1, "reboot_pending": 3, "unsuppo
 SITE = f"below `device:` in {CONFIG} the line `  power_mode: NAME`"
 GUESSED = "guessed"
 SEEN = dict(rows(__file__, "seen.jsonl"))
-"""Sources of what a row takes for real; no row may rest on a guess."""
+"""Sources for the facts that a row relies on; no row may rest on a guess."""
 
 
 def conf(old: str, new: str) -> Callable[[Jetson], str]:
@@ -141,7 +141,7 @@ def brown_outs(jetson: Jetson) -> None:
 
 
 def reboot_without_help(jetson: Jetson) -> None:
-    """A driver opens the GPU before nvpmodel.service: what nvpmodel rebooted for is asked for again."""
+    """A driver opens the GPU before nvpmodel.service, so that nvpmodel asks for the same reboot again."""
     jetson.set_mode("MODE_30W")
     lock(quick(jetson), allow_reboot=True)
     jetson.boot()
@@ -325,7 +325,7 @@ TABLE = [
 
 
 class Closed(FaultyRoot):
-    """Without the configuration, which an install may keep for root and the daemon."""
+    """A box whose configuration the user cannot read: an install may restrict it to root and the daemon."""
 
     def read(self, path: str) -> str:
         if path == CONFIG:
@@ -345,7 +345,7 @@ def pinned(folder: Path, profile: str) -> Jetson:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_the_remedy_mends(row: Case, tmp_path: Path) -> None:
+def test_the_remedy_repairs_the_box(row: Case, tmp_path: Path) -> None:
     assert row.seen in SEEN, "a guess turns no test green"
     jetson = pinned(tmp_path, row.profile)
     [before] = run_checks(quick(jetson), only={row.check})

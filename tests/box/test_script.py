@@ -78,7 +78,7 @@ def test_some_checks(jetson: Jetson) -> None:
     assert "no check is called weather; there are daemon" in wrong.stderr
 
 
-def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
+def test_health_lists_only_faults_and_the_worst_first(jetson: Jetson) -> None:
     jetson.fault("clock_1970")
     jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
     jetson.path(paths.GPU_NODE).unlink()
@@ -109,7 +109,7 @@ def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None
 
 
 def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(jetson: Jetson, capsys: Printed) -> None:
-    """stderr is all that f5-health.service leaves to it."""
+    """f5-health.service writes only stderr to the journal."""
 
     def told() -> str:
         run_script("health", quick(jetson), "--publish", "--json", "--only", "temperature,lfb")
@@ -130,7 +130,7 @@ def test_others_cannot_publish(option: str, jetson: Jetson, capsys: Printed) -> 
     assert not jetson.path(paths.HEALTH).exists()
 
 
-def test_a_full_run_folder_is_told(jetson: Jetson, capsys: Printed) -> None:
+def test_a_full_run_folder_is_reported(jetson: Jetson, capsys: Printed) -> None:
     jetson.fault("disk_full", folders=("/run",))
     assert run_script("health", quick(jetson), "--only", "lfb", "--publish") == 2
     assert capsys.readouterr().err == "f5-health: /run/f5-appliance/health.json: No space left on device\n"
@@ -153,8 +153,8 @@ def test_the_unforeseen_is_broken_and_no_warning(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_with_the_systems_own_python(jetson: Jetson, tmp_path: Path) -> None:
-    """As it lies there: executable, isolated, no library but the standard one."""
+def test_the_script_runs_on_the_systems_python(jetson: Jetson, tmp_path: Path) -> None:
+    """The script runs from the checkout: executable, isolated, with the standard library alone."""
     python = Path("/usr/bin/python3")
     if not python.exists():
         pytest.skip("no /usr/bin/python3")
@@ -172,15 +172,15 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     options = [*config, "--json", "--speak"]
     found = findings(health(jetson, *options, python=sys.executable))
     others = {name for name, finding in found.items() if finding["level"] != "PASS"}
-    of_root = {"backend"} if os.geteuid() else set()  # root's run notes what speaks
+    of_root = {"backend"} if os.geteuid() else set()  # root's run records the backend
     assert others == {"speed", "engines", "synthesis", "daemon"} | of_root
-    for name in ("daemon", "synthesis"):  # the first knows it without a word spoken
+    for name in ("daemon", "synthesis"):  # the daemon check needs no speech
         assert " on ort-cpu, which is its CPU; tensorrt passed over: " in found[name]["value"]
     assert found["synthesis"]["figures"]["audio_s"] > 0.2
     assert found["bundle"]["figures"]["family"] in BUNDLE.joinpath("manifest.yaml").read_text()
 
     if os.geteuid():
-        return  # a baseline is root's
+        return  # only root sets a baseline
     set_ran = health(jetson, *config, "--json", "--set-baseline", python=sys.executable)
     [made] = findings(set_ran).values()
     assert (set_ran.returncode, made["level"]) == (0, "PASS"), made
@@ -188,7 +188,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
 
     jetson.unpin()
     [loose] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
-    # Busy as this machine may be, it is either not slower, which proves nothing, or slower with a cause.
+    # A busy machine is either not slower, which proves nothing, or slower with a cause.
     assert "clocks" in loose["value"] and loose["level"] != "PASS"
     refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
     [no_baseline] = findings(refused).values()
@@ -198,8 +198,8 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     assert last["value"].startswith(no_baseline["value"])
 
 
-def test_without_metrics_a_running_daemon_is_well(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
-    """/readyz then answers nowhere; an answer that says otherwise counts more than gRPC's."""
+def test_a_daemon_without_metrics_is_healthy(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
+    """A daemon without metrics has no /readyz. An answer of /readyz that contradicts gRPC's wins."""
     nobody = f"127.0.0.1:{free_port()}"
     server = {**shared_box.config["server"], "metrics": ""}
     config = write_config(tmp_path, server=server)
@@ -210,6 +210,6 @@ def test_without_metrics_a_running_daemon_is_well(shared_box: Shared, jetson: Je
         ran = health(jetson, *options, "--readyz", address, python=sys.executable)
     found = findings(ran)["daemon"]
     assert (found["level"], "engine hangs" in found["value"]) == ("FAIL", True)
-    write_config(tmp_path, server={"metrics": ""})  # of a daemon that does not run
+    write_config(tmp_path, server={"metrics": ""})  # no daemon runs at this address
     ran = health(jetson, *options, python=sys.executable)
     assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)

@@ -1,4 +1,4 @@
-"""Programs that are run: none of them outlives the wait for it."""
+"""Programs that the box runs: none outlives the wait for it."""
 
 import os
 import signal
@@ -19,7 +19,8 @@ read answer
 echo running >&9
 while :; do sleep 60 & wait; done
 """
-"""Reads its answer, so that Tools waits for it by then. Its children keep the pipe `alive` open, too."""
+"""A program that reads its answer, so that Tools waits for it by then. Its children keep the pipe `alive`
+open, too."""
 
 
 def interrupt_once_it_runs(alive: Path) -> None:

@@ -23,11 +23,12 @@ class Programs(Tools):
     """dpkg, systemd, health and the daemon of a box; the file of a package holds its version."""
 
     answers: dict[str, str] = field(default_factory=dict)
-    """Version → a letter for each health: `s` speaks, `-` is silent; the last for ever; "" is down."""
+    """Version → a letter for each health check: `s` speaks, `-` is silent; the last letter repeats. "" is
+    down."""
     done: list[str] = field(default_factory=list)
     """Versions in the order of their installs, and what happened in between."""
     lines: list[int] = field(default_factory=lambda: [0, 1, 2])
-    """How often a line sounds still when somebody asks."""
+    """Number of sounding lines at each question."""
 
     def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         version = [word for word in self.done if word.isdecimal()][-1]
@@ -63,7 +64,7 @@ class Programs(Tools):
 def test_the_new_version_must_speak_once_in_three_times(
     again: bool, answers: str, state: str, done: list[str], back: str, tmp_path: Path
 ) -> None:
-    """If it does not, the old version returns when no line sounds; what somebody stopped stays stopped."""
+    """The old version returns otherwise, once no line sounds. A daemon that was stopped stays stopped."""
     names = {name: tmp_path / f"{name}.deb" for name in ("NOW", "BEFORE", "NEXT", "TRIAL")}
     for name, version in {"NOW": done[0], "BEFORE": "1", "TRIAL": "2"}.items():
         names[name].write_text(version)

@@ -1,4 +1,4 @@
-"""Installing bundles: what is refused, what stays, and kills and failed proofs at any moment."""
+"""Installing bundles: refusals, what remains on disk, and kills and failed proofs at any moment."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ TINY = contract.read(BUNDLE, verify=False).manifest
 
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
-    """A bundle of that name with few graphs, of a few bytes: whole by its hashes, and copied at once."""
+    """A bundle with few graphs of a few bytes: its hashes are right, and a copy takes no time."""
     manifest = TINY
     place = folder / name
     place.mkdir()
@@ -48,13 +48,13 @@ def variant(folder: Path, name: str, **changes: Any) -> Path:
 
 
 def speaking(folder: Path, name: str) -> Path:
-    """The tiny bundle, which speaks, as another one."""
+    """A copy of the tiny bundle, which speaks, under another name."""
     shutil.copytree(BUNDLE, folder / name)
     return rewritten(folder / name, created_by=name)
 
 
 def rewritten(place: Path, **changes: Any) -> Path:
-    """The same folder with these keys of its manifest."""
+    """Replace keys in the manifest of the folder."""
     manifest = place / contract.MANIFEST
     raw = {**yaml.safe_load(manifest.read_text("utf-8")), **changes}
     manifest.write_text(yaml.safe_dump(raw, sort_keys=False), "utf-8")
@@ -73,18 +73,18 @@ def packed(folder: Path, kind: str = "gz", top: str = "") -> Path:
 
 
 def anything(bundle: Bundle) -> None:
-    """A check that lets every bundle pass."""
+    """Accept every bundle."""
 
 
 def who(path: Path) -> str:
-    """Which bundle lies at a path; every hash is compared."""
+    """Name of the bundle at a path, read after all its hashes match."""
     return contract.read(path).manifest.created_by
 
 
 def shelf(
     folder: Path, make: Callable[[Path, str], Path] = variant, report: Report = lambda line: None
 ) -> BundleStore:
-    """A box that speaks from the bundle a, by a link out of the store as the package makes it."""
+    """A store on a box that speaks from the bundle a, through a link as the package makes it."""
     box = folder / "box"
     box.mkdir()
     (box / "bundle").symlink_to(make(folder, "a"))
@@ -92,7 +92,7 @@ def shelf(
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every name under a folder, and where it leads or how large it is."""
+    """Path of each file and link under a folder → its size, or the link's target."""
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else str(path.stat().st_size)
         for path in folder.rglob("*")
@@ -114,19 +114,19 @@ def test_install_back_and_list(tmp_path: Path) -> None:
     assert store.back() == b and who(store.path) == "b" and who(store.before) == "c"
     assert store.back() == c
     assert any("prepared of them" in line for line in lines)
-    # One that is there is not copied again, and b goes with d's arrival.
+    # A stored bundle is not copied again, and the store drops b when d arrives.
     before = tree(store.folder)
     assert store.install(tmp_path / "c", anything) == c and tree(store.folder) == before
-    # A folder of the operator's own stays.
+    # The operator's folder stays.
     (store.folder / "mine").mkdir()
     store.install(packed(variant(tmp_path, "d"), "bz2"), anything)
     (store.folder / "mine").rmdir()
     assert {who(path) for path in store.folder.iterdir()} == {"c", "d"}
-    # The operator's copy and the package's own bundle were never touched.
+    # The operator's copy and the package's bundle did not change.
     assert {who(tmp_path / name) for name in "abcd"} == set("abcd")
 
 
-def test_one_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
+def test_a_bundle_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     german = store.add(packed(variant(tmp_path, "g")), anything)
     assert german.parent == store.folder and who(store.path) == "a" and not os.path.lexists(store.before)
@@ -137,12 +137,12 @@ def test_one_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
     uses = {one.use: who(one.folder) for one in rows.stored()}
     assert uses == {"in use": "d", "beside": "g", "before": "c"}
     assert rows.add(tmp_path / "g", anything) == german
-    # One that no row names any more goes.
+    # The store drops a bundle that no row names.
     store.install(variant(tmp_path, "e"), anything)
     assert not german.exists()
 
 
-def test_another_mel_is_said(tmp_path: Path) -> None:
+def test_another_mel_is_reported(tmp_path: Path) -> None:
     lines = list[str]()
     store = shelf(tmp_path, report=lines.append)
     louder = {"target_rms": 0.2, "guidance": TINY.defaults.guidance, "sway": TINY.defaults.sway}
@@ -162,8 +162,8 @@ def test_a_real_folder_is_adopted(tmp_path: Path) -> None:
     store.back()
     assert store.path.is_dir() and not store.path.is_symlink() and who(store.path) == "a"
     store.back()
-    # Now it is the one before, and stays while c comes and does not prove itself.
-    with pytest.raises(BundleError, match="not well with tiny"):
+    # The folder is now the previous bundle, and stays while c arrives and fails its proof.
+    with pytest.raises(BundleError, match="does not work with tiny"):
         store.install(variant(tmp_path, "c"), anything, prove=lambda folder: "x" * (who(folder) == "c"))
     assert (who(store.path), who(store.before)) == ("b", "a")
     store.install(tmp_path / "c", anything)
@@ -171,18 +171,18 @@ def test_a_real_folder_is_adopted(tmp_path: Path) -> None:
     assert len(list(store.folder.iterdir())) == 2
 
 
-def test_where_nothing_is_yet(tmp_path: Path) -> None:
+def test_the_first_install_has_no_previous_bundle(tmp_path: Path) -> None:
     store = BundleStore(tmp_path / "bundle")
     assert store.stored() == []
-    with pytest.raises(BundleError, match="no bundle before"):
+    with pytest.raises(BundleError, match="no previous bundle"):
         store.back()
     store.install(variant(tmp_path, "b"), anything)
     assert who(store.path) == "b" and not os.path.lexists(store.before)
-    with pytest.raises(BundleError, match="no bundle before"):
+    with pytest.raises(BundleError, match="no previous bundle"):
         store.back()
 
 
-def test_a_bundle_that_rotted_is_mended_and_never_gone_back_to(tmp_path: Path) -> None:
+def test_a_rotten_bundle_is_replaced_and_never_restored(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     b = store.install(variant(tmp_path, "b"), anything)
     rot(b / "vocab.txt")
@@ -193,7 +193,7 @@ def test_a_bundle_that_rotted_is_mended_and_never_gone_back_to(tmp_path: Path) -
     assert who(store.path) == "b"
 
 
-def test_what_the_daemon_runs_from_is_kept(tmp_path: Path) -> None:
+def test_the_running_bundle_stays(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     b = store.install(variant(tmp_path, "b"), anything)
     store.install(variant(tmp_path, "c"), anything, running=b)
@@ -225,7 +225,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tuple[ta
 
 
 def spoilt(spoil: Callable[[Path], object]) -> Callable[[Path], Path]:
-    """The bundle b after that."""
+    """A maker of the bundle b with damage."""
 
     def make(folder: Path) -> Path:
         place = variant(folder, "b")
@@ -301,7 +301,7 @@ def test_a_full_disk_is_seen_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert who(store.path) == "b"
 
 
-def test_one_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+def test_an_unloadable_bundle_is_refused(tmp_path: Path) -> None:
     store, b = shelf(tmp_path), speaking(tmp_path, "b")
     config = EngineConfig(backend="ort-cpu", threads=1)
     load_on_cpu(contract.read(b), config)
@@ -323,11 +323,11 @@ def test_a_second_install_waits_for_none(tmp_path: Path) -> None:
     def meanwhile(bundle: Bundle) -> None:
         BundleStore(store.path).install(b, anything)
 
-    with pytest.raises(StorageError, match="another install is at work"):
+    with pytest.raises(StorageError, match="another install is running"):
         store.install(b, meanwhile)
 
 
-def test_what_does_not_prove_itself_is_undone(tmp_path: Path) -> None:
+def test_an_install_whose_proof_fails_is_undone(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     store.install(variant(tmp_path, "b"), anything)
     whole, proven = tree(tmp_path / "box"), list[str]()
@@ -374,9 +374,10 @@ def test_all_is_on_the_disk_before_it_is_in_use(tmp_path: Path, monkeypatch: pyt
 
 
 def lives(folder: Path, act: str) -> dict[str, Any]:
-    """Kill an install or a `back` at its n-th change, for each n, and look at the box after each."""
+    """Kill an install or a `back` at its n-th change, for each n; return what each box looks like
+    afterwards."""
     seen: dict[str, Any] = {"kills": 0, "in use": {}}
-    # An adoption copies as any install does; the kills in that are left to it.
+    # An adoption copies like any install, and the kills during a copy are tested there.
     number = 25 if act == "adopt" else 0
     while True:
         number += 1
@@ -457,7 +458,8 @@ def test_restart_proves_by_speaking_and_goes_back(
             printed = capsys.readouterr()
             return status, printed.out, printed.err
 
-        # A restart that restarts nothing: the daemon goes on with the old bundle, which the proof finds.
+        # The restart command does nothing: the daemon continues with the old bundle, and the proof reports
+        # it.
         systemctl.write_text("#!/bin/sh\n")
         systemctl.chmod(0o755)
         status, _, error = appliance("install", packed(speaking(tmp_path, "b")), "--restart")
@@ -485,7 +487,7 @@ def test_restart_proves_by_speaking_and_goes_back(
 
 
 def test_the_daemon_keeps_to_its_folder_when_the_link_goes_elsewhere(tmp_path: Path) -> None:
-    """A grid that it has not computed yet loads a graph from the disk: of its own bundle."""
+    """A grid that is not computed yet loads a graph from the folder of the running bundle."""
     store = shelf(tmp_path, speaking)
     with running(tmp_path, speaks_from=store.path) as daemon:
         assert running_folder(config.load(tmp_path / "config.yaml")) == tmp_path / "a"

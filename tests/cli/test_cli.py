@@ -20,10 +20,9 @@ from appliance.cli import saying
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import USUAL_NFE
 from appliance.contract import bundle
-from appliance.engine import loading
 from appliance.engine.backend import HostArray, Tensor
 from appliance.engine.ort import OrtBackend
-from appliance.engine.tensorrt import gate
+from appliance.engine.tensorrt import gate, trt
 from appliance.voices.records import Place
 from tests.conftest import Checked
 from tests.harness.daemons import (
@@ -145,7 +144,7 @@ def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.Ca
 
 @pytest.mark.parametrize(("arguments", "message"), rows(__file__, "say_refused.jsonl"))
 @pytest.mark.parametrize("stream", [False, True])
-def test_say_tells_what_was_wrong_and_writes_nothing(
+def test_a_failed_say_names_the_error_and_writes_nothing(
     box: Running, run: Run, tmp_path: Path, arguments: list[str], message: str, stream: bool
 ) -> None:
     options = [argument.format(tmp_path) for argument in arguments] + ["--stream"] * stream
@@ -251,7 +250,7 @@ def test_no_daemon(address: str, run: Run) -> None:
 
 
 def fields_of(shown: str) -> dict[str, str]:
-    """Values that `voices show` tells, by name."""
+    """Values in the output of `voices show`, by name."""
     return dict(line.split(maxsplit=1) for line in shown.splitlines() if len(line.split()) > 1)
 
 
@@ -299,7 +298,7 @@ def test_a_style_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> N
     assert code == 1 and "no style 'happy'; it has neutral (NOT_FOUND)" in error
 
 
-def test_check_beside_a_running_daemon(box: Running, checked: Checked, run: Run) -> None:
+def test_check_next_to_a_running_daemon(box: Running, checked: Checked, run: Run) -> None:
     _, found = checked(box.folder / "config.yaml")
     well = ["config", "bundle", "voices", "daemon", "listening"]
     assert {found[name]["level"] for name in (*well, "synthesis")} == {"PASS"}, found
@@ -317,7 +316,7 @@ def test_check_beside_a_running_daemon(box: Running, checked: Checked, run: Run)
     assert (code, last) == (0, "5 PASS · 1 SKIP")
 
 
-def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> None:
+def test_check_names_missing_parts(checked: Checked, tmp_path: Path) -> None:
     config = write_config(tmp_path)
     voice = tmp_path / "voices" / "ann"
     voice.mkdir(parents=True)
@@ -336,7 +335,7 @@ def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_check_of_a_damaged_bundle(checked: Checked, tmp_path: Path, quick: bool) -> None:
-    """Hashes find every damage; --quick only what has another size."""
+    """Hashes find every damage; --quick finds only a changed size."""
     copy = tmp_path / "bundle"
     shutil.copytree(BUNDLE, copy)
     config = write_config(tmp_path, copy)
@@ -361,7 +360,7 @@ MODE = "device:\n  power_mode: "
 @pytest.mark.parametrize(("text", "level", "words"), [
     ("server: {listn: x}", "FAIL", "unknown key listn"),
     ("engine: {backend: openvino}", "WARN", "engine.backend: openvino was removed in 0.25"),
-    # Root's commands have no YAML: they read this key by line.
+    # Root's commands have no YAML library: they read this key line by line.
     *((f"{MODE}{name}\n", "PASS", "") for name in ("MODE_50W", "MODE_STUDIO-45W", "X_45.5W")),
     ("device: {power_mode: MODE_50W}", "FAIL", "device.power_mode: has to be written as `device:`"),
     (f"{MODE}MODE 50W", "FAIL", "must be the name of a power mode"),
@@ -382,7 +381,7 @@ def test_check_of_a_config_that_is_not_there(checked: Checked, tmp_path: Path) -
 
 
 class Rounding(OrtBackend):
-    """A runtime that has its inputs in float16."""
+    """A runtime that rounds its inputs to float16."""
 
     name = label = "tensorrt"
 
@@ -396,7 +395,7 @@ class Rounding(OrtBackend):
 def test_check_of_arithmetic_that_is_not_the_cpus(
     checked: Checked, tmp_path: Path, monkeypatch: Any, backend: str, allowed: float, level: str
 ) -> None:
-    monkeypatch.setattr(loading, "TrtBackend", lambda *_, **__: Rounding(1))
+    monkeypatch.setattr(trt, "TrtBackend", lambda *_, **__: Rounding(1))
     monkeypatch.setattr(gate, "ALLOWED_SHARE", allowed)
     config = write_config(tmp_path, engine={"backend": backend})
     store_in(tmp_path).create(Place("ann"), reference_wav(), TRANSCRIPT)
@@ -408,7 +407,7 @@ def test_check_of_arithmetic_that_is_not_the_cpus(
 
 
 def test_check_of_the_unreadable(checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skipped, not failed: a person without root learns what the box can tell them."""
+    """Unreadable files are skipped, not failed: a person without root gets the findings that need no root."""
     config = write_config(tmp_path)
 
     def refuse(self: Path, *arguments: Any, **options: Any) -> str:
@@ -451,12 +450,12 @@ def test_synthesis_without_a_voice(box: Running, checked: Checked) -> None:
     assert "no voice is stored" in found["synthesis"]["value"]
 
 
-def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: Checked) -> None:
+def test_the_probe_abstains_during_others_speech(box: Running, checked: Checked) -> None:
     def synthesis() -> tuple[str, str]:
         found = checked(box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
         return found["level"], found["value"]
 
-    # Over 20 s of audio: it still sounds long after it was made.
+    # Over 20 s of audio: playback outlasts synthesis by far.
     text = " ".join([TEXT] * 12)
     with Client(box.address) as client:
         client.stream(text, "ann", channel="stage").reply()
@@ -466,7 +465,7 @@ def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: C
         client.pause("stage")
         client.moderate("door")
         held = client.stream(TEXT, "ann", channel="door")
-        next(iter(held))  # its header: it has been admitted
+        next(iter(held))  # the header comes after the admission
         assert synthesis()[0] == "PASS", "what is paused or held does not keep the engine busy"
         held.cancel()
 

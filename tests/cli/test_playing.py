@@ -1,4 +1,4 @@
-"""`say --play`, lines of standard input, and the bar; aplay is a program that keeps what it is given."""
+"""`say --play`, lines of standard input, and the progress bar; a fake aplay stores the bytes that it gets."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ box = shared()
 
 @pytest.fixture
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """File with the arguments, a line, and the bytes that aplay was given."""
+    """File with the arguments of aplay in one line, followed by the bytes that it got."""
     kept = tmp_path / "played"
     _aplay(tmp_path, f'echo "$@" > {kept}; exec cat >> {kept}', monkeypatch)
     return kept
@@ -30,7 +30,7 @@ def _aplay(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    # sounddevice would be taken instead where it is installed.
+    # `say` would use sounddevice instead of aplay if it were installed.
     monkeypatch.setitem(sys.modules, "sounddevice", None)
 
 
@@ -43,7 +43,7 @@ def spoken(box: Running, text: str) -> bytes:
         return client.stream(text, "ann", seed=3).reply().audio
 
 
-def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: Path) -> None:
+def test_the_played_bytes_are_the_spoken_ones(box: Running, played: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.pcm"
     assert say(box, TEXT, "--play", "--seed", "3", "-o", str(out)) == 0
     arguments, audio = played.read_bytes().split(b"\n", 1)
@@ -51,7 +51,7 @@ def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: 
     assert {b"--format=S16_LE", b"--rate=24000", b"--channels=1"} <= set(arguments.split())
 
 
-def test_lines_are_played_one_after_another_past_one_that_fails(
+def test_lines_play_in_order_and_a_failed_line_is_skipped(
     box: Running, played: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["One, two.", "", "x" * 100_000, TEXT]
@@ -77,11 +77,11 @@ def test_a_player_that_fails_is_named(
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ((TEXT,), "--play, --out FILE, or both"),
-    ((), "lines of standard input are played: say --play"),
+    ((), "lines of standard input can only be played: add --play"),
     (("--play", "--out", "a.wav"), "--out needs a TEXT"),
     ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
 ])  # fmt: skip
-def test_where_the_audio_goes_has_to_be_said(
+def test_say_requires_a_destination(
     box: Running, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert say(box, *arguments) == 1

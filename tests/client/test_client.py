@@ -1,4 +1,4 @@
-"""The client against a daemon process, and against a server that answers what a daemon rarely does."""
+"""The client against a daemon process, and against a server that gives a daemon's rare answers."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ BOTH = pytest.mark.parametrize("kind", [Client, AsyncClient])
 
 @contextlib.asynccontextmanager
 async def connected(kind: type, address: str, **options: Any) -> AsyncIterator[Any]:
-    """A client of either kind; `of` gives what its calls give."""
+    """A client of either kind; `of` unifies the results of both."""
     client = kind(address, own_connection=True, **options)
     async with contextlib.AsyncExitStack() as stack:
         if kind is AsyncClient:
@@ -81,7 +81,7 @@ async def each(events: Any) -> AsyncIterator[Any]:
 
 
 async def of(made: Any) -> Any:
-    """Result of a call, of a stream the list of its events."""
+    """Result of a call; for a stream, the list of its events."""
     if hasattr(made, "__aiter__") or isinstance(made, Iterator):
         return [event async for event in each(made)]
     return await made if inspect.isawaitable(made) else made
@@ -89,7 +89,7 @@ async def of(made: Any) -> Any:
 
 @BOTH
 @pytest.mark.slow
-async def test_one_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
+async def test_a_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
     options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
     async with connected(kind, box.address) as client:
         whole = await of(client.speak(LONG, "ann", **options))
@@ -147,7 +147,7 @@ async def test_events_of_a_stream(box: Running, kind: type) -> None:
 
 @BOTH
 async def test_cancel(box: Running, kind: type) -> None:
-    """From another thread, or in the same one in asyncio."""
+    """Client cancels from another thread, AsyncClient in the same thread."""
     received = []
     async with connected(kind, box.address) as client:
         stream = client.stream(LONG, "ann")
@@ -184,7 +184,7 @@ def test_leaving_a_stream_ends_its_call(box: Running, client: Client) -> None:
 
 
 async def failure_of(box: Running, text: str, voice: str, **options: Any) -> CallFailed:
-    """The one error that every way to speak raises."""
+    """The error of `text`, which both clients and both ways to speak raise alike."""
     errors = []
     for kind in (Client, AsyncClient):
         async with connected(kind, box.address) as client:
@@ -276,7 +276,7 @@ def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], Non
 
 
 def refusing(reason: str, retry_s: float | None = None, field: str = "") -> Callable[[Any], None]:
-    """As the daemon packs it."""
+    """Abort a call with the details that the daemon packs."""
     code = grpc.StatusCode.RESOURCE_EXHAUSTED if retry_s is not None else grpc.StatusCode.INVALID_ARGUMENT
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="f5-appliance")]
     if retry_s is not None:
@@ -299,7 +299,7 @@ def refusing(reason: str, retry_s: float | None = None, field: str = "") -> Call
 
 @contextlib.contextmanager
 def serving(servicer: Any, address: str = "127.0.0.1:0") -> Iterator[str]:
-    """The address of a server with all services that it has."""
+    """Serve all services that the servicer implements; yields the address."""
     with ThreadPoolExecutor(4) as workers:
         server = grpc.server(workers)
         for module in (appliance_pb2_grpc, health_pb2_grpc):
@@ -369,7 +369,7 @@ class Recorder(
 
 
 async def first(events: Any, true: Callable[[Any], object]) -> Any:
-    """The first of a stream's events of which that is true."""
+    """The first event for which `true` returns a true value."""
     return await anext(event async for event in each(events) if true(event))
 
 
@@ -380,7 +380,7 @@ async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) 
         with ThreadPoolExecutor(1) as pool, Client(box.address) as caller:
 
             async def line(name: str) -> tuple[asyncio.Future[Any], Any]:
-                """Ask for a line; the event that tells of it."""
+                """Request a line; return its future and the first event that lists it."""
                 terms: Options = {"channel": channel, "user": user, "request_id": name}
                 asked = asyncio.wrap_future(pool.submit(caller.speak, TEXT, "ann", **terms))
                 return asked, await first(client.watch(channel), lambda event: event.utterances)
@@ -394,7 +394,7 @@ async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) 
             assert (utterance.request_id, utterance.user_key, utterance.text) == ("later", user, TEXT)
             assert list(event.paused) == [channel]
             assert await of(client.utterances("other")) == await of(client.skip(channel)) == []
-            # Those of an earlier test's broken calls may still be in it.
+            # Broken calls of an earlier test may still be in the queue.
             assert "later" in await ids(client.utterances())
             assert await ids(client.clear("other")) == [] and await ids(client.clear(channel)) == ["later"]
             with pytest.raises(CallFailed) as failed:
@@ -418,7 +418,7 @@ async def test_a_moderator_sees_and_changes_the_queue(box: Running, kind: type) 
 
 @BOTH
 async def test_a_client_hears_what_another_asks_for(box: Running, client: Client, kind: type) -> None:
-    """Sample for sample what a plain stream of the same request gives."""
+    """The listener gets the samples of a plain stream of the same request."""
     options: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
     plain, hall = client.stream(LONG, "ann", **options).reply(), f"hall of {kind.__name__}"
     events: list[Any] = []
@@ -436,7 +436,7 @@ async def test_a_client_hears_what_another_asks_for(box: Running, client: Client
     assert b"".join(event.data for event in events if isinstance(event, UtteranceAudio)) == plain.audio
 
 
-async def test_a_session_speaks_what_is_written(box: Running) -> None:
+async def test_a_session_speaks_its_written_text(box: Running) -> None:
     async with connected(AsyncClient, box.address) as client:
         session = client.session("ann", seed=3, nfe=2)
         for piece in ("Thanks for the raid, every", "one! It is good to see you."):
@@ -510,7 +510,7 @@ def test_an_option_may_have_its_fields_name() -> None:
 
 
 async def use_all(client: Any) -> dict[str, Any]:
-    """Call every method; what its error holds."""
+    """Call every method; return the fields of the error."""
     for reply in (
         client.speak(TEXT, "ann", **EVERY_OPTION),
         client.stream(TEXT, "ann", **EVERY_OPTION).reply(),
@@ -547,7 +547,8 @@ async def test_both_clients_send_the_same_each_with_a_deadline(recorder: tuple[R
 
 @BOTH
 async def test_a_stream_that_the_daemon_cancels(recorder: tuple[Recorder, str], kind: type) -> None:
-    """CallFailed in asyncio too, where grpc.aio has CancelledError for calls cancelled at this end."""
+    """AsyncClient raises CallFailed too, although grpc.aio has CancelledError for calls that this end
+    cancels."""
     async with connected(kind, recorder[1]) as client:
         with pytest.raises(CallFailed, match=r"its id \(CANCELLED\)"):
             await of(client.stream("stop", "ann").reply())
@@ -586,7 +587,7 @@ END = pb.StreamSynthesizeResponse(end=pb.End(samples=2))
 
 
 class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServicer):
-    """Answers each synthesis with the next of its scripts: messages, and what ends the call."""
+    """Answers each call with the next script: messages, then the end of the call."""
 
     def __init__(self, *scripts: tuple[Any, ...]) -> None:
         self.scripts = list(scripts)
@@ -644,7 +645,7 @@ UNTIL_IT_SOUNDS: tuple[tuple[Any, ...], ...] = (
 
 
 async def events_of(address: str, kind: type, tries: int, **options: Any) -> list[Any]:
-    """Kinds of events, with the header's id, and the status of the failure at last."""
+    """Kinds of events, with the header's id; last, the status of a failure."""
     events: list[Any] = []
     try:
         async with connected(kind, address, retries=tries) as client:
@@ -666,13 +667,13 @@ async def test_a_stream_is_tried_again_until_it_sounds(kind: type) -> None:
 
 @BOTH
 @pytest.mark.parametrize(("script", "tries", "kinds"), [
-    ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # it sounds
-    ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # not asked for
-    ((refusing("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # of no use
-    ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
-    ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
+    ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # sound has arrived
+    ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # no retries requested
+    ((refusing("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # a retry is useless
+    ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # the id is in use
+    ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # the retry would miss the deadline
 ])  # fmt: skip
-async def test_one_try_of_a_stream(kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]) -> None:
+async def test_no_retry_of_streams(kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]) -> None:
     with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
         events = await events_of(address, kind, tries, timeout=30.0)
     assert [Piece if isinstance(event, Piece) else event for event in events] == kinds
@@ -688,7 +689,7 @@ def test_attempts_are_counted() -> None:
 
 @BOTH
 @pytest.mark.usefixtures("short_backoff")
-async def test_one_message_is_tried_again(kind: type) -> None:
+async def test_a_unary_call_is_retried(kind: type) -> None:
     script = ((lost(),), (refusing("OVERLOADED", retry_s=0.01),), ())
     with flaky(*script) as (servicer, address):
         async with connected(kind, address, retries=2) as client:
@@ -724,8 +725,8 @@ AWAY = CallFailed("UNAVAILABLE", "the daemon is starting", retry_s=7.0)
 @pytest.mark.parametrize(("tries", "options", "timeout", "waits"), [
     (2, {}, 300.0, True),
     (2, {"channel": "stage"}, 300.0, True),
-    (2, {}, 5.0, False),  # its time would be over
-    (0, {}, 300.0, False),  # not asked for
+    (2, {}, 5.0, False),  # the wait would exceed the timeout
+    (0, {}, 300.0, False),  # no retries requested
     (0, {"channel": "stage"}, 300.0, True),
     (0, {"channel": "stage"}, None, True),
     (0, {"channel": "stage"}, 5.0, False),
@@ -763,7 +764,8 @@ def test_a_daemon_that_held_a_line_for_long_is_awaited_from_its_end(
 async def test_a_channel_awaits_its_daemon_and_is_in_order_then(
     monkeypatch: pytest.MonkeyPatch, door: str, tries: int
 ) -> None:
-    """Asked for while nothing listens; then the first is refused three times, which lets nobody pass."""
+    """Requests wait while nothing listens. Then the first is refused three times, and no later one overtakes
+    it."""
     lost_calls: list[int] = []
     monkeypatch.setattr(retries, "_backoff_s", lambda count: lost_calls.append(count) or 0.05)
     names = [f"r{number}" for number in range(8)]

@@ -1,4 +1,4 @@
-"""A reply counts if the engine made it anew and it can be heard."""
+"""A reply counts if the engine synthesised it for this call and it is audible."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once
 
 
 class Speaking:
-    """A client whose replies have these samples, and the seeds that it was asked for."""
+    """A client whose replies have these samples; it records the seeds of its requests."""
 
     def __init__(self, *samples: int) -> None:
         header = Header(sample_rate_hertz=24_000, encoding="PCM16")
@@ -30,7 +30,7 @@ def speak(client: Any) -> Reply:
     return speak_anew(client, "Ready.", "ann", 9.0, nfe=3)
 
 
-def test_what_is_heard_counts_and_is_never_asked_for_twice() -> None:
+def test_audible_replies_count_and_never_repeat_a_request() -> None:
     client = Speaking(5, -100, 99)
     assert peak(speak(client).audio) == peak(speak(client).audio) == 100
     assert len(set(client.seeds)) == 2

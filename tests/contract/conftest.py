@@ -1,4 +1,4 @@
-"""What upstream made of the golden lines and waves."""
+"""Upstream's results for the golden lines and waves."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "oracle/golden"
 
 @pytest.fixture(scope="session")
 def golden_lines() -> dict[str, Any]:
-    """Tokens, chunks and plans of every line; `golden/generate.py` says how they were made."""
+    """Tokens, chunks and plans of every line; `golden/generate.py` documents how upstream makes them."""
     return json.loads((GOLDEN / "lines.json").read_text("utf-8"))
 
 

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import hashlib
-import math
 import re
 import shutil
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from tests.harness.rows import rows
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
-"""Tables in the graphs that are no weights."""
+"""Computed tables in the graphs, which are no weights."""
 RAW: dict[str, Any] = yaml.safe_load((TINY / "manifest.yaml").read_text("utf-8"))
 RAW["parity"]["rows"] = RAW["parity"]["rows"][:2]
 Edit = Callable[[dict[str, Any]], Any]
@@ -33,7 +32,7 @@ Edit = Callable[[dict[str, Any]], Any]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of small files; its hashes are right."""
+    """A bundle of small files with right hashes."""
     out = tmp_path_factory.mktemp("written")
     for name in RAW["files"]:
         (out / name).write_bytes(f"{name} ".encode() * 50)
@@ -48,7 +47,7 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 
 def edited(folder: Path, edit: Edit) -> Path:
-    """The folder, its manifest changed."""
+    """Edit the manifest of the folder."""
     path = folder / "manifest.yaml"
     raw = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
     edit(raw)
@@ -65,7 +64,7 @@ def test_a_bundle_is_read_as_it_was_written(folder: Path) -> None:
     assert bundle.manifest.mel == MelSpec("vocos")
     assert bundle.manifest.variants["default"]["step"] == "step.onnx"
     assert bundle.graph("step") == folder / "step.onnx"
-    assert bundle.manifest.backends == ("ort-cpu", "ort-cuda", "openvino", "tensorrt")  # of an earlier format
+    assert bundle.manifest.backends == ("ort-cpu", "ort-cuda", "openvino", "tensorrt")  # an earlier format's
     assert bundle.manifest.defaults == contract.Defaults()
     for name, file in bundle.manifest.files.items():
         content = (folder / name).read_bytes()
@@ -94,7 +93,7 @@ CHANGES = st.fixed_dictionaries(
         "created_by": TEXTS,
     }
 )
-"""Fields that hold what YAML may take for something else."""
+"""Fields with texts that YAML may read as another type."""
 
 
 @given(CHANGES)
@@ -107,7 +106,7 @@ def test_a_manifest_survives_yaml(changes: dict[str, Any]) -> None:
 
 
 def put(place: str, value: object) -> Edit:
-    """Set what a dotted place names; without a value it is removed."""
+    """Set the value at a path of keys joined by `|`; None removes the key."""
 
     def edit(raw: dict[str, Any]) -> None:
         *path, last = place.split("|")
@@ -122,52 +121,7 @@ def put(place: str, value: object) -> Edit:
 
 
 PLACED: dict[str, Any] = {"duration": "tokens", "durations": {" ": [2, 3, 1], "a": [4.5, 9.0, 1e-3]}}
-WRONG: list[tuple[str, object, str]] = [
-    ("precison", "fp32", "unknown key precison; valid keys: format, family, arch, mel"),
-    ("arch|width", 64, "arch: unknown key width; valid keys: dim, depth, heads"),
-    ("files|step.onnx|md5", "0", "files.step.onnx: unknown key md5; valid keys: sha256"),
-    ("max_frames", None, "missing key max_frames"),
-    ("family", 5, "family: must be str, not int (5)"),
-    ("precision", "fp8", "precision: must be one of fp32, fp16, int8, int8-qdq, not 'fp8'"),
-    ("vocoder|name", "wavernn", "vocoder: name: must be one of vocos, bigvgan"),
-    ("mel|kind", "opus", "kind"),
-    ("mel|hop", 0, "mel: hop: must be at least 1, not 0"),
-    ("max_frames", 255, "max_frames: must be 256 to 8192, not 255"),
-    ("max_frames", -3, "max_frames: must be 256 to 8192, not -3"),
-    ("max_frames", 8193, "max_frames: must be 256 to 8192, not 8193"),
-    ("vocab_size", 0, "vocab_size: must be at least 1, not 0"),
-    ("arch|depth", 0, "arch: depth: must be at least 1, not 0"),
-    ("arch|conv_layers", -1, "arch: conv_layers: must be at least 0, not -1"),
-    ("mel|sample_rate_hz", 0, "mel: sample_rate_hz: must be at least 1, not 0"),
-    ("defaults|guidance", math.nan, "defaults: guidance: must be between 0.0 and 10.0, not nan"),
-    ("defaults|guidance", 10.5, "defaults: guidance: must be between 0.0 and 10.0, not 10.5"),
-    ("defaults|sway", math.inf, "defaults: sway: must be between"),
-    ("defaults|target_rms", 0, "target_rms: must be between"),
-    ("defaults|cross_fade_s", -1, "cross_fade_s: must be between 0.0 and 5.0, not -1.0"),
-    ("text|durations", {"a": [1, 2, 3]}, "text: durations: only with duration: tokens, not script"),
-    ("text", PLACED, "text: durations: only where arch has text_embedding_average_upsampling: true"),
-    *(
-        (
-            "text",
-            {**PLACED, "durations": {"b": wrong}},
-            f"text: durations.'b': must be 3 numbers of frames, above 0 and at most 8192, not {told}",
-        )
-        for wrong, told in (
-            ([1.0, 2.0], "[1.0, 2.0]"),
-            ([1.0, 0, 2.0], "[1.0, 0.0, 2.0]"),
-            ([1.0, math.nan, 2.0], "[1.0, nan, 2.0]"),
-            ([math.inf, 1.0, 2.0], "[inf, 1.0, 2.0]"),
-        )
-    ),
-    ("text|tokenizer", "espeak", "text: voice: must be a language of espeak, such as de or pt-br, not ''"),
-    ("text", {"tokenizer": "espeak", "voice": "pt_BR"}, "such as de or pt-br, not 'pt_BR'"),
-    ("text|voice", "de", "text: voice: only with tokenizer: espeak, not pinyin"),
-    ("text|around", ["a"], "text: around: must be two texts, before and after, not 1"),
-    ("text", {"around": ["a", ""], "duration": "tokens"}, "around: only with duration: script or bytes"),
-    ("text|around", ["①〈", "〉"], "text: around: '①', '〈', '〉' not in vocab.txt"),
-    ("encodes", "tokens", "encodes: must be frames where no arch upsamples a masked text, not tokens"),
-    ("defaults|sampling", "shorter", "must be one of exact, short, short-kv, short-once, not 'shorter'"),
-]
+WRONG: list[tuple[str, object, str]] = rows(__file__, "wrong_manifests.jsonl")
 ASTRAY: list[tuple[str, object, str]] = [
     ("variants", {"fast": {}}, "has no variant 'default'"),
     ("variants|default|update", None, "variant 'default' lacks update"),
@@ -189,9 +143,9 @@ TOGETHER: list[tuple[Edit, str]] = [
     (lambda m: [m["variants"]["default"].pop(g) for g in ("update", "step_keys")], "lacks step_keys, update"),
     (lambda m: m["variants"]["ort-cpu"].update(step_key="x", stop="x"), "unknown graphs step_key, stop"),
 ]
-"""Two mistakes at once."""
+"""Manifests with two mistakes, and the error that names both."""
 FORMATS: list[tuple[object, str]] = rows(__file__, "formats.jsonl")
-"""The format is looked at before the keys, which may be of the future."""
+"""The parser checks the format before the keys: a later format may have other keys."""
 
 
 def of_format(value: object) -> Edit:
@@ -207,7 +161,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("edit", "message"), REFUSED)
-def test_a_wrong_manifest_says_where_and_what_is_allowed(edit: Edit, message: str, folder: Path) -> None:
+def test_a_wrong_manifest_names_place_and_allowed_values(edit: Edit, message: str, folder: Path) -> None:
     with pytest.raises(BundleError, match=message):
         contract.read(edited(folder, edit), verify=False)
 
@@ -239,7 +193,7 @@ def test_a_flipped_byte_is_found_in_every_file(name: str, folder: Path) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(BundleError, match=rf"{re.escape(name)}: damaged: sha256 [0-9a-f]{{12}}…, the"):
         contract.read(folder)
-    if name != "vocab.txt":  # which is read in any case
+    if name != "vocab.txt":  # read in any case
         contract.read(folder, verify=False)
 
 
@@ -254,7 +208,7 @@ def test_a_file_or_link_that_is_not_listed_is_refused(name: str, folder: Path, t
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if name == "to":
-        path.symlink_to(tmp_path)  # a folder elsewhere
+        path.symlink_to(tmp_path)  # a link to a folder elsewhere
     else:
         path.write_bytes(b"0")
     for verify in (True, False):
@@ -270,7 +224,7 @@ def test_a_vocabulary_of_another_size_is_refused(size: int, folder: Path) -> Non
             contract.read(folder, verify=verify)
 
 
-def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
+def test_a_truncated_or_missing_file_is_reported(folder: Path) -> None:
     path = folder / "step.onnx"
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(BundleError, match=r"step\.onnx: 493 bytes, the manifest says 500; copy it again"):
@@ -288,7 +242,7 @@ def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
     (b"\xff\xfe\x00", "unreadable"),
     (b"!!python/object/apply:os.getcwd []", "unreadable"),
 ])  # fmt: skip
-def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, folder: Path) -> None:
+def test_invalid_manifests_are_refused(content: bytes | None, message: str, folder: Path) -> None:
     path = folder / "manifest.yaml"
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(BundleError, match=re.escape(message)):
@@ -340,7 +294,7 @@ def test_the_tiny_bundle_is_whole_and_small() -> None:
     bundle = contract.read(TINY)
     assert sum(file.size_bytes for file in bundle.manifest.files.values()) < 8e6
     assert {path.name for path in TINY.iterdir()} == {*bundle.manifest.files, "manifest.yaml"}
-    # A sampling beyond its bound is merely not the default; random weights hold none.
+    # A sampling beyond its bound is only excluded as default; random weights meet no bound.
     rows = [row for row in bundle.manifest.parity["rows"] if row["against"] != "exact"]
     assert rows and all(row["error"] <= row["bound"] for row in rows)
 
@@ -349,10 +303,8 @@ def test_the_tiny_bundle_is_whole_and_small() -> None:
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
-    """Weights and vocabulary to the byte; graphs by signature, since a newer tracer may write other nodes.
-
-    Tables are computed, and another processor's last digit may differ.
-    """
+    """Weights and vocabulary are equal to the byte. Graphs are compared by signature, because a newer tracer
+    may write other nodes. Computed tables may differ in the last digit between processors."""
     import onnx
 
     from tests.harness.small import brief_gate
@@ -365,7 +317,7 @@ def test_the_tiny_bundle_is_what_its_generator_makes() -> None:
 
     out = kept("tiny", ("tests.tiny.generate",), make) / "bundle"
     made, committed = contract.read(out).manifest, contract.read(TINY).manifest
-    # The committed one is of an earlier format, and is read as it was.
+    # The committed bundle has an earlier format, and its content must not change.
     volatile = {"files": {}, "parity": {}, "format": made.format, "backends": made.backends}
     assert dataclasses.replace(made, **volatile) == dataclasses.replace(committed, **volatile)
     assert set(made.files) == set(committed.files)

@@ -1,4 +1,4 @@
-"""Samplers: what a manifest may name, what a request may ask of it, and the arithmetic of a step."""
+"""Samplers: the manifest's names, the options of a request, and the arithmetic of a step."""
 
 import dataclasses
 import re
@@ -98,12 +98,12 @@ def test_fresh_noise_is_numpys_spawned_stream_of_each_step() -> None:
         sequence = np.random.SeedSequence([7, 3], spawn_key=(step,))
         wanted = np.random.Generator(np.random.PCG64(sequence)).standard_normal((9, 4), dtype=np.float32)
         assert np.array_equal(noise(7, 3, 9, 4, step), wanted)
-        assert np.array_equal(noise(7, 3, 5, 4, step), wanted[:5])  # whatever follows in the segment
-    # Not even a large seed has another's later noise.
+        assert np.array_equal(noise(7, 3, 5, 4, step), wanted[:5])  # independent of the segment's length
+    # A seed never gives the later noise of another seed, not even if it is larger than 32 bits.
     drawn = [
         noise(*of, 4, 4, step).tobytes() for of in ((7, 3), (7 + (3 << 32), 1), (7, 1)) for step in (0, 1, 3)
     ]
     assert len(set(drawn)) == len(drawn)
-    # On every machine.
+    # The values are the same on every machine.
     golden = ["-0x1.6da2940000000p-2", "0x1.ce5e400000000p-1", "-0x1.0faa360000000p-1"]
     assert [float(value).hex() for value in noise(2**64 - 1, 0, 50, 100, 1)[0, :3]] == golden

@@ -57,7 +57,7 @@ def test_the_rules_one_by_one():
     assert tokens("好a") == [" ", "hao3", "a"]
     assert tokens("é") == ["é"]
     assert tokens("") == []
-    # Pieces that the converter hands on whole are taken character by character.
+    # A piece that the converter returns whole is split into characters.
     assert to_tokens_with("、。", lambda text: [text], lambda word: [word]) == ["、", "。"]
 
 
@@ -69,7 +69,7 @@ def test_ids_are_lines_and_unknown_reads_as_space():
     assert vocabulary.size == 3
 
 
-def test_tokens_of_zipvoice_need_no_space_and_leave_out_what_they_lack():
+def test_zipvoices_tokens_need_no_space_and_drop_unknown_characters():
     text = "こんにちは 世界_é"
     kept = {"simple": "こに世 ", "espeak": "に世 ", "letters": " こに世", "char": " こに世"}
     for tokenizer, tokens in kept.items():
@@ -105,7 +105,7 @@ def test_a_duplicate_takes_the_later_line_and_leaves_no_room_for_the_last():
     b" \r\na\r\nb\r\n",
     b" \na\nb\na\n",
     b" \na\n\nb\n\n",
-    b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes it
+    b"\xef\xbb\xbf \na\nb\n",  # as upstream's fine-tuning page writes the file
     b"\xef\xbb\xbf \r\na\r\n \r\n",
 ])  # fmt: skip
 def test_vocabulary_equals_upstreams(tmp_path, content):
@@ -136,7 +136,7 @@ def test_after_a_byte_order_mark_spaces_are_unknown_and_unknown_is_the_first_lin
     path.write_text(" \na\nb\n", "utf-8-sig")
     vocabulary = read_vocabulary(path)
     assert vocabulary.ids("a b?").tolist() == [1, 0, 2, 0]
-    path.write_bytes("".join(f"{token}\n" for token in vocabulary.tokens).encode())  # as a bundle has it
+    path.write_bytes("".join(f"{token}\n" for token in vocabulary.tokens).encode())  # as in a bundle
     assert read_vocabulary(path) == vocabulary
 
 
@@ -158,7 +158,7 @@ def test_a_vocabulary_may_be_utf_16_or_json(tmp_path, content):
 @pytest.mark.parametrize(("content", "message"), [
     (b"a\nb\n", "single space, not 'a'"), (b"", "nothing"), (b" \n\xff", "utf-8"), (None, "unreadable"),
 ])  # fmt: skip
-def test_what_is_no_vocabulary_is_refused_by_name(tmp_path, content, message):
+def test_invalid_vocabularies_are_refused_by_name(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
     if content is not None:
         path.write_bytes(content)

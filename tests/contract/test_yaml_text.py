@@ -1,4 +1,4 @@
-"""YAML that a stranger wrote: each failure is one line of its own, whatever a constructor raises."""
+"""YAML that a stranger wrote: each failure is a single line, whatever a constructor raises."""
 
 import pytest
 
@@ -15,13 +15,20 @@ from appliance.contract.yaml_text import parse_yaml
     ("? [a]\n: b", 1),
     ("a: !!set [1]", 1),
     ("a: !!python/name:os.system ''", 1),
+    ('a: "\\ud800"', 1),
 ])  # fmt: skip
-def test_what_no_constructor_takes_is_that_files_error(text: str, line: int) -> None:
+def test_constructor_errors_name_the_file(text: str, line: int) -> None:
     with pytest.raises(LookupError) as caught:
         parse_yaml(text, "voice.yaml", LookupError)
     assert type(caught.value) is LookupError
     assert str(caught.value).startswith("voice.yaml: unreadable: ")
     assert f"line {line}, column" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_deep_nesting_is_an_error_and_not_the_end_of_the_process() -> None:
+    for level in ("[", "{a: ", "- ", "? "):
+        with pytest.raises(LookupError, match=r"unreadable: .*recursion"):
+            parse_yaml(level * 100_000, "f", LookupError)
 
 
 def test_merges_of_merges_do_not_multiply() -> None:

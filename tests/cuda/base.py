@@ -1,7 +1,7 @@
 """A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER BLOCKS`.
 
-Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced: a
-step graph of two blocks takes four CPU seconds, whatever its width, unless its graph is kept.
+All weights are the same number because nothing computes with them. The exporter traces few of the 22 equal
+blocks: a step graph of two blocks takes four CPU seconds, whatever its width, if no kept graph replaces it.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ FAMILY = NAMED["F5TTS_v1_Base"]
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
 MAX_FRAMES = 4096
 WEIGHT = 0.01
-"""Neither 0 nor 1, by which a runtime would leave out additions and products."""
+"""A weight that is neither 0 nor 1: a runtime may drop additions of 0 and products with 1."""
 
 
 def write(folder: Path, blocks: int) -> Bundle:

@@ -19,7 +19,7 @@ from tests.harness.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 WORKSHOP = Path(os.environ.get("F5_WORKSHOP", ROOT / ".venv/bin/python"))
 BLOCKS = int(os.environ.get("F5_DEPTH", "2"))
-"""Of v1_Base's 22: the last, and one that all others are like."""
+"""Number of v1_Base's 22 blocks that are built: the last block differs, all others are alike."""
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def device(made: list[Path]) -> Runtime:
 
 @pytest.fixture(autouse=True)
 def cuda(device: Runtime) -> Iterator[Runtime]:
-    """An Orin, on which every test does only what CUDA allows, until its objects are gone."""
+    """An Orin. Fails a test if the test, or the end of its objects, does anything that CUDA forbids."""
     device.use(runtime.ORIN)
     before = len(device.wrong_uses())
     yield device
@@ -47,13 +47,13 @@ def cuda(device: Runtime) -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session")
 def demo() -> Bundle:
-    """The voice that is shipped."""
+    """The shipped voice."""
     return contract.read(ROOT / "appliance/demo/bundle", verify=False)
 
 
 @pytest.fixture(scope="session")
 def base() -> Bundle:
-    """The bundle of base.py. The workshop makes it anew if its sources have changed."""
+    """The bundle of base.py. The workshop builds it again if its sources have changed."""
     if not WORKSHOP.exists():
         pytest.skip(f"no workshop, {WORKSHOP}: scripts/test makes it, or F5_WORKSHOP names its python")
     folder = kept("v1-base", ("tests.cuda.base",), make, BLOCKS)

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 def test_the_test_of_memory_counts_after_all_graphs_are_captured(
     cuda: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first request captures one graph, the second the other ten, in 2 MiB of an H200; the third none."""
+    """The first request captures one graph, the second the other ten, in 2 MiB of an H200; the third captures
+    none."""
     monkeypatch.setattr(engines, "LAUNCH_BOUND_S", math.inf)
     tiny = contract.read(ROOT / "tests/tiny/bundle", verify=False)
     engine = load_for(tiny, EngineConfig(backend="ort-cuda", threads=1, lanes=6, cache=tmp_path))

@@ -29,10 +29,10 @@ from tests.harness.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 ATTENTION = "attention_kernel_batched_impl"
-"""CUTLASS's memory-efficient kernel, by part of its name."""
+"""Part of the name of CUTLASS's memory-efficient attention kernel."""
 NFE = 4
 ENOUGH_RUNS = 4
-"""After which a binding is a CUDA graph."""
+"""Runs after which a binding has captured a CUDA graph."""
 ON_DEVICE = tuple(name for name in GRAPHS if name != "modulation")
 OTHERS = tuple(name for name in ON_DEVICE if name not in STEPS)
 NOT_LAUNCHED = ("Reshape", "Squeeze", "Unsqueeze", "Shape")
@@ -85,7 +85,7 @@ def test_each_graph_opens_and_a_step_is_captured(
 
 
 def test_captured_steps_are_bounded(cuda: Runtime, demo: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime keeps each CUDA graph; what comes later launches its kernels one by one."""
+    """ONNX Runtime never frees a CUDA graph. Over the bound, steps launch their kernels one by one."""
     monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
     backend = OrtCudaBackend()
     specs, before = signatures(demo.manifest.dimensions), cuda.counted("captures")
@@ -99,7 +99,7 @@ def test_captured_steps_are_bounded(cuda: Runtime, demo: Bundle, monkeypatch: py
 
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
 def test_a_reply_takes_no_memory_after_the_warm_up(cuda: Runtime, bundle: Bundle, sampling: Sampling) -> None:
-    """Sixty of any length, beside each other and alone, guided and not; then all is closed in order."""
+    """Sixty replies of any length, two at once, guided or not; then the engine closes in order."""
     given = changed(bundle, sampling, max_frames=1024)
     engine = load_for(given, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
     assert engine.backend == "ort-cuda"
@@ -128,9 +128,9 @@ class Cost(NamedTuple):
 def measured(
     cuda: Runtime, backend: OrtCudaBackend, bundle: Bundle, name: str, sizes: dict[str, int], folder: Path
 ) -> tuple[Cost, list[str]]:
-    """A call of a step graph as the backend runs it, and the names of what was launched.
+    """Cost of one call of a step graph as the backend runs it, and the names of the launched kernels.
 
-    Bytes are those of each node's inputs and outputs.
+    Bytes count each node's inputs and outputs.
     """
     ort = import_runtime()
     options = ort.SessionOptions()
@@ -146,7 +146,7 @@ def measured(
     events = json.loads(Path(session.end_profiling()).read_text())
     assert not [event["name"] for event in events if "Memcpy" in event["name"]]
     nodes = [e["args"] for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")]
-    # Sizes are computed on the host; the second run's are the second half.
+    # The host computes sizes; the second half of the list belongs to the second run.
     nodes = [node for node in nodes[len(nodes) // 2 :] if node["provider"] == PROVIDER]
     return Cost(len(launched), sum(map(moved, nodes))), launched
 
@@ -175,10 +175,12 @@ MOST = {
     2: ((87, 1_180_000_000), (104, 1_220_000_000), (102, 860_000_000)),
     22: ((447, 7_300_000_000), (504, 7_900_000_000), (502, 5_500_000_000)),
 }
-"""Blocks → launches and bytes of a call of each of v1_Base's STEPS, two rows: 1,280 frames, or 832 after a
-reference of 512.
+"""Blocks → launches and bytes of one call of each of v1_Base's STEPS with two rows of 1,280 frames, or of 832
+frames after a reference of 512.
 
-Launches are those of 1.23.2; 1.30 has up to 7 fewer. Whoever makes a graph leaner lowers its numbers."""
+The launches were counted with 1.23.2; 1.30 has up to 7 fewer. A change that makes a graph leaner lowers its
+numbers.
+"""
 
 
 @pytest.mark.skipif(BLOCKS not in MOST, reason=f"measured with {' or '.join(map(str, MOST))} blocks")
@@ -208,7 +210,7 @@ print(load_for(read, EngineConfig(backend="auto", threads=1, lanes=1)).backend)
 """
 
 
-def test_without_cudnn_the_next_backend_speaks_and_the_log_says_why(made: list[Path], demo: Bundle) -> None:
+def test_a_missing_cudnn_is_logged_and_the_next_backend_speaks(made: list[Path], demo: Bundle) -> None:
     """Some versions fail when they open the provider, later ones at the first convolution."""
     there = [str(path) for path in made if "cudnn" not in path.name]
     command = [sys.executable, "-c", AUTO, str(demo.folder), *there]

@@ -17,9 +17,9 @@ from tests.systemd.namespaces import booting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHECKOUT = "/srv/checkout"
-"""Place of REPOSITORY in the box: units may see nothing of its own, as of /tmp."""
+"""Place of REPOSITORY in the box: a unit may have a private view of REPOSITORY's own path, such as /tmp."""
 TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats")
-"""NVIDIA's; the others are the system's own."""
+"""NVIDIA's tools; the system supplies the others."""
 PYTHON = "/usr/bin/python3"
 MASKED = (
     "getty.target", "getty@.service", "console-getty.service", "systemd-networkd.service", "apt-daily.timer",
@@ -81,7 +81,7 @@ class Booted:
         self.root, self.pid = root, pid
 
     def command(self, line: str) -> list[str]:
-        """A line of the page in a shell of root's."""
+        """Command that runs a line of the page in a shell of root."""
         inside = ("nsenter", "--target", str(self.pid), "--mount", "--pid", "--net", "--root")
         given = (f"{key}={value}" for key, value in ENVIRONMENT.items())
         return [*inside, "env", "-i", "--chdir=/root", *given, "sh", "-c", line.removeprefix("sudo ")]
@@ -91,12 +91,12 @@ class Booted:
         return subprocess.run(self.command(line), capture_output=True, text=True, errors="replace", **given)
 
     def switch_off(self) -> None:
-        """Shut it down; wait until nothing of it runs."""
+        """Shut the box down; wait until its last process has ended."""
         self.run("systemctl poweroff")
         until(lambda: not Path(f"/proc/{self.pid}").exists(), lambda: self.run("systemctl list-jobs").stdout)
 
     def watch(self, line: str) -> tuple[int, list[Line]]:
-        """Run a line as typed; its status, and each line that it printed with its time."""
+        """Run a line as typed; return its status, and each printed line with its time."""
         lines = [Line(time.monotonic(), "")]
         with subprocess.Popen(
             self.command(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -109,7 +109,7 @@ class Booted:
 
 @contextlib.contextmanager
 def switched_on(root: Path) -> Iterator[Booted]:
-    """Boot; at the end the plug is pulled."""
+    """Boot the box; at the end of the block, cut its power."""
     with booting(BOOT, root=root, repository=REPOSITORY) as pid:
         box = Booted(root, 0)
 

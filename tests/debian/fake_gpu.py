@@ -1,6 +1,6 @@
-"""The fake GPU of tests/fakes as modules of a Debian, where JetPack lays its own.
+"""The fake GPU of tests/fakes as modules of a Debian, in the folder that JetPack uses.
 
-An engine takes as many seconds as /jetson/build_s says, and is a line of /var/cache/f5-appliance/builds.
+A build of an engine takes the seconds in /jetson/build_s and adds a line to /var/cache/f5-appliance/builds.
 """
 
 import sys
@@ -16,9 +16,9 @@ from tests.fakes.nvidia.tensorrt import TensorRT
 JETSON, BUILDS = Path("/jetson"), Path("/var/cache/f5-appliance/builds")
 device = Device()
 masks = [int(path.read_text()) for path in JETSON.glob("root/sys/devices/**/tpc_pg_mask")]
-# Of eight clusters, with two multiprocessors each.
+# The GPU has eight clusters of two multiprocessors each.
 device.multiprocessors = 16 - 2 * bin(masks[0]).count("1")
-TrtBackend.max_batch = 2  # a quick warm-up
+TrtBackend.max_batch = 2  # for a quick warm-up
 runtime, trt = Runtime(device), TensorRT(device)
 
 
@@ -29,5 +29,5 @@ def build() -> None:
 
 
 trt.before_build = build
-# Of a package that was unpacked beside the installed one.
+# The engine may be built from a package that was unpacked elsewhere; now its graph is at the installed path.
 trt.located = lambda path: path[path.index("/usr/lib/f5-appliance/") :]

@@ -1,4 +1,4 @@
-"""Packages of this checkout, kept under out/kept for as long as nothing that goes into one changes."""
+"""Packages of this checkout, kept under out/kept until any of their inputs changes."""
 
 import contextlib
 import hashlib
@@ -18,10 +18,10 @@ from tests.harness.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ARCH = next((arch for arch, machine in MACHINES.items() if machine == os.uname().machine), "")
-"""Debian's name of the machine; empty for one that no package is for."""
+"""Debian's name of this machine; empty if no package supports it."""
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 ALONE = ("-I", "-S")
-"""Without the packages of the tests' environment: what is imported is the package's own."""
+"""Options that hide the packages of the tests' environment: imports come from the package."""
 UNPACKED_PYTHON = (sys.executable, *ALONE)
 SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
 INCLUDED = "python3,systemd,init-system-helpers,procps,openssl"
@@ -48,7 +48,7 @@ def debian(folder: Path) -> Path:
 
 
 def package() -> Path:
-    """The one for this machine and the Python that runs the tests."""
+    """The package for this machine and the Python that runs the tests."""
     return built("--python", PYTHON, "--arch", ARCH, "--compress", "none")
 
 
@@ -61,7 +61,7 @@ def built(*options: str) -> Path:
 
 @contextlib.contextmanager
 def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
-    """Unpack a package, have it changed, and pack it under a later version."""
+    """Unpack a package, let the block change it, and pack it under a later version."""
     root = out.with_suffix("")
     run("dpkg-deb", "-R", package, root)
     control = root / "DEBIAN/control"
@@ -72,10 +72,10 @@ def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
 
 
 def _build(folder: Path, options: tuple[str, ...], _: str) -> None:
-    # A build that was killed has left its tree; no other runs now, because all have one lock.
+    # A killed build leaves its tree. No other build runs now, because all builds take one lock.
     for left in folder.parent.glob("deb-*/.deb.*"):
         shutil.rmtree(left)
-    # A copy without git's folder has no time of a commit.
+    # A copy of the checkout without git's folder has no commit time.
     dated = () if (ROOT / ".git").exists() else ("env", "SOURCE_DATE_EPOCH=1700000000")
     command = (*dated, sys.executable, ROOT / "scripts/build-deb", *options, "--out", folder)
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=5 * PATIENCE_S)
@@ -88,7 +88,7 @@ def _is_index_reached(folder: Path) -> bool:
     pip = (
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0", "--dest", folder,
     )  # fmt: skip
-    # One that no mirror on the machine is likely to hold.
+    # A package that a mirror on this machine is unlikely to hold.
     return subprocess.run([*pip, "rjieba"], capture_output=True).returncode == 0
 
 

@@ -1,6 +1,6 @@
-"""The package's life in a Debian 12 of its own: install, speech, upgrades, power cuts, purge.
+"""The package's life in a separate Debian 12: install, speech, upgrades, power cuts, purge.
 
-What of it is on the technician's page is run as it stands there.
+The test runs the commands of the technician's page unchanged.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ NVIDIAS = "nvidia-l4t-core"
 CUTS = 10
 LATER = "# A later default.\n"
 LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
-"""Files that a purge may leave: copies that the programs for users make of their files."""
+"""Files that a purge may leave: backup copies by the programs that create users."""
 
 pytestmark = [
     pytest.mark.once,
@@ -52,7 +52,8 @@ class Chroot:
         self.of_the_page: set[str] = set()
 
     def page(self, line: str) -> str:
-        """Run a line of the page in root's home, where the packages have the page's names, and answer yes."""
+        """Run a line of the page in root's home, which holds the packages under the page's names, and answer
+        yes."""
         assert line in in_blocks()
         self.of_the_page.add(line)
         return self.run("sh", "-c", f"cd /root && yes | DEBIAN_FRONTEND=noninteractive {line[5:]}")
@@ -61,7 +62,7 @@ class Chroot:
         return run("chroot", self.folder, *command)
 
     def dpkg(self, *arguments: str) -> str:
-        """Both of its outputs."""
+        """Run dpkg; return stdout and stderr together."""
         return self.run("sh", "-c", 'exec dpkg "$@" 2>&1', "sh", *arguments)
 
     def boot(self) -> None:
@@ -74,10 +75,10 @@ class Chroot:
         return ran.stderr
 
     def files(self) -> set[str]:
-        """Every path but the kernel's, and what apt, dpkg and systemd's helpers note for themselves."""
+        """Every path except the kernel's and the records of apt, dpkg and systemd's helpers."""
         left_out = ("proc", "dev", "root", "tmp", "run", "var/log", "var/cache/ldconfig",
                     *("var/cache/apt", "var/lib/apt", "var/lib/dpkg"))  # fmt: skip
-        # os.walk passes over processes that end while /proc is read.
+        # os.walk ignores processes that end while it reads /proc.
         found = (
             os.path.relpath(os.path.join(folder, name), self.folder)
             for folder, folders, files in os.walk(self.folder)
@@ -107,7 +108,7 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """For Debian 12's Python."""
+    """The package for Debian 12's Python."""
     return built("--python", "3.11", "--arch", "amd64")
 
 
@@ -135,7 +136,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chroot(tmp_path: Path, debian: Path, package: Path, later: Path) -> Iterator[Chroot]:
     folder = tmp_path / "debian"
     run("cp", "-a", debian, folder)
-    # Not in /usr/local: apt runs a package's scripts without it.
+    # /usr/local would not do: apt runs a package's scripts with a PATH that lacks it.
     shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/bin/systemctl")
     for deb, place in ((package, GOOD), (later, LATER_DEB)):
         shutil.copy(deb, folder / place[1:])
@@ -172,7 +173,7 @@ def test_a_life(chroot: Chroot) -> None:
     assert chroot.state == good and config.read_text() == mine
     chroot.speaks()
 
-    # Without f5-upgrade dpkg asks; N, the default, keeps the operator's.
+    # If dpkg installs the package instead of f5-upgrade, it asks; N, the default, keeps the operator's file.
     shown = chroot.run("sh", "-c", f"echo N | dpkg -i {LATER_DEB} 2>&1")
     assert "Configuration file '/etc/f5-appliance/appliance.yaml'" in shown
     assert config.read_text() == mine
@@ -183,22 +184,22 @@ def test_a_life(chroot: Chroot) -> None:
     assert not (chroot.folder / "usr/lib/f5-appliance").exists()
     assert not (chroot.folder / "var/lib/f5-appliance/installed.json").exists()
     chroot.page(PURGE)
-    # Bytecode of the system's own Python is not the package's.
+    # Bytecode of the system's Python does not belong to the package.
     left = {path for path in chroot.files() - before if "__pycache__" not in path}
     assert left <= LEFT, left - LEFT
     assert (chroot.folder / "etc/passwd").read_text() == users
     assert chroot.of_the_page == IN_THE_CHROOT - {BUILD}
 
 
-def test_without_its_folder_it_is_installed_again_and_removed(chroot: Chroot) -> None:
-    """Somebody made room, or fsck did."""
+def test_a_package_without_its_folder_can_be_installed_and_removed(chroot: Chroot) -> None:
+    """An operator who frees space, or fsck, may remove the folder."""
     for command in (("-i", GOOD), ("-i", GOOD), ("-P", "f5-appliance")):
         chroot.dpkg(*command)
         shutil.rmtree(chroot.folder / "usr/lib/f5-appliance", ignore_errors=True)
 
 
 def test_purge_undoes_f5_quiet_but_for_holds_and_says_how(chroot: Chroot) -> None:
-    """apt-mark needs dpkg's lock, which dpkg itself has then."""
+    """apt-mark needs dpkg's lock, which dpkg holds during the purge."""
     control = chroot.folder / "root/nvidia/DEBIAN/control"
     control.parent.mkdir(parents=True)
     control.write_text(f"Package: {NVIDIAS}\nVersion: 1\nArchitecture: all\nMaintainer: m\nDescription: d\n")
@@ -219,7 +220,7 @@ def test_purge_undoes_f5_quiet_but_for_holds_and_says_how(chroot: Chroot) -> Non
     assert not (chroot.folder / "var/lib/f5-appliance").exists()
 
 
-def test_what_is_left_out_or_put_elsewhere_on_purpose_is_no_damage(chroot: Chroot) -> None:
+def test_files_excluded_or_diverted_on_purpose_are_no_damage(chroot: Chroot) -> None:
     rules = f"path-exclude=/usr/share/doc/*\npath-include=*/copyright\npath-exclude /{TIMER}\n"
     (chroot.folder / "etc/dpkg/dpkg.cfg.d/excludes").write_text(rules)
     chroot.run("dpkg-divert", "--rename", "--divert", "/usr/bin/f5-own", "--add", "/usr/bin/f5-health")
@@ -244,7 +245,7 @@ def test_what_is_left_out_or_put_elsewhere_on_purpose_is_no_damage(chroot: Chroo
 
 
 def test_another_python3_is_used_by_nothing(chroot: Chroot) -> None:
-    """As update-alternatives lays one there."""
+    """The other python3 lies in the place that update-alternatives uses."""
     python = chroot.folder / "usr/bin/python3"
     python.unlink()
     python.write_text("#!/bin/sh\necho of another version >&2\nexit 1\n")
@@ -278,7 +279,7 @@ def test_an_operators_user_and_mount_stay_and_voices_that_did_not_fit_are_tried_
 
 
 def test_power_cuts(chroot: Chroot) -> None:
-    """dpkg killed at ten moments, spread over the time that an install takes."""
+    """Kill dpkg at ten moments, spread over the time of an install."""
     started = time.monotonic()
     chroot.dpkg("-i", GOOD)
     whole_s = time.monotonic() - started
@@ -293,7 +294,7 @@ def test_power_cuts(chroot: Chroot) -> None:
                 os.killpg(dpkg.pid, signal.SIGKILL)
         subprocess.run(["chroot", str(chroot.folder), "dpkg", "--configure", "-a"], capture_output=True)
         if not chroot.state.startswith("installed "):
-            # Cut off while it was unpacking: dpkg itself asks for the package again.
+            # The cut came during the unpacking: dpkg wants the package again.
             chroot.dpkg("-i", GOOD)
         assert chroot.state.startswith("installed ")
         assert chroot.run("dpkg", "--verify", "f5-appliance") == ""

@@ -1,7 +1,7 @@
-"""A box's first hour, upgrade and evenings, typed as on the technician's page, under a systemd that boots.
+"""A box's first hour, upgrade and evenings, typed from the technician's page, under a systemd that boots.
 
-The package is the real one. The Jetson's files, tools, GPU and TensorRT are those of tests/fakes, where each
-engine takes F5_BUILD_S seconds.
+The package is real. tests/fakes supply the Jetson's files, tools, GPU and TensorRT; each engine takes
+F5_BUILD_S seconds.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Place:
         deb = built("--python", "3.11", "--arch", "amd64")
         shutil.copy(deb, root / "root" / Path(INSTALL).name)
         with repacked(deb, "9", root / "root" / Path(UPGRADE).name) as later:
-            # Engines of another format: all are built anew.
+            # Engines have another format, so that the daemon builds all of them again.
             source = later / "usr/lib/f5-appliance/appliance/engine/tensorrt/build.py"
             source.write_text(source.read_text().replace("\nFORMAT = ", "\nFORMAT = 1"))
         with repacked(root / "root" / Path(UPGRADE).name, "99", root / "root/broken.deb") as broken:
@@ -87,9 +87,9 @@ def place(tmp_path: Path) -> Place:
 
 
 def typed(box: Booted, line: str) -> tuple[int, str]:
-    """Type a line of the page's; no wait may be longer than LONGEST_SILENCE_S without one printed."""
+    """Type a line of the page; the program may print nothing for at most LONGEST_SILENCE_S."""
     assert line in in_blocks()
-    # Longer by what a loaded machine adds between a program's wait and its line.
+    # A loaded machine delays a program's line after its wait.
     allowed_s = PERIOD_S + (LONGEST_SILENCE_S - PERIOD_S) * SLOWNESS
     code, lines = box.watch(f"yes | {line[5:]}" if line == INSTALL else line)
     for before, after in itertools.pairwise(lines):
@@ -124,7 +124,7 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
         assert len(place.builds) == 2 * count
         assert len(silent) == 1, silent
         [(off, _)] = silent
-        # Built while it spoke: the restart alone is silent.
+        # The engines were built while the daemon spoke: only the restart is silent.
         assert all(begun < at < off for at, _ in place.builds[count:]), (silent, place.builds)
         rolled_back = box.run("f5-upgrade broken.deb")
         assert rolled_back.returncode == 1 and "is installed again and speaks" in rolled_back.stderr, (
@@ -136,7 +136,7 @@ def test_the_first_hour_and_an_upgrade(place: Place) -> None:
 
 
 def open_to_the_network(box: Booted) -> None:
-    """Do what the page says, and find the box well and open to those who have a token."""
+    """Follow the page, then check that the box is healthy and open to callers with a token."""
     commands, settings = opening()
     box.run(f"cat >> /etc/f5-appliance/appliance.yaml <<'E'\n{settings}E")
     opened = box.run(f"set -e\n{commands}")
@@ -152,11 +152,12 @@ def open_to_the_network(box: Booted) -> None:
 
 
 def test_evenings(place: Place) -> None:
-    """A hot start is no power loss, nor a plug pulled after 70 minutes; one pulled soon after a pin is."""
+    """A hot start and a plug pulled after 70 minutes are no power losses; a plug pulled soon after a pin is
+    one."""
     place.jetson.set_mode("MAXN")
     with switched_on(place.root) as box:
         assert box.run(f"yes | {INSTALL[5:]}").returncode == 0
-        # Nothing is to be spoken.
+        # The test needs no speech.
         box.run("systemctl mask --now f5-appliance f5-gateway f5-health.timer f5-clocks-check.timer")
         box.switch_off()
     for evening in ("hot", "hot", "hot", "long", "long", "long", "cut off"):
@@ -170,7 +171,7 @@ def test_evenings(place: Place) -> None:
             box.run("systemctl start f5-clocks-check")
             assert "pinned" in box.run("f5-clock-lock status").stdout
             if evening == "long":
-                # Seventy minutes later, for the program that looks.
+                # Let the program's clock be seventy minutes later.
                 late = box.run(f"unshare --time --boottime {LATER_S} f5-clock-lock watch --once")
                 assert late.returncode == 0, late
             if evening == "hot":
@@ -187,7 +188,7 @@ def settle(box: Booted) -> None:
 
 
 def told(box: Booted) -> dict[str, Any]:
-    """What the daemon tells of itself; nothing while it is not there."""
+    """State that the daemon reports; empty if the daemon does not answer."""
     fetch = f"import urllib.request as u; print(u.urlopen('{METRICS}/state', timeout=5).read().decode())"
     ran = box.run(f'python3 -c "{fetch}"')
     return json.loads(ran.stdout) if ran.returncode == 0 else {}
@@ -195,7 +196,7 @@ def told(box: Booted) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def silences(box: Booted, place: Place) -> Iterator[list[tuple[float, float]]]:
-    """Note, at the end, from and to when the daemon was not ready, by Unix time."""
+    """List, at the end of the block, the Unix times from and to which the daemon was not ready."""
     found: list[tuple[float, float]] = []
     (place.root / "root/watch.py").write_text(WATCH)
     process = subprocess.Popen(box.command("exec python3 watch.py > ready"), cwd="/")

@@ -30,7 +30,7 @@ def unit(name: str) -> str:
 
 
 @pytest.mark.once
-def test_compose_asks_the_probes_and_keeps_what_the_units_keep() -> None:
+def test_compose_uses_the_probes_and_the_units_folders() -> None:
     config = Config()
     probes = {name: "".join(service["healthcheck"]["test"][-2:]) for name, service in SERVICES.items()}
     assert f"127.0.0.1:{probes['daemon']}" == f"{config.server.metrics}/readyz"
@@ -50,7 +50,7 @@ def test_compose_asks_the_probes_and_keeps_what_the_units_keep() -> None:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[str]:
-    """Name of a working container of the image, in a storage of its own on a disk: it takes 2 GB."""
+    """Name of a working container of the image, in separate storage on a disk: it takes 2 GB."""
     if os.geteuid() != 0 or not shutil.which("buildah"):
         pytest.skip("needs root and buildah")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, pytest.MonkeyPatch.context() as patch:

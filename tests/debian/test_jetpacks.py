@@ -1,4 +1,4 @@
-"""The packages of both JetPacks: the bindings that their GPU backends need, of the CUDA of their drivers."""
+"""The packages of both JetPacks: their GPU backends find bindings for the CUDA of the JetPack's driver."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ from tests.harness.patience import PATIENCE_S
 from tests.systemd.page import BUILD
 from tests.test_pythons import found
 
-# Each package takes half a minute; by day test_package.py builds that of this machine.
+# Each package takes half a minute; the daily test_package.py builds the package of this machine.
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.once, needs_dpkg]
 L4T = {"6": "36.4", "7": "39.2"}
 DRIVERS = {"6": "12.6.", "7": "13.2."}
@@ -34,7 +34,7 @@ try:
 except ApplianceError as error:
     print(error)
 """
-"""What TensorRT's backend does before it asks for TensorRT, which JetPack has."""
+"""First steps of TensorRT's backend, before it imports TensorRT, which JetPack supplies."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def library(jetpack: str, arch: str, tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("arch", [ARCH])
 @pytest.mark.parametrize("jetpack", PYTHONS)
 def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> None:
-    """Of this machine's package, under the JetPack's Python: there is no more to miss than a device."""
+    """The package for this machine, under the JetPack's Python, lacks nothing but a device."""
     command = (found(PYTHONS[jetpack]), *ALONE, "-c", OPEN, library)
     ran = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr

@@ -1,4 +1,4 @@
-"""The package without a Debian around it: what is inside, and that it speaks from where it is unpacked."""
+"""The package without a Debian around it: its contents, and its speech from an unpacked folder."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, needs_dpkg]
 SCRIPTS = ("backup", "clock-lock", "health", "quiet", "restore", "setup", "support-bundle", "upgrade")
 COMMANDS = tuple(f"f5-{name}" for name in SCRIPTS)
 LIBRARY = "usr/lib/f5-appliance"
-"""Its Python packages are compiled when it first starts."""
+"""Folder of the appliance. The package's first start compiles the Python packages in it."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def tree(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpacked(folder: Path) -> Iterator[Path]:
-    """Everything but the bytecode of a daemon that ran there."""
+    """Every file except the bytecode of a daemon that ran there."""
     return (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 
@@ -54,9 +54,9 @@ def test_names_modes_and_owners(deb: Path, tree: Path) -> None:
     assert {path.name for path in tree.glob("usr/bin/*")} == {"appliance", *COMMANDS}
     for command in COMMANDS:
         assert (tree / "usr/bin" / command).resolve().is_relative_to(tree / LIBRARY / "scripts")
+        assert run(*UNPACKED_PYTHON, tree / "usr/bin" / command, "--help").startswith(f"usage: {command}")
     listed = [line.split() for line in run("dpkg-deb", "-c", deb).splitlines()]
-    assert {line[1] for line in listed} == {"root/root"}
-    assert not [line[5] for line in listed if line[5].endswith(".pyc")]
+    assert {(line[1], line[5].endswith(".pyc")) for line in listed} == {("root/root", False)}
 
 
 def test_every_link_of_the_pages_leads_somewhere_on_a_box(tree: Path) -> None:
@@ -75,7 +75,7 @@ def test_every_link_of_the_pages_leads_somewhere_on_a_box(tree: Path) -> None:
     assert followed > 20
 
 
-def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
+def test_control_files_of_the_package(deb: Path, tree: Path, tmp_path: Path) -> None:
     run("dpkg-deb", "-e", deb, tmp_path)
     assert (tmp_path / "conffiles").read_text() == "/etc/f5-appliance/appliance.yaml\n"
     fields = yaml.safe_load((tmp_path / "control").read_text().partition("Description:")[0])
@@ -96,7 +96,7 @@ def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [(3, 8, 10), (3, 99, 0)])
 def test_another_python_is_refused_in_one_line(version: tuple[int, int, int], tree: Path) -> None:
-    """By every command, before it reads its arguments; 1 would mean WARN to f5-health."""
+    """Every command refuses before it reads its arguments. It exits with 2, as 1 is WARN to f5-health."""
     for command in (tree / "usr/bin").iterdir():
         code = f"import runpy, sys; sys.version_info = {version}; runpy.run_path({str(command)!r})"
         ran = subprocess.run([*UNPACKED_PYTHON, "-c", code], capture_output=True, text=True)
@@ -118,8 +118,8 @@ def test_the_units_as_they_are_unpacked(tree: Path, tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 
-def test_it_speaks(tree: Path, tmp_path: Path) -> None:
-    """By the unit's own command, with the package's own Python packages and its own voice."""
+def test_the_unpacked_package_speaks(tree: Path, tmp_path: Path) -> None:
+    """The unit's command speaks with the Python packages and the voice in the package."""
     demo = tree / LIBRARY / "appliance/demo"
     config = write_config(tmp_path, demo / "bundle")
     [unit_command] = values((tree / "usr/lib/systemd/system/f5-appliance.service").read_text(), "ExecStart")
@@ -142,7 +142,8 @@ def test_it_speaks(tree: Path, tmp_path: Path) -> None:
             assert daemon.poll() is None and "ready on" in lines[-1], "".join(lines)
             recording = demo / "voices" / f"{FEMALE}.wav"
             voice = (FEMALE, recording, "--transcript", recording.with_suffix(".txt").read_text())
-            # Again where a busy machine takes longer than an upload's deadline: the same voice is no other.
+            # A busy machine may exceed an upload's deadline, so the test retries: the same voice again is no
+            # error.
             add = (*appliance, "voices", "add", *voice, *address)
             until(lambda: subprocess.run(add, capture_output=True).returncode == 0)
             said = tmp_path / "said.wav"

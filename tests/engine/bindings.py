@@ -1,8 +1,8 @@
-"""TensorRT's own Python bindings, of several versions, over libraries whose functions return nothing.
+"""TensorRT's original Python bindings in several versions, over libraries whose functions return nothing.
 
-    python -m tests.engine.bindings FOLDER < NAMES     prints JSON: name → docstring, null where there is none
+    python -m tests.engine.bindings FOLDER < NAMES     prints JSON: name → docstring or null
 
-A process each, since the versions are one module.
+Each version needs a separate process because all versions have one module name.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ WHEELS = {
     "10.16": "tensorrt-cu13-bindings==10.16.1.11",
     "11.4": "tensorrt-cu13-bindings==11.4.0.106",
 }
-"""TensorRT of JetPack 6, of JetPack 7, and the newest."""
+"""Wheels of TensorRT for JetPack 6, for JetPack 7, and of the newest version."""
 STAMP = "made"
 
 
@@ -54,7 +54,7 @@ def unpacked(version: str) -> Path:
 
 
 def _write_libraries(folder: Path) -> None:
-    """What the extension is linked with, in the first of these the functions that it calls."""
+    """Build the libraries that the extension links with; the first has the functions that it calls."""
     extension = folder / "tensorrt_bindings/tensorrt.so"
     linked = subprocess.run(["readelf", "-d", extension], capture_output=True, text=True, check=True).stdout
     names = subprocess.run(
@@ -71,8 +71,10 @@ def _write_libraries(folder: Path) -> None:
 
 
 def documented(version: str, names: Iterable[str]) -> dict[str, str | None]:
-    """Docstrings of names such as `Builder.create_network` or `BuilderFlag.TF32`, empty for those without;
-    None for what that version does not have."""
+    """Docstrings of names such as `Builder.create_network` or `BuilderFlag.TF32`.
+
+    The docstring is empty if the name has none, None if that version lacks the name.
+    """
     folder = unpacked(version)
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
     command = (sys.executable, "-m", "tests.engine.bindings", folder)

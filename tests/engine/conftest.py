@@ -60,7 +60,7 @@ ONCE = (pytest.mark.slow, pytest.mark.once)
 def either(
     request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], engines: Path
 ) -> Synthesizer:
-    """Four lanes at true lengths; padded, where rows share calls; on a fake GPU."""
+    """An engine of four lanes: at true lengths, with padded rows that share calls, or on a fake GPU."""
     return make_engine(BACKENDS[request.param](engines), lanes=4)
 
 

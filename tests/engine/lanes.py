@@ -46,7 +46,8 @@ def relative(found: Any, wanted: Any) -> float:
 
 
 def moved(engine: Synthesizer, lane_id: int, of: Segment) -> FloatArray:
-    """How far the lane's generated frames have come from their noise, which would hide an error."""
+    """Change of the lane's generated frames from their noise. The frames themselves would hide an error in
+    the noise."""
     start = len(of.reference_log_mel)
     return engine.log_mel(lane_id)[start:] - of.noise[start:]
 
@@ -66,7 +67,7 @@ def spoken(engine: Synthesizer, given: Segment) -> tuple[FloatArray, FloatArray]
 
 
 def solo(engine: Synthesizer, given: Segment, steps: int | None = None) -> FloatArray:
-    """`moved` of a segment that never shares a batch, after so many steps (None: all)."""
+    """`moved` of a segment that never shares a batch, after `steps` steps (None: all)."""
     lane = engine.open(given)
     run(engine, [lane.id], lane.steps_left if steps is None else steps)
     out = moved(engine, lane.id, given)
@@ -148,14 +149,14 @@ class Run:
 
 
 class Watched(OrtBackend):
-    """Notes what is asked of a backend and of its graphs, and fails on request."""
+    """A backend that records the calls of itself and its graphs, and fails on request."""
 
     def watch(self) -> None:
         self.loads: list[str] = []
         self.runs: list[Run] = []
         self.allocated: list[tuple[int, ...]] = []
         self.strangers: list[str] = []
-        """Bound tensors outside of what `empty` gave."""
+        """Bound tensors in memory that `empty` did not return."""
 
     def __init__(self, threads: int = 1) -> None:
         super().__init__(threads)
@@ -163,10 +164,11 @@ class Watched(OrtBackend):
         self.memory: list[tuple[int, int]] = []
         self.files: dict[str, str] = {}
         self.ranges: dict[str, Ranges] = {}
-        """File and sizes with which each graph was loaded last."""
+        """File and sizes of the last load of each graph."""
         self.closed = 0
         self.before_run: Callable[[str], None] = lambda graph: None
-        """Called with the graph's name; what it raises is the run's fault, and its outputs are spoilt."""
+        """Hook before each run, called with the graph's name. If it raises, the run fails and its outputs are
+        spoilt."""
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         self.loads.append(name)
@@ -192,7 +194,7 @@ class Watched(OrtBackend):
 
 
 class WatchedPadded(Watched, Padded):
-    """Of fixed shapes."""
+    """A backend of fixed shapes that records calls."""
 
 
 class _WatchedGraph:

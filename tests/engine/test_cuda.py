@@ -1,4 +1,4 @@
-"""The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and what is missing."""
+"""The backends for GPUs on a fake device, which is asynchronous, poisoned and strict; and missing parts."""
 
 import re
 import sys
@@ -33,7 +33,7 @@ def config(backend: str, **others: Any) -> EngineConfig:
 
 
 def test_once_warm_nothing_is_allocated_and_calls_wait_once(short: Bundle, device: Device, gpu: Any) -> None:
-    """Nothing is built either, and only samples come back."""
+    """An engine that is warm builds nothing either, and copies only samples back."""
     engine, nfe = Synthesizer(short, gpu, host=OrtBackend(1), lanes=2), 2
     engine.warm_up(nfe)
     given = segment(100, nfe=nfe, sampling=short.manifest.defaults.sampling)
@@ -48,7 +48,7 @@ def test_once_warm_nothing_is_allocated_and_calls_wait_once(short: Bundle, devic
         assert not {"allocate device", "allocate pinned", "context", "build"} & counts.keys()
         assert counts["synchronise"] == 1
     assert all("DeviceToHost" not in counts for counts in calls)
-    # Row indices, and the weights of the lane's update.
+    # The copies hold row indices, and the weights of the lane's update.
     assert {counts["HostToDevice"] for counts in calls[1:]} <= {2, 3, 4}
     assert finished["DeviceToHost"] == 1
     engine.shutdown()
@@ -72,10 +72,11 @@ def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device:
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
+def test_an_engine_loaded_next_to_another_is_captured_on_the_speaking_thread(
     short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `Daemon.swap` does it: loaded and warmed up in another thread, tested and used on this one."""
+    """`Daemon.swap` does the same: another thread loads the engine and warms it up; this thread tests and
+    uses it."""
     monkeypatch.setattr(synthesizer, "LAUNCH_BOUND_S", 1e9)
     warm, spoken, warm_up = threading.Event(), threading.Event(), Synthesizer.warm_up
 
@@ -106,7 +107,7 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
 
 
 def spoil(name: str, cuda: Runtime, runtime: Any) -> None:
-    """Let something be missing of CUDA, of ONNX Runtime or of TensorRT."""
+    """Remove a part of CUDA, of ONNX Runtime or of TensorRT."""
     match name:
         case "provider":
             runtime.providers = ["CPUExecutionProvider"]
@@ -146,7 +147,7 @@ PASSED_OVER = {**MISSING, "cuDNN": "Conv.*cuDNN is unavailable"}
 @pytest.mark.parametrize(("backend", "what"), [
     *(("ort-cuda", what) for what in MISSING), *(("tensorrt", w) for w in OF_TENSORRT),
 ])  # fmt: skip
-def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
+def test_missing_parts_are_named_and_the_cpu_does_not_replace_them(
     tiny: Bundle, device: Device, engines: Path, backend: str, what: str
 ) -> None:
     message = (MISSING if backend == "ort-cuda" else OF_TENSORRT)[what]
@@ -178,11 +179,11 @@ def test_auto_takes_the_first_backend_that_speaks(
         assert re.search(PASSED_OVER[what], others[0].reason)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [line for line in warned if line.startswith("engine.backend auto: ")] == [
-        f"engine.backend auto: {one.backend} passed over: {one.reason}" for one in engine.passed_over
+        f"engine.backend auto: cannot use {one.backend}: {one.reason}" for one in engine.passed_over
     ]
 
 
-def test_without_a_backend_that_speaks_every_reason_is_named(
+def test_every_reason_is_named_if_no_backend_speaks(
     tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Any:
@@ -244,10 +245,10 @@ def test_closing_on_a_lost_device_says_nothing_more(device: Device, monkeypatch:
     (False, "ort-cuda (plain attention)", "step_reply.onnx"),
 ])  # fmt: skip
 @pytest.mark.slow
-def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
+def test_fused_attention_is_used_if_it_agrees_with_the_plain_one(
     short: Bundle, device: Device, caplog: pytest.LogCaptureFixture, fuses: bool, label: str, step: str
 ) -> None:
-    """A runtime without its kernel reads the masks as others, and says nothing."""
+    """A runtime without the kernel misreads the masks without an error."""
     bundle, given = changed(short, "short-kv"), segment(120, nfe=3, sampling="short-kv")
     with installed(device) as (_, runtime):
         runtime.fuses = fuses
@@ -258,5 +259,5 @@ def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
         assert relative(found, wanted) <= BATCHED
         assert step in {Path(session.path).name for session in runtime.sessions}
         engine.shutdown()
-    assert ("fused attention is wrong here, the plain one takes its place" in caplog.text) == (not fuses)
+    assert ("fused attention computes wrongly here" in caplog.text) == (not fuses)
     assert not device.wrong

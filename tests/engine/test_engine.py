@@ -1,4 +1,4 @@
-"""open · step · finish · close: a lane's result is its own, whatever shares its calls."""
+"""open · step · finish · close: a lane's result is independent of the lanes that share its calls."""
 
 import dataclasses
 import logging
@@ -70,8 +70,8 @@ def test_lanes_that_differ_in_all_share_calls(make_engine: Make, backend: type[W
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     short: Bundle, make_engine: Make, backend: type[Watched], sampling: Sampling | None
 ) -> None:
-    """Segments of random lengths and guidance; of any sampling and NFE (None), or of the usual ones, which
-    allocate and load nothing and bind no new memory after the warm-up."""
+    """Segments of random lengths and guidance. `sampling` None: any sampling and NFE; otherwise the usual
+    ones, which allocate and load nothing and bind no new memory after the warm-up."""
     rng, watched, alone = np.random.default_rng(8), backend(), make_engine()
     engine = make_engine(watched, changed(short, sampling), lanes=4)
     if sampling:
@@ -108,7 +108,7 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sampling: Sampling) -> None:
+def test_the_unguided_row_is_not_computed_without_guidance(make_engine: Make, sampling: Sampling) -> None:
     backend = Watched()
     engine = make_engine(backend, lanes=2)
     plain, guided = (engine.open(segment(80, reference=30, guidance=w, sampling=sampling)).id for w in (0, 2))
@@ -122,7 +122,7 @@ def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sa
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_rows_run_at_true_length_or_padded_and_share_calls(make_engine: Make, backend: type[Watched]) -> None:
-    """Replies of 31, 45 and 80 frames; where rows are padded, those without a reference share a call."""
+    """Replies of 31, 45 and 80 frames; padded rows that have no reference share a call."""
     watched, sizes = backend(), ((51, 20), (90, 45), (130, 50))
     engine = make_engine(watched, lanes=3)
     ids = [engine.open(segment(n, reference=p, nfe=7, sampling="short-kv")).id for n, p in sizes]
@@ -205,7 +205,7 @@ def test_calls_of_two_rows_take_the_rows_of_one_guided_lane_or_of_two(
     opened = [engine.open(segment(80, nfe=5, sampling=sampling, seed=n)) for n in range(lanes)]
     backend.runs.clear()
     run(engine, [lane.id for lane in opened], 2)
-    # Rows after a reference run alone.
+    # Rows after a reference never share a call.
     after = 0 if sampling == "exact" else 4
     assert sorted(rows for _, rows, _, _ in backend.steps()) == [1] * after + [2] * 2
 
@@ -257,10 +257,10 @@ def test_an_engine_proves_itself_or_says_why_not(make_engine: Make, monkeypatch:
         patch.setattr(Flow, "step", fail)
         with pytest.raises(EngineFault, match="the device is lost"):
             engine.self_test()
-    engine.open(segment(40))  # the only lane is free
+    engine.open(segment(40))  # fails unless the only lane is free
 
 
-def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
+def test_lanes_count_their_steps_and_are_released(make_engine: Make) -> None:
     engine = make_engine(lanes=2)
     one, other = engine.open(segment(80, nfe=3)), engine.open(segment(40))
     assert one.steps_left == 3
@@ -288,8 +288,8 @@ def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
             engine.close(gone)
 
 
-def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: Make) -> None:
-    """Three lanes of 64 times each want more rows than the modulation table has, which takes two."""
+def test_every_lane_may_have_its_own_times_within_the_table(make_engine: Make) -> None:
+    """Three lanes of 64 times each need more rows than the modulation table has; it has room for two."""
     engine, sways = make_engine(lanes=3), iter(np.linspace(-0.9, -0.1, 15).tolist())
 
     def given() -> Segment:
@@ -356,10 +356,10 @@ def test_warming_up_leaves_no_lane_and_computes_the_grid(make_engine: Make) -> N
     engine = make_engine(backend, lanes=1)
     engine.warm_up(5)
     shapes = [run.shapes["latents"][1] for run in backend.counted("step_keys")]
-    assert shapes[:15] == [128] * 15  # guided and not
+    assert shapes[:15] == [128] * 15  # with and without guidance
     assert {80, 160, 300, 560, 1000} <= set(shapes), "what calls cost is measured over sizes"
     backend.watch()
-    engine.open(segment(40, nfe=5))  # the only lane is free
+    engine.open(segment(40, nfe=5))  # fails unless the only lane is free
     assert [run.graph for run in backend.runs] == ["condition"] and backend.loads == []
 
 
@@ -392,7 +392,7 @@ def test_a_backend_runs_its_own_variant_unless_another_is_named(make_engine: Mak
 
 
 def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
-    """One of an earlier version may name a backend that was removed since."""
+    """A bundle of an earlier version may name a backend that no longer exists."""
 
     class Other(OrtBackend):
         name = "elsewhere"

@@ -1,4 +1,4 @@
-"""A runtime that fails, and numbers that are not finite: who learns of it, and what the others keep."""
+"""A runtime that fails, and numbers that are not finite: who gets the error. The other lanes go on."""
 
 import dataclasses
 import itertools
@@ -47,7 +47,7 @@ def backend(request: pytest.FixtureRequest) -> Watched:
 
 
 def at(n: int, graphs: tuple[str, ...], act: Callable[[], None]) -> Callable[[str], None]:
-    """Act before the n-th run of these graphs, and only that."""
+    """Hook that acts before the n-th run of these graphs alone."""
     runs = itertools.count(1)
 
     def before_run(graph: str) -> None:
@@ -62,8 +62,8 @@ def fail() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
-def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, sampling: Sampling) -> None:
-    """Before its first node, and while it runs, in each of a step's runs."""
+def test_an_interrupted_call_can_be_repeated(make_engine: Make, sampling: Sampling) -> None:
+    """The interruption comes before the first node or during the run, in each run of a step."""
     backend = Watched()
     engine = make_engine(backend, lanes=1)
     given = segment(1000, nfe=3, sampling=sampling)
@@ -88,7 +88,8 @@ def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, samplin
 
 
 def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArray], int]:
-    """What comes of segments that are stepped together, each failed step tried again; faults on the way."""
+    """Results of segments that are stepped together, with each failed step repeated; and the number of
+    faults."""
     lanes = [engine.open(given) for given in segments]
     ids, faults, done = [lane.id for lane in lanes], 0, 0
     while done < lanes[0].steps_left:
@@ -110,7 +111,7 @@ def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArr
 def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
     make_engine: Make, backend: Watched, segments: list[Segment], graphs: tuple[str, ...]
 ) -> None:
-    """Also after that of the update that moves the reference along its path."""
+    """A fault of the update that moves the reference along its path is no exception."""
     engine = make_engine(backend, lanes=3)
     wanted, _ = stepped(engine, segments)
     runs = len(backend.counted(*graphs))
@@ -124,7 +125,7 @@ def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
             assert np.array_equal(one, other), n
 
 
-def test_a_lane_that_is_given_up_after_a_fault_costs_no_other(make_engine: Make, backend: Watched) -> None:
+def test_a_lane_abandoned_after_a_fault_harms_no_other(make_engine: Make, backend: Watched) -> None:
     engine = make_engine(backend, lanes=3)
     wanted = [solo(engine, given) for given in THREE]
     ids = [engine.open(given).id for given in THREE]
@@ -152,7 +153,7 @@ class Uploads(Padded):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_an_opening_that_fails_leaves_no_row_and_no_hold(make_engine: Make, sampling: Sampling) -> None:
-    """A leak of rows, or of the 64 times of each attempt, would end a later attempt with RuntimeError."""
+    """Leaked rows, or the leaked 64 times of each attempt, would end a later attempt with RuntimeError."""
     backend = Uploads()
     engine = make_engine(backend, lanes=1)
     given = segment(80, nfe=2, sampling=sampling)
@@ -181,7 +182,7 @@ def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -
             return super().load(name, *rest)  # type: ignore[arg-type]
 
     engine = make_engine(Unloadable(), lanes=1)
-    for _ in range(3):  # a forgotten row would be a RuntimeError
+    for _ in range(3):  # a leaked row would raise RuntimeError
         with pytest.raises(BundleError):
             engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
 
@@ -204,7 +205,7 @@ def test_a_lane_of_nan_fails_alone(either: Synthesizer) -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_row_is_clean_of_the_lane_that_had_its_place(either: Synthesizer, sampling: Sampling) -> None:
-    """A masked frame does not count, but a NaN in it would: nothing times NaN is NaN."""
+    """A masked frame does not count, but a NaN in it would: zero times NaN is NaN."""
     given = segment(30, reference=9, nfe=5, sampling=sampling)
     wanted = solo(either, given)
     sick = dataclasses.replace(

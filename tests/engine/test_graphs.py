@@ -117,7 +117,7 @@ def test_the_index_is_fed_where_the_family_upsamples_text(
 
 @pytest.mark.parametrize("frames", [0, 1, 2, 3, 40, LONGEST])
 def test_a_centred_vocoder_gives_one_hop_less_than_frames(tiny: Bundle, frames: int) -> None:
-    """Too few frames for a sample give none and run nothing."""
+    """If the frames are too few for a sample, the vocoder returns none and runs nothing."""
     decode, samples = Decode(tiny), max(frames - 1, 0) * 256
     wave = decode(frames)
     assert wave.shape == (samples,) and wave.dtype == np.float32 and wave.any() == (samples > 0)
@@ -128,7 +128,7 @@ def test_a_centred_vocoder_gives_one_hop_less_than_frames(tiny: Bundle, frames: 
 
 
 def test_far_frames_do_not_reach_a_sample(tiny: Bundle) -> None:
-    """Seven-tap convolutions of three layers and four overlapping windows: eleven frames."""
+    """Three layers of seven-tap convolutions and four overlapping windows reach eleven frames."""
     decode, mel = Decode(tiny), segment(LONGEST).noise[:60] - np.float32(4.0)
     other = mel.copy()
     other[40:] += 1.0

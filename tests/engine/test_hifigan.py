@@ -1,4 +1,4 @@
-"""A bundle with a HiFi-GAN, as the exporter made them up to commit f4275ffb: the device reads and speaks it.
+"""A bundle with a HiFi-GAN, as the exporter made them up to commit f4275ffb: the device reads it and speaks.
 
 `tests/tiny/hifigan` has a vocoder's graph that was exported there: 100 mels, hop 256, random weights.
 """

@@ -1,4 +1,4 @@
-"""Memory of a host and of a device: what it holds, and what speaking takes of a device's."""
+"""Memory of a host and of a device: its size, and the part that speaking takes of a device."""
 
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.once
 GB = 1 << 30
 V1_BASE = Arch(dim=1024, depth=22, heads=16, ff_mult=2, text_dim=512, conv_layers=4)
 STEP_PARAMETERS = 189.6e6
-"""Of a step graph of v1_Base, modulation apart."""
+"""Parameters of a step graph of v1_Base, without modulation."""
 OTHER_BYTES = 2 * (13.5e6 + 12e6)
 """Vocos and the condition graph, in float16."""
 INT8_SHARE = 0.8
-"""Of a step graph's weights, those that int8-qdq quantises at least."""
+"""Smallest share of a step graph's weights that int8-qdq quantises."""
 WORKSPACE = 0.7 * GB
-"""Assumed, for want of a device: activations of two rows of 4,096 frames, and kernels."""
+"""Assumed, because no device was measured: activations of two rows of 4,096 frames, and kernels."""
 
 
 @pytest.fixture(params=["host", "device"])
@@ -55,7 +55,7 @@ def test_a_view_is_a_stretch_of_the_tensors_memory(backend: Backend) -> None:
         backend.view(tensor, (2, 5), (2, 3))
 
 
-def test_uploads_and_copies_fill_the_whole_of_what_they_write(backend: Backend) -> None:
+def test_uploads_and_copies_fill_their_whole_target(backend: Backend) -> None:
     tensor, other = backend.empty((2, 3), "float32"), backend.empty((2, 3), "float32")
     host = np.array([1, 2, 3], np.float32)
     backend.upload(host, backend.view(tensor, (3,), (1,)))
@@ -88,7 +88,7 @@ def test_more_than_the_pinned_memory_goes_up_and_comes_down(device: Device) -> N
     assert np.array_equal(backend.download(tensor), host)
 
 
-def test_a_full_device_says_what_was_asked(device: Device) -> None:
+def test_a_full_device_names_the_requested_size(device: Device) -> None:
     backend = open_on(device)
     device.memory_bytes = 1000
     asked = r"cudaMalloc: cudaErrorMemoryAllocation.*4000 bytes for \(10, 100\)"

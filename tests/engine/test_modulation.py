@@ -1,4 +1,4 @@
-"""The table of modulation rows: exact keys, holding, what is thrown out when it is full, its graph's life."""
+"""The table of modulation rows: exact keys, holds, evictions when it is full, and its graph's life."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.once
 
 
 class Sums:
-    """A modulation graph of rows that are its inputs' weighted sum."""
+    """A modulation graph whose rows are a weighted sum of its inputs."""
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Sums:
         self.inputs, self.rows = inputs, outputs["rows"]
@@ -40,7 +40,7 @@ class Sums:
 
 
 class Bench:
-    """A table and what it asks of its graph; rows are kept on another backend than they are computed on."""
+    """A table and a record of its graph's calls; one backend computes the rows, another stores them."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.host, self.device, self.d = Watched(), Watched(), bundle.manifest.dimensions
@@ -64,7 +64,7 @@ class Bench:
 
     @property
     def computed(self) -> list[int]:
-        """How many times were computed in each run of the graph."""
+        """Number of times computed in each run of the graph."""
         return [run.shapes["t"][0] for run in self.host.runs]
 
     def hold(self, *values: float) -> NDArray[np.int32]:
@@ -80,7 +80,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tiny: Bundle, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Six places."""
+    """A table with six places."""
     monkeypatch.setattr(modulation, "CAPACITY", 6)
     return Bench(tiny)
 
@@ -115,7 +115,7 @@ def test_rows_are_the_same_whatever_the_order_and_the_company(tiny: Bundle) -> N
 
 
 OTHERS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""As many as there are places: holding them shows that none was lost."""
+"""Keys for every place of the table: holding all of them shows that no place was lost."""
 LIVES: dict[str, list[tuple[Any, ...]]] = {
     "known times are not computed again": [
         ("hold", 3, 0.0, 0.25, 0.5), ("hold", 0, 0.5, 0.0), ("hold", 1, 0.25, 0.75)
@@ -139,12 +139,12 @@ LIVES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "the same time twice in one grid counts twice": [("use", 1, 0.3, 0.3), ("hold", 6, *OTHERS)],
 }  # fmt: skip
-"""An action, the number of times that are computed for it, and the times."""
+"""An action, the number of times that the graph computes for it, and the times."""
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_rows_are_kept_while_they_are_held(bench: Bench, life: str) -> None:
-    """The graph is loaded for new times only, and dropped."""
+def test_held_rows_stay_in_the_table(bench: Bench, life: str) -> None:
+    """The table loads the graph for new times only, and drops it afterwards."""
     held: list[tuple[NDArray[np.int32], Sequence[float]]] = []
     for act, computed, *times in LIVES[life]:
         before, loaded = sum(bench.computed), bench.loaded
@@ -160,7 +160,7 @@ def test_rows_are_kept_while_they_are_held(bench: Bench, life: str) -> None:
                 with pytest.raises(RuntimeError, match=full):
                     bench.hold(*times)
         assert (sum(bench.computed) - before, bench.loaded - loaded) == (computed, computed > 0)
-        assert len(bench.graphs) == 0  # not even until the next collection
+        assert len(bench.graphs) == 0  # freed at once, without a garbage collection
         for index, own in held:
             assert len({*index.tolist()}) == len({*own}) and bench.holds(index, *own)
 
@@ -182,18 +182,18 @@ def test_failed_graphs_cost_no_place(bench: Bench, error: Exception, monkeypatch
     assert bench.holds(bench.hold(*OTHERS), *OTHERS)
 
 
-def test_rows_of_embedded_strengths_are_kept_apart(tiny: Bundle, roomy: Bench) -> None:
+def test_rows_of_embedded_strengths_are_separate(tiny: Bundle, roomy: Bench) -> None:
     d = dataclasses.replace(tiny.manifest.dimensions, embeds_guidance=True)
     table, t = ModulationTable(Sums, Watched(), Watched(), d), np.array([0.0, 0.5], np.float32)
     held = {w: table.hold(t, w) for w in (1.0, 2.0)}
     for w, index in held.items():
         assert np.array_equal(np.asarray(table.table)[index][:, 0, 0], t + np.float32(10 * w))
-        assert np.array_equal(table.hold(t, w), index)  # not computed anew
-    # Eight requests of the most steps, each with a strength of its own.
+        assert np.array_equal(table.hold(t, w), index)  # not computed again
+    # Eight requests of the most steps, each with another strength.
     room = ModulationTable(Sums, Watched(), Watched(), d)
     grid = time_grid(MAX_NFE)[:-1].astype(np.float32)
     assert len({place for w in range(8) for place in room.hold(grid, 1 + w / 8)}) == 8 * MAX_NFE
     with pytest.raises(RuntimeError, match="all 512 rows of the modulation table are held"):
         room.hold(grid, 3.0)
-    # A strength that is not embedded shares its rows.
+    # If the guidance is not embedded, all strengths share rows.
     assert np.array_equal(roomy.table.hold(t, 1.0), roomy.table.hold(t, 2.0))

@@ -31,7 +31,7 @@ CLOSE = 1e-4
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what is built for this device."""
+    """Folder of the engines that are built for this device."""
     return tmp_path_factory.mktemp("engines")
 
 
@@ -53,7 +53,8 @@ def backend() -> OrtCudaBackend:
 
 @pytest.fixture(params=["ort-cuda", "tensorrt"])
 def engine(request: pytest.FixtureRequest, tiny: Bundle, engines: Path) -> Iterator[Synthesizer]:
-    """On each backend for GPUs that is here; TensorRT's engines are built and compared with the CPU first."""
+    """An engine on each GPU backend of this machine; for TensorRT, engines are built and compared with the
+    CPU first."""
     opened(request.param).close()
     made = load_for(tiny, EngineConfig(backend=request.param, threads=1, lanes=6, cache=engines))
     yield made
@@ -80,7 +81,7 @@ def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) 
         assert relative(engine.finish(lane.id), speak(alone, one)) <= CLOSE
 
 
-def test_a_captured_step_is_as_one_that_is_not(engine: Synthesizer, tiny: Bundle, engines: Path) -> None:
+def test_a_captured_step_equals_an_uncaptured_one(engine: Synthesizer, tiny: Bundle, engines: Path) -> None:
     given = segment(200, nfe=8, sampling="short-kv")
     engine.captures = True
     captured = [speak(engine, given) for _ in range(RUNS_BEFORE_CAPTURE + 2)]

@@ -1,4 +1,4 @@
-"""Memory of the rows of a lane: where it is bound, and how often. The engine proves its calls."""
+"""Memory of the rows of a lane: places and number of its bindings. The engine's tests prove its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AFTER = ("step_keys", "step_reply")
 
 
 class Memory(HostMemory):
-    """A backend of padded rows that notes what is bound, and computes nothing."""
+    """A backend of padded rows that records bindings and computes nothing."""
 
     name = label = "memory"
     frame_multiple = 64
@@ -49,7 +49,7 @@ def run(rows: SharedRows, *graphs: str, times: Sequence[int] = (0,)) -> None:
 
 
 def test_every_tensor_is_bound_where_its_allocation_begins() -> None:
-    """TensorRT needs addresses at multiples of 256 bytes, which those of allocations are."""
+    """TensorRT needs addresses at multiples of 256 bytes; an allocation starts at such an address."""
     backend = Memory()
     begins: set[int] = set()
 
@@ -68,7 +68,7 @@ def test_every_tensor_is_bound_where_its_allocation_begins() -> None:
     assert {array.ctypes.data for given in backend.bound for array in given.values()} <= begins
 
 
-def test_what_was_bound_lately_is_not_bound_again() -> None:
+def test_recent_bindings_are_reused() -> None:
     backend = Memory()
     rows = rows_of(backend, *AFTER, rows=1)
 

@@ -40,7 +40,7 @@ class Plain:
     def step(
         self, graph: str, t: float, x: FloatArray, condition: FloatArray, **more: Any
     ) -> list[FloatArray]:
-        """A step graph on one row: velocity (N, M), then what else it gives."""
+        """Call a step graph on one row: velocity (N, M), then its other outputs."""
         (rows,) = self.call("modulation", t=np.array([t], np.float32))
         sizes = {"step_index": np.zeros(1, np.int32), "lengths": np.array([len(x)], np.int32)}
         given = {"latents": x[None], "condition": condition[None], "mod_table": rows, **sizes}
@@ -53,10 +53,10 @@ class Plain:
         return self.call("condition", ids=ids, log_mel=mel)[0]
 
     def sample(self, given: Segment) -> FloatArray:
-        """(reply, M) after all steps, of the sampling that the segment names."""
+        """(reply, M) after all steps, in the sampling of the segment."""
         guided, unguided = self.condition(given)
         p, w = len(given.reference_log_mel), given.guidance
-        first = 0 if given.sampling == "exact" else p  # frame; those before follow their path
+        first = 0 if given.sampling == "exact" else p  # the frames before follow their path
         x, kept = given.noise[first:], dict[str, FloatArray]()
         key_steps = {0, int(np.argmax(given.times >= 0.076))}
         for i, (now, then) in enumerate(pairwise(given.times)):
@@ -86,7 +86,7 @@ class Plain:
 
     @staticmethod
     def path(given: Segment, t: float) -> FloatArray:
-        """The reference's latents at time t, as flow matching trains them."""
+        """The reference's latents at time t, on flow matching's path."""
         noise = given.noise[: len(given.reference_log_mel)]
         return ((1.0 - t) * noise + t * given.reference_log_mel).astype(np.float32)
 
@@ -104,7 +104,7 @@ def sampled(engine: Synthesizer, given: Segment) -> FloatArray:
 
 
 def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
-    """Of the way from the noise."""
+    """Error relative to the distance between the result and the noise."""
     noise = given.noise[len(given.reference_log_mel) :]
     return relative(found - noise, wanted - noise)
 
@@ -112,10 +112,10 @@ def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(("frames", "reference", "nfe", "guidance"), [
     (90, 41, 7, 2.0), (120, 30, 5, 0.7), (80, 26, 5, 0.0),
-    # A reference shorter than what the convolutions see, a reply of one frame.
+    # The reference is shorter than the convolutions' reach, the reply is one frame.
     *((n, p, 5, 2.0) for n, p in ((2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99))),
 ])  # fmt: skip
-def test_a_lane_is_what_a_plain_sampler_makes(
+def test_a_lane_equals_a_plain_sampler(
     either: Synthesizer,
     plain: Plain,
     sampling: Sampling,
@@ -129,7 +129,7 @@ def test_a_lane_is_what_a_plain_sampler_makes(
 
 
 def test_samplings_differ(engine: Synthesizer) -> None:
-    """By far more than what is allowed above, so that one cannot stand for another."""
+    """Samplings differ by far more than the tolerance above, so that none can pass as another."""
     given = segment(90, reference=41, nfe=7)
     found = [sampled(engine, dataclasses.replace(given, sampling=sampling)) for sampling in SAMPLINGS]
     for i in range(3):

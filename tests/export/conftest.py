@@ -16,7 +16,7 @@ def workshop() -> Workshop:
 
 @pytest.fixture(scope="session")
 def made(workshop: Workshop) -> BuiltBundle:
-    """The usual architecture in float32."""
+    """The default architecture in float32."""
     return workshop.make("v1")
 
 
@@ -39,9 +39,8 @@ def brief_gate() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """So that a comparison does not depend on how sums are split over the machine's cores; the weights of
-    most tests are random.
-    """
+    """Compute with one thread and random weights: otherwise a result depends on how sums are split over the
+    machine's cores."""
     import torch
 
     before = torch.get_num_threads()

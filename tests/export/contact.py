@@ -26,7 +26,7 @@ ROW = Known(NAME, REPOSITORY, **FILES, family=NAME, **TERMS)
 
 
 def stored(folder: Path) -> Hub:
-    """The hub that has the weights of a folder as those of ROW."""
+    """A hub that serves the weights of a folder under the names of ROW."""
     names = {REPOSITORY: ("model.safetensors", "vocab.txt", "family.yaml")}
     vocoder = weights.VOCODERS[ROW.vocoder]
     files = {f"{REPOSITORY}/{name}": (folder / name).read_bytes() for name in names[REPOSITORY]}
@@ -36,7 +36,7 @@ def stored(folder: Path) -> Hub:
 
 @contextmanager
 def rehearsing(folder: Path) -> Iterator[Hub]:
-    """Let `fetch` find ROW at a hub of its own."""
+    """Let `fetch` find ROW at a private hub."""
     with serving(stored(folder)) as hub, pytest.MonkeyPatch.context() as patch:
         patch.setenv("no_proxy", "*")
         patch.setitem(weights.KNOWN, NAME, ROW)

@@ -13,23 +13,23 @@ COMMIT = "84e5a410d9cead4de2f847e7c9369a6440bdfaca"
 
 @dataclass
 class Hub:
-    """What the server has, how it misbehaves, and what it was asked."""
+    """A fake hub: its files, its faults, and the requests that it got."""
 
     files: dict[str, bytes]
     """"owner/repository/path" → bytes."""
     breaks: list[int] = field(default_factory=list)
-    """After how many bytes of a body the connection ends, for each GET of a large file in turn."""
+    """Bytes of a body after which the connection ends, for each GET of a large file in order."""
     statuses: list[int] = field(default_factory=list)
-    """What is answered to a GET of a large file instead of it, each in turn."""
+    """Status of the answer to each GET of a large file, in order, instead of the file."""
     ranges: bool = True
     wrong_hash: bool = False
     gated: str = ""
-    """Token without which the hub tells nothing of its files."""
+    """Token without which the hub lists no files."""
     address: str = ""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """(method, path, Range header) of each request."""
 
-    LARGE = 1000  # bytes; as on the hub, large files are stored elsewhere and small ones in git
+    LARGE = 1000  # bytes; larger files have another kind of hash, as on the hub
 
     def gets(self, name: str) -> list[str]:
         """The Range headers of the GETs of one file."""

@@ -3,9 +3,10 @@
     made = plan.of(path, spec, {"R": (1, 2, 4), "N": (512, 512, 512), "S": (16, 16, 16)})
     made.mha_count, made.block_launches, made.asserts, made.accumulators
 
-An engine built with detailed verbosity holds its programs as text: `main` lists the kernels that one run
-launches, in order; `shape_main` what the host computes and checks when an input's shape has changed. A fused
-kernel has a program of its own, with constants in a region `runtime-fusion-consts`; it is one launch.
+An engine built with detailed verbosity holds its programs as text. `main` lists the kernels that one run
+launches, in order. `shape_main` lists the computations and checks of the host after a change of an input's
+shape. A fused kernel has a separate program, with constants in a region `runtime-fusion-consts`; it is one
+launch.
 
 TensorRT-RTX has no SM 87, Orin's: SM 86 is the nearest. It is another product than Jetson's TensorRT 10.3, so
 a plan shows what a graph allows to be fused, not what a Jetson does with it.
@@ -32,7 +33,7 @@ Range = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch of a run."""
+    """A kernel launch of a run."""
 
     kind: str
     """`function` (made by the compiler), `fully_connected`, `corrltn` (library kernels), `runtime_fusion`."""
@@ -50,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run of an engine does."""
+    """The kernel launches of one run of an engine, and the host's checks."""
 
     launches: tuple[Launch, ...]
     asserts: tuple[str, ...]
@@ -65,11 +66,11 @@ class Plan:
 
     @property
     def block_launches(self) -> tuple[int, ...]:
-        """Launches from one fused attention kernel to the next, that one not counted.
+        """Number of launches between each fused attention kernel and the next, without the second kernel.
 
-        Node names do not tell the block. But each block has one attention, and blocks follow each other, so a
-        gap holds the launches of one block exactly: its second half and the first half of the next. What
-        comes before the first block and after the last is in no gap.
+        Node names do not tell the block. But each block has one attention, and blocks follow each other. So
+        the gap between two attentions holds exactly the launches of one block: the second half of a block and
+        the first half of the next. No gap holds the launches before the first block or after the last.
         """
         return tuple(after - before for before, after in itertools.pairwise(self._attentions))
 
@@ -86,7 +87,7 @@ def runtime() -> Any:
     class Builder(trt.Builder):  # type: ignore[misc]
         def create_builder_config(self) -> Any:
             config = super().create_builder_config()
-            config.num_compute_capabilities = 1  # before the next line, or the builder looks for a GPU
+            config.num_compute_capabilities = 1  # before the next line, so that no GPU is needed
             config.set_compute_capability(trt.ComputeCapability.SM86, 0)
             config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
             return config
@@ -104,7 +105,7 @@ def of(path: Path, spec: GraphSpec, axes: Mapping[str, Range]) -> Plan:
 
 
 def read(engine: bytes) -> Plan:
-    """The plan of a serialised engine. Raises ValueError for one of another form."""
+    """The plan of a serialised engine. Raises ValueError if the engine has another form."""
     text = "\n".join(part.decode() for part in re.findall(rb"[\t\n\x20-\x7e]{4,}", engine))
     launches: list[Launch] = []
     asserts: list[str] = []

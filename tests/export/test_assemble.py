@@ -1,4 +1,5 @@
-"""The spine: official files → `python -m export bundle` → `appliance replay` equals upstream's packages."""
+"""The main path: official files → `python -m export bundle` → `appliance replay` equals upstream's
+packages."""
 
 import dataclasses
 import os
@@ -44,7 +45,7 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
     assert relative(wave, small.upstream_wave(made.files, mel)) <= 1e-5
 
 
-# What is written, and what is not
+# Contents of a bundle, and bundles that are not written
 
 
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
@@ -99,10 +100,10 @@ WEIGHT = "ema_model.transformer.input_embed.proj.weight"
 def test_a_graph_that_overflows_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
-    """One weight beyond float16: an accepted bundle that cannot synthesise would be of no use either."""
+    """A single weight exceeds float16. --accept does not help, because the bundle could not synthesise."""
     files = small.write_files(tmp_path / "weights", small.V1)
     weights = load_file(files.checkpoint)
-    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel, which the condition graph reads
+    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel: the condition graph reads it
     save_file(weights, files.checkpoint)
     command = small.bundle_command(files, tmp_path / "out", "fp16")
     with traces.reusing():
@@ -117,7 +118,7 @@ def test_a_graph_that_overflows_is_refused_in_one_line(
 
 @pytest.fixture
 def written(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graphs of a bundle are copied from one that exists, where only its gate or its place matters."""
+    """Copy the graphs of an existing bundle: the test is about the gate or the place of a bundle alone."""
     source = workshop.make("v1").bundle
 
     def copy(writer: assemble.BundleWriter, _: object) -> assemble.Variants:
@@ -232,7 +233,7 @@ def test_all_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_weights_of_another_graph_break_bounds(workshop: Workshop, tmp_path: Path, brief_gate: None) -> None:
-    """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
+    """The gate alone must find it: graphs of v0 are measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
     report = comparison.measure(workshop.make("v0").bundle, assemble.expectations(loaded, small.OPTIONS))

@@ -1,4 +1,4 @@
-"""First contact rehearsed against a hub on loopback, and what its record keeps where a stage fails."""
+"""First contact rehearsed against a hub on loopback, and the contents of its record after a failed stage."""
 
 import json
 import re
@@ -90,7 +90,7 @@ def test_weights_are_fetched_exported_and_spoken(
 
 
 def of_tiny(change: Callable[[Path, dict[str, Any]], object]) -> Callable[[Sequence[str]], None]:
-    """An exporter that copies the tiny bundle, changed with its manifest."""
+    """An exporter that copies the tiny bundle and changes the copy and its manifest."""
 
     def make(words: Sequence[str]) -> None:
         folder = Path(words[words.index("--out") + 1])
@@ -118,7 +118,7 @@ FAILING: dict[str, tuple[Callable[[Sequence[str]], None], str, list[str]]] = {
         ["bundle"]),
     "speak": (of_tiny(unspeakable), "2 of 3 lines, the first: .*INVALID_ARGUMENT", ["voice", "lines"]),
 }  # fmt: skip
-"""Stage that fails → exporter, error, what is known all the same."""
+"""Stage that fails → exporter, error, and the record's entries in spite of the failure."""
 
 
 @pytest.mark.parametrize("stage", FAILING)

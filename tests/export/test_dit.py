@@ -97,7 +97,8 @@ def step(pair: Pair, given: small.Case) -> list[Tensor]:
 
 @torch.inference_mode()
 def test_parts_are_upstreams(pair: Pair) -> None:
-    """Shifts, scales and gates, one by one; what of the input's projection latents do not reach."""
+    """Shifts, scales and gates one by one, and the part of the input projection that latents do not
+    affect."""
     rows = ModulationGraph(pair.weights, pair.arch)(torch.tensor(TIMES))
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
@@ -126,11 +127,11 @@ def test_both_rows_of_a_step_are_upstreams(pair: Pair, shape: tuple[int, int, in
         for found in (plain, traced, alone):
             for row, velocity in enumerate(found):
                 assert relative(velocity, wanted[row]) <= 5e-6
-        assert relative(plain[0], wanted[1]) > 1e-3  # the rows do differ, so the comparison can fail
+        assert relative(plain[0], wanted[1]) > 1e-3  # the rows differ, so that the comparison can fail
 
 
 def test_a_sample_is_upstreams(pair: Pair) -> None:
-    """For some architectures at every NFE of the published grids and with other guidance."""
+    """Some architectures run at every NFE of the published grids and with other guidance."""
     runs = [(shape, 7, 2.0) for shape in CASES[:2]]
     if pair.arch in (V1, ARCHS["v0"], EVERYTHING):
         others = (*((nfe, 2.0) for nfe in (5, 7, 8, 16, 32)), (6, 0.0), (6, 0.7))
@@ -140,14 +141,14 @@ def test_a_sample_is_upstreams(pair: Pair) -> None:
         wanted = torch.from_numpy(small.upstream_sample(pair.flow, given, nfe))[len(cond) :]
         found = torch.from_numpy(TorchOracle(pair.model).sample(given, time_grid(nfe)))
         assert torch.equal(found[: len(cond)], cond)
-        assert relative(wanted, noise[len(cond) :]) > 0.05  # the velocity did move the noise
+        assert relative(wanted, noise[len(cond) :]) > 0.05  # the velocity moved the noise
         assert relative(found[len(cond) :], wanted) <= 5e-5
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("pair", ["v0", "upsampling"], indirect=True)
 def test_an_option_read_as_v1s_gives_another_velocity(pair: Pair) -> None:
-    """The tensors are the same, so only a comparison of results can tell; it does."""
+    """The tensors are the same, so that only a comparison of results can show the difference."""
     given = small.case(FRAMES)
     own, other = (step(dataclasses.replace(pair, arch=arch), given)[2] for arch in (pair.arch, V1))
     assert relative(3.0 * own[0] - 2.0 * own[1], 3.0 * other[0] - 2.0 * other[1]) > 1e-3
@@ -162,7 +163,7 @@ def test_a_mask_from_the_text_reaches_the_row_without_text(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("tokens", "frames"), [(1, 9), (4, 10), (5, 5), (9, 4), (7, 100)])
 def test_upsampling_is_the_devices(tokens: int, frames: int) -> None:
-    """Which is tested by itself."""
+    """Another test proves the device's upsampling."""
     assert upsample_index(tokens, frames).tolist() == upsample_index_on_the_device(tokens, frames).tolist()
 
 

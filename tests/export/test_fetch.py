@@ -1,4 +1,4 @@
-"""Fetching from a hub-shaped server that breaks connections, and the licence that comes along."""
+"""Downloads from a hub-shaped server that breaks connections, and the licence that comes with the files."""
 
 import sys
 import urllib.request
@@ -55,11 +55,11 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.row.vocoder, found.config) == ("vocos", None)
     assert {p.name for p in found.vocoder.iterdir()} == {"config.yaml", "pytorch_model.bin", "licence.yaml"}
     assert said[:2] == [
-        # Before anything is asked for.
+        # The terms are printed before the first request.
         (f"SWivid/F5-TTS: CC-BY-NC-4.0 ({NOT_FOR_MONEY}), https://huggingface.co/SWivid/F5-TTS", 0),
         ("charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz", 0),
     ]
-    assert len(said) == 6  # and each file with its place
+    assert len(said) == 6  # a line for each file with its place
     record = yaml.safe_load((found.checkpoint.parent / "licence.yaml").read_text())
     assert record["licence"] == "CC-BY-NC-4.0"
     assert record["source"].endswith(COMMIT)
@@ -80,7 +80,7 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
     ({"statuses": [503, 429, 403]}, ["bytes=0-"] * 4),
 ])  # fmt: skip
 def test_a_broken_download_goes_on(server: dict[str, Any], gets: list[str], hub: Hub, tmp_path: Path) -> None:
-    """Or begun anew by a server without ranges, and asked for again of a busy one."""
+    """A server without ranges gets the download from the start; a busy server gets the same request again."""
     vars(hub).update(server)
     assert get(hub, tmp_path).checkpoint.read_bytes() == BYTES
     assert hub.gets(MODEL) == gets
@@ -171,7 +171,7 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
         get(hub, tmp_path)
     assert hub.gets(MODEL) == []
     assert path.read_bytes() == BYTES
-    # A small one, without a sha256.
+    # A small file, whose hash is no sha256.
     hub.files = FILES | {"SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n"}
     with pytest.raises(FetchError, match=r"vocab\.txt: is another file now"):
         get(hub, tmp_path)
@@ -212,7 +212,7 @@ def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> Non
     lines = run.stdout.splitlines()
     assert lines[0].startswith("SWivid/F5-TTS: CC-BY-NC-4.0")
     assert Path(lines[-1]).read_bytes() == BYTES
-    assert "100%" in run.stderr  # the bar
+    assert "100%" in run.stderr  # the progress bar
 
 
 def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Pa
     tuned = found.checkpoint.with_name("tuned.safetensors")
     tuned.write_bytes(b"other")
     assert terms_of(tuned).licence == "unknown"
-    found.checkpoint.write_bytes(b"other")  # the record speaks for other bytes, but the place is known
+    found.checkpoint.write_bytes(b"other")  # the record is about other bytes, but the place matches
     assert terms_of(found.checkpoint).note == f"{NOT_FOR_MONEY}; recognised by its name, not by its hash"
     elsewhere = tmp_path / "mine" / "model.safetensors"
     elsewhere.parent.mkdir()

@@ -1,6 +1,6 @@
-"""v1_Base at its width, from files in the official format to numbers equal to upstream's; what it costs.
+"""v1_Base at its width, from files in the official format to numbers equal to upstream's; its cost.
 
-Two of its 22 blocks, which are alike; F5_DEPTH=22 for all of them (ten minutes of one core).
+The test builds two of the 22 blocks, which are alike; F5_DEPTH=22 builds all (ten minutes of one core).
 """
 
 import dataclasses
@@ -30,9 +30,10 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.thorough]
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
 ARCH = dataclasses.replace(NAMED["F5TTS_v1_Base"].arch, depth=int(os.environ.get("F5_DEPTH", "2")))
 EMPTY_BYTES, BYTES_PER_WEIGHT = 0.55e9, 8
-"""Memory of an export beside its libraries', and for each weight of four bytes (of all blocks: five)."""
+"""Memory of an export without its libraries, and memory for each weight of four bytes (five for all
+blocks)."""
 LIBRARIES = "import onnx, onnxruntime, torch"
-"""torch with CUDA has twice the memory of torch without."""
+"""Imports of an export. torch with CUDA takes twice the memory of torch without."""
 UNMEASURED = """
 import sys
 from export import assemble, cli
@@ -41,7 +42,7 @@ assemble.expectations = lambda *given: None
 comparison.measure = lambda *given: comparison.Report("fp32")
 assert cli.main(sys.argv[1:]) == 0
 """
-"""The command without its gate, which takes minutes at this size; upstream is asked below."""
+"""The command without its gate, which takes minutes at this size; the test compares with upstream below."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_v1_base_from_checkpoint_to_samples_in_little_memory(
 
 
 def check_against_upstream(made: contract.Bundle, files: small.Files) -> None:
-    """One step at each length in every form, and one sample, on the device's engine."""
+    """Compare a step at each length in every form, and a sample, with upstream, on the device's engine."""
     bundle = small.BuiltBundle(ARCH, files, made)
     flow, sampled = small.upstream_flow(files, ARCH), small.case(128)
     cases = [small.case(frames) for frames in (113, 271)]
@@ -88,7 +89,7 @@ def check_against_upstream(made: contract.Bundle, files: small.Files) -> None:
     finished = small.upstream_sample(flow, sampled, 5)
     del flow
     forms = (lambda: bundle.engine(variant="default"), bundle.engine, bundle.padded)
-    for form in forms:  # one after the other: each holds the weights
+    for form in forms:  # one at a time, because each holds the weights
         engine = form()
         for case, velocity in zip(cases, wanted, strict=True):
             mel, _ = replay(engine, case.segment(np.array([0.3, 1.3])))

@@ -1,8 +1,8 @@
-"""The variant for ONNX Runtime on a GPU: its own operators compute what the default graphs do.
+"""The variant for ONNX Runtime on a GPU: its own operators compute the results of the default graphs.
 
-No CPU kernel reads the whole mask, so attention is spelled out here, as ONNX Runtime's sources document it
-(`MASK_1D_KEY_SEQ_LEN_START` in attention_common.h), after what 1.31 makes of the mask. The runtime's own
-kernel runs too: on a CPU it reads the number of keys alone.
+No CPU kernel reads the whole mask, so this file spells attention out, as ONNX Runtime's sources document it
+(`MASK_1D_KEY_SEQ_LEN_START` in attention_common.h), on the mask that 1.31 rewrites. The runtime's own kernel
+runs too: on a CPU it reads the number of keys alone.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def MultiHeadAttention(
         op.Transpose(op.Reshape(op.Cast(value, to=1), apart), perm=[0, 2, 1, 3]),
     )
     given = op.Cast(mask, to=7)
-    # As the sanitizer of 1.31 leaves them: the first start is 0, the last the end of all.
+    # The sanitizer of 1.31 rewrites the starts: the first start is 0, the last is the end of all keys.
     starts = op.Concat([0], op.Slice(given, 2 * rows + 2, 3 * rows + 1), rows * keys, axis=0)
     many = op.Min(op.Slice(given, [0], rows), op.Slice(starts, [1], rows + 1) - op.Slice(starts, [0], rows))
     number = op.Range(op.Squeeze(op.Constant(value_ints=[0])), op.Squeeze(rows + 1), op.Squeeze([1]))
@@ -61,7 +61,8 @@ def MultiHeadAttention(
     scores = op.Where(op.Unsqueeze(seen, [1, 2]), op.MatMul(q, k), op.Constant(value_float=float("-inf")))
     shares = op.Softmax(scores, axis=-1)
     out = op.Reshape(op.Transpose(op.MatMul(shares, v), perm=[0, 2, 1, 3]), [0, 0, -1])
-    # Nothing was to be repaired, and queries that begin elsewhere would leave parts of the output unwritten.
+    # The output is NaN unless the mask is in its final form: other starts of queries would leave output
+    # unwritten.
     wanted = op.Concat(number * queries, starts, axis=0)
     same = op.Equal(op.Slice(given, rows, 3 * rows + 2), wanted)
     whole = op.ReduceMin(op.Cast(same, to=6), keepdims=0)
@@ -91,7 +92,7 @@ def run_spelled_out(path: Path, given: Arrays) -> Arrays:
 
 
 class SpelledOut(Padded):
-    """The CPU as a runtime of fixed shapes that reads fused attention's mask whole."""
+    """The CPU as a runtime of fixed shapes that reads the whole mask of fused attention."""
 
     name = FUSED
 
@@ -122,7 +123,8 @@ def inputs_of(bundle: Bundle, name: str) -> Arrays:
 
 
 def check_rows(bundle: Bundle, name: str, fused: Arrays, given: Arrays) -> None:
-    """Velocities of frames that are not padding, and keys and values of the reference, are the default's."""
+    """Check that velocities of unpadded frames, and the reference's keys and values, equal the default
+    graph's."""
     wanted = run(bundle.graph(name), given)
     bound = BOUNDS[bundle.manifest.precision]
     for row, length in enumerate(given["lengths"].tolist()):
@@ -144,7 +146,7 @@ def test_rows_of_mixed_lengths_are_the_default_graphs(
 
 
 def test_frames_before_a_reference_are_read_as_keys(workshop: Workshop) -> None:
-    """Nothing may precede a reference; and the tests above could fail."""
+    """Frames before a reference would be read as keys; so the tests above can fail."""
     bundle = workshop.make("v1").bundle
     for name in ("step_keys", "step_reply"):
         given = inputs_of(bundle, name) | {"reference_lengths": np.array([23, 5, 11], np.int32)}
@@ -170,6 +172,6 @@ def test_each_block_has_one_fused_attention_and_nothing_of_the_plain_one(bundle:
     assert kinds["", "Softmax"] == 0
     products = sum(node.op_type == "MatMul" for node in usual.graph.node)
     assert kinds["", "MatMul"] == products - 2 * depth
-    # Its mask is the same for all blocks, but the last one of `step_keys`.
+    # All blocks share a mask; the last block of `step_keys` has another mask.
     masks = {node.input[4] for node in fused.graph.node if node.op_type == "MultiHeadAttention"}
     assert len(masks) == (2 if name == "step_keys" else 1)

@@ -1,8 +1,9 @@
-"""The graphs against what TensorRT 10.3's ONNX parser is published to read. TensorRT-RTX's reads more.
+"""The graphs against the published operators of TensorRT 10.3's ONNX parser. TensorRT-RTX's parser reads
+more.
 
 Source: onnx-tensorrt, docs/operators.md of 10.1 GA (commit 96e7811, the parser of TensorRT 10.1). For 10.2
-and 10.3 its changelog adds to that (axes of Slice may be computed) and takes nothing away. Of the types that
-it lists only those that our graphs use are noted here.
+and 10.3 its changelog adds to that document (axes of Slice may be computed) and removes nothing. This file
+lists only the types that our graphs use.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ BUNDLES = {"demo": ROOT / "appliance/demo/bundle", "tiny": ROOT / "tests/tiny/bu
 
 OPSETS = range(9, 21)
 MAX_IR_VERSION = 10
-"""Of ONNX 1.16, which the parser is built with."""
+"""IR version of ONNX 1.16, which the parser is built with."""
 
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}
 INTEGERS = {TensorProto.INT32, TensorProto.INT64}
@@ -52,16 +53,17 @@ OPERATORS = {
 """Operator → types of its data."""
 FIRST = "CumSum Expand Gather ReduceMean ReduceSum Reshape Slice Split Squeeze Tile Unsqueeze"
 DATA_INPUTS = dict.fromkeys(FIRST.split(), (0,)) | {"Pad": (0, 2), "Where": (1, 2)}
-"""Operators of which some inputs are no data but shapes, axes, indices or conditions."""
+"""Operators with inputs that are no data but shapes, axes, indices or conditions → the inputs that are
+data."""
 AXES = dict.fromkeys(["CumSum", "ReduceMean", "ReduceSum", "Squeeze", "Unsqueeze"], (1,))
 CONSTANTS = AXES | {"Clip": (1, 2), "Pad": (3,), "Slice": (3,)}
-"""Inputs that must be known when the graph is parsed: axes, and the bounds of Clip."""
+"""Inputs that the parser needs as constants: axes, and the bounds of Clip."""
 OUTPUTS = {"LayerNormalization": 1}
-"""The most outputs of an operator that has more in ONNX."""
+"""Operator → its highest number of outputs, if ONNX defines more."""
 
 
 def refusals(model: onnx.ModelProto) -> Iterator[str]:
-    """What TensorRT 10.3 is not published to read."""
+    """Parts of a graph that TensorRT 10.3 is not published to read."""
     if model.ir_version > MAX_IR_VERSION:
         yield f"IR version {model.ir_version}"
     for opset in model.opset_import:
@@ -84,7 +86,7 @@ def refusals(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def types_of(model: onnx.ModelProto) -> tuple[dict[str, int], set[str]]:
-    """Element type of every value, and the names of those that are constant."""
+    """Element type of every value, and the names of the constant values."""
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     values = (*inferred.input, *inferred.output, *inferred.value_info)
     types = {value.name: value.type.tensor_type.elem_type for value in values}
@@ -93,14 +95,14 @@ def types_of(model: onnx.ModelProto) -> tuple[dict[str, int], set[str]]:
 
 
 def data_of(node: onnx.NodeProto) -> Sequence[str]:
-    """Names of a node's data, what it gives included."""
+    """Names of a node's data, outputs included."""
     places = DATA_INPUTS.get(node.op_type, range(len(node.input)))
     made = node.output if node.op_type in ("Cast", *DATA_INPUTS) else ()
     return [name for name in (*(node.input[i] for i in places if i < len(node.input)), *made) if name]
 
 
 def check(*graphs: Path) -> set[str]:
-    """No graph has a refusal. Gives the operators that were found."""
+    """Check that no graph has a refusal; return the operators of all graphs."""
     found: set[str] = set()
     for path in graphs:
         model = onnx.load(path)
@@ -110,7 +112,7 @@ def check(*graphs: Path) -> set[str]:
 
 
 def graphs_of(bundle: contract.Bundle) -> list[Path]:
-    """Those of the default variant, but the one that the host computes."""
+    """Graphs of the default variant, except the modulation graph, which the host computes."""
     files = bundle.manifest.variants["default"].items()
     return [bundle.folder / file for name, file in files if name != "modulation"]
 
@@ -123,14 +125,14 @@ def test_committed_bundles_a_source_filter_and_the_table_agree(tmp_path: Path) -
     found = check(tmp_path / "vocoder.onnx")
     for folder in BUNDLES.values():
         found |= check(*graphs_of(contract.read(folder)))
-    assert found == set(OPERATORS) - {"ConvTranspose"}  # of BigVGAN
+    assert found == set(OPERATORS) - {"ConvTranspose"}  # only BigVGAN has it
 
 
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_a_bundle_with_every_other_operator_is_read(workshop: Workshop) -> None:
-    """In float16, whose graphs have every operator and type of the float32 ones, and casts. The committed
-    bundles are those of the usual architectures with Vocos."""
+    """The bundle is in float16, whose graphs have every operator and type of the float32 graphs, and casts.
+    The committed bundles have the usual architectures with Vocos."""
     found = check(*graphs_of(workshop.make(TRACED[-1], "bigvgan", "fp16").bundle))
     assert {"ConvTranspose", "Reciprocal"} <= found
 

@@ -1,4 +1,4 @@
-"""FP16 and INT8: what stays float32, and what does not. `test_matrix` tells how far each is from upstream."""
+"""FP16 and INT8: the parts that stay float32. `test_matrix` measures the distance from upstream."""
 
 import dataclasses
 from collections import Counter
@@ -35,7 +35,7 @@ PRECISIONS: dict[Precision, tuple[tuple[str, ...], bool, str, set[str]]] = {
     "int8": (("ort-cpu",), False, "float32", {"default"}),
     "int8-qdq": (("tensorrt", "ort-cpu"), True, "float16", {"default", "ort-cpu", FLOAT32}),
 }
-"""Backends, if results do not depend on the batch, the type between graphs, and variants."""
+"""Backends, if results are independent of the batch, the type between graphs, and variants."""
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -66,7 +66,7 @@ class Typed:
         return Counter(self.types[node.input[0]] for node in self.of(*operators))
 
     def readers(self, value: str) -> Iterator[onnx.NodeProto]:
-        """The nodes that compute with a value, past those that only cut or reshape it."""
+        """Nodes that compute with a value, reached through nodes that only cut or reshape it."""
         for node in self.nodes:
             if value not in node.input:
                 continue
@@ -90,13 +90,13 @@ def test_steps_keep_what_is_summed_in_float32_and_multiply_weights_in_float16(st
     assert step.types["latents"] == step.types["velocity"] == step.types["mod_table"] == FLOAT
     assert set(step.inputs("LayerNormalization", "Softmax")) == {FLOAT}
     assert (len(step.of("LayerNormalization")), len(step.of("Softmax"))) == (2 * depth + 1, depth)
-    assert set(step.inputs("Exp")) == {FLOAT}  # Mish's
+    assert set(step.inputs("Exp")) == {FLOAT}  # Mish uses it
     for table in ("cos", "sin"):
         assert step.types[table] == FLOAT
         products = list(step.readers(table))
-        assert len(products) == 2 * depth  # two halves of q and k together in each block
+        assert len(products) == 2 * depth  # a product for both halves of q and k together in each block
         assert {(n.op_type, step.types[n.output[0]]) for n in products} == {("Mul", FLOAT)}
-    # Rows of modulation act in float32, but for the gates.
+    # Rows of modulation act in float32, except the gates.
     uses = Counter((n.op_type, step.types[n.output[0]]) for n in step.readers("mod_table"))
     assert uses == {("Add", FLOAT): 4 * depth + 2, ("Cast", HALF): 2 * depth}
     products = step.of("MatMul")
@@ -177,7 +177,7 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
     kinds = Counter(node.op_type for node in graph.node)
     kept = sum(roles[role] for role in rewrites.INT8_KEEPS_FLOAT)
     assert kinds["MatMulInteger"] == sum(roles.values()) - kept
-    assert kinds["MultiHeadAttention"] == small.V1.depth  # quantised is the form for one row
+    assert kinds["MultiHeadAttention"] == small.V1.depth  # the form for one row is quantised
     names = {tensor.name for tensor in graph.initializer}
     left = {n.input[1] for n in graph.node if n.op_type == "MatMul" and n.input[1] in names}
     assert left == {"from_latents.weight", "out.weight"}
@@ -187,8 +187,14 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
             assert weights[node.input[1]].data_type == TensorProto.INT8
 
 
+def test_a_vocoders_blocks_are_int8_and_nothing_else(int8: BuiltBundle, workshop: Workshop) -> None:
+    kinds = Counter(node.op_type for node in onnx.load(int8.bundle.graph("vocoder")).graph.node)
+    assert kinds["MatMulInteger"] == 2 * small.VOCOS.layers and not kinds["ConvInteger"]
+    assert not rewrites.quantise_vocoder(workshop.make("v1", "bigvgan").bundle.graph("vocoder"), Path())
+
+
 def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
-    """That of a long skip connection is beside the last, in float."""
+    """The long skip connection's product stays in float like the last product."""
     graph = onnx.load(workshop.make(small.TRACED[-1]).bundle.graph("step"), load_external_data=False).graph
     roles = {product.weight: product.role for product in rewrites.products_of(graph)}
     assert roles["skip.weight"] == roles["out.weight"] == "final"
@@ -207,7 +213,7 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
 
 
 def beside(files: small.Files, out: Path, *rows: comparison.Row) -> Bundle:
-    """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
+    """The fp16 bundle `out` with an INT8 variant; `rows` are the gate's results for it."""
     report = comparison.Report("fp16", list(rows))
     options = assemble.BuildOptions("fp16", small.MAX_FRAMES, int8_beside=True)
     return assemble.build(small.load(files), options, out, lambda _: report)
@@ -218,6 +224,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
 ) -> None:
     made = workshop.bundle("v1-vocos-beside", lambda folder: beside(fp16.files, folder / "bundle"))
     assert made.manifest.precision == "fp16" and made.manifest.batch_invariant
+    assert {p.name for p in made.folder.glob("vocoder_*")} == {"vocoder_float32.onnx", "vocoder_int8.onnx"}
     config = EngineConfig(backend="ort-cpu", threads=1)
     usual, given, mels = load_for(made, config), lanes.segment(60), {}
     assert usual.backend == ("ort-cpu" if ort.adds_in_16_bits() else "ort-cpu (int8)")
@@ -241,7 +248,7 @@ def test_bad_int8_is_left_out(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize("name", ["step", "step_keys", "step_reply"])
 def test_every_weight_product_is_summed_in_float32(name: str, fp16: BuiltBundle) -> None:
-    """The weights stay float16, and so does all between the products."""
+    """The weights stay float16, and so do all values between the products."""
     usual, summed = (
         onnx.shape_inference.infer_shapes(onnx.load(fp16.bundle.graph(name, variant)))
         for variant in ("default", FLOAT32_SUMS)

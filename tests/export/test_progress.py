@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 
 class World:
-    """A clock, and what a unit of each kind of work takes."""
+    """A clock, and the seconds that a unit of each kind of work takes."""
 
     def __init__(self, stream: io.StringIO, **seconds: float) -> None:
         self.now, self.seconds = 100.0, seconds
@@ -45,7 +45,7 @@ def test_the_time_left_is_that_of_the_planned_work_at_the_measured_rates() -> No
     assert world.left_s() == pytest.approx(10 + 4 * 2 + 50 + 20)  # as guessed
     world.progress.begin("a")
     world.work("torch", 2)
-    # A kind that has not been measured is as much slower than its guess as what has been.
+    # An unmeasured kind is assumed to exceed its guess by the factor of the measured kinds.
     assert world.left_s() == pytest.approx(3 * (8 + 4 * 2 + 50 + 20))
     world.work("torch", 8)
     world.progress.begin("b", "one")
@@ -56,7 +56,7 @@ def test_the_time_left_is_that_of_the_planned_work_at_the_measured_rates() -> No
     world.progress.begin("b", "two")
     world.progress.begin("unplanned")
     world.now += 60
-    world.progress.begin("c")  # what was to come before it does not
+    world.progress.begin("c")  # skipped stages before it no longer count
     assert world.left_s() == pytest.approx(3 * 20)
     world.work("torch", 30)
     assert world.left_s() == 0.0

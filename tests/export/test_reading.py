@@ -1,4 +1,5 @@
-"""What the manifest says of text: languages stated, known, guessed or none; letters' case and form."""
+"""The manifest's text section: languages that are stated, recorded, guessed or missing; letters' case and
+form."""
 
 import unicodedata
 from importlib.resources import files
@@ -24,9 +25,9 @@ def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
 
 @pytest.mark.parametrize(("letters", "languages"), [row[:2] for row in rows(__file__, "letters.jsonl")])
 def test_a_language_is_guessed_if_only_it_has_these_letters(letters: str, languages: list[str]) -> None:
-    """A row may end with why."""
+    """The end of a row may give the reason."""
     assert guess(vocabulary(letters)) == tuple(languages)
-    assert guess(vocabulary(letters, pinyin=True)) == ()  # begun from upstream's, which has most scripts
+    assert guess(vocabulary(letters, pinyin=True)) == ()  # starts with upstream's, which has most scripts
 
 
 @pytest.mark.torch
@@ -83,4 +84,4 @@ def test_the_form_is_decomposed_where_marks_stand_alone() -> None:
     composed = "aeiouáéíóúạẹ"
     assert form(composed) == "NFC"
     assert form("".join(dict.fromkeys(unicodedata.normalize("NFD", composed)))) == "NFD"
-    assert form(composed + "\u0301") == "NFC"  # Russian stress, beside composed letters
+    assert form(composed + "\u0301") == "NFC"  # Russian stress next to composed letters

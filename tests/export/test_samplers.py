@@ -43,7 +43,7 @@ SAMPLERS = {
 
 
 def with_sampler(workshop: Workshop, name: str) -> BuiltBundle:
-    """Re-noising bundles have the graphs of others."""
+    """A bundle of a sampler; re-noising bundles share the graphs of others."""
     made = workshop.sampled(SAMPLERS[name].guidance)
     manifest = dataclasses.replace(made.bundle.manifest, sampler=SAMPLERS[name])
     return dataclasses.replace(made, bundle=dataclasses.replace(made.bundle, manifest=manifest))
@@ -65,10 +65,11 @@ class Plain:
         self.model = small.upstream_dit(made.arch, size, known)
 
     def time(self, t: float, w: float) -> Tensor:
-        """(1, D): two linear layers on sines and cosines of 1000·t, with those of 1000·w projected."""
+        """(1, D): two linear layers on sines and cosines of 1000·t, plus a projection of the waves of
+        1000·w."""
 
         def waves(value: float) -> Tensor:
-            # In float32, as upstream, whose rounding of 1000·t is a part of what is trained.
+            # Upstream computes in float32, and the trained weights depend on its rounding of 1000·t.
             frequencies = torch.exp(torch.arange(128).float() * (-np.log(10_000.0) / 127))
             angles = 1000.0 * torch.tensor(value, dtype=torch.float32) * frequencies
             return torch.cat([angles.sin(), angles.cos()])
@@ -94,7 +95,8 @@ class Plain:
         return v[0].numpy()  # type: ignore[no-any-return]
 
     def sample(self, given: Segment) -> FloatArray:
-        """(reply, M) from the noise of the segment, which is drawn for its seed and index if it has none."""
+        """(reply, M) from the segment's noise, which is drawn for its seed and index if the segment has
+        none."""
         x = drawn(given, 0) if given.noise is None else given.noise
         for step, (t, then) in enumerate(pairwise(given.times)):
             v = self.velocity(given, x, float(t))
@@ -107,19 +109,20 @@ class Plain:
 
 
 def drawn(given: Segment, step: int) -> FloatArray:
-    """numpy's stream of a seed and segment; of a later step, that spawned from it under the step's number."""
+    """numpy's stream of a seed and segment; for a later step, the stream that the step's number spawns from
+    it."""
     sequence = np.random.SeedSequence([given.seed, given.index], spawn_key=[step] if step else [])
     shape = given.frames, small.MELS
     return np.random.Generator(np.random.PCG64(sequence)).standard_normal(shape, dtype=np.float32)
 
 
 def asked(frames: int, nfe: int, w: float = 0.0, **values: Any) -> Segment:
-    """A segment of a request: its noise is its seed's."""
+    """Segment of a request whose noise comes from its seed."""
     return dataclasses.replace(segment(frames, nfe=nfe, guidance=w), noise=None, seed=7, index=2, **values)
 
 
 def from_noise(mel: FloatArray, given: Segment) -> FloatArray:
-    """How far a reply has come from its first noise, which would hide an error."""
+    """Distance of a reply from its first noise, which would hide an error."""
     return mel - drawn(given, 0)[len(given.reference_log_mel) :]
 
 
@@ -136,7 +139,7 @@ def test_a_lane_is_what_the_formula_makes(made: BuiltBundle) -> None:
 
 @pytest.mark.parametrize(("sampling", "nfe"), [("short", 4), ("short-kv", 2)])
 def test_a_renoised_path_has_the_noise_of_its_step(workshop: Workshop, sampling: Sampling, nfe: int) -> None:
-    """It stays (1 − t)·noise + t·mel; both steps of two compute its keys."""
+    """The path stays (1 − t)·noise + t·mel; if there are two steps, both compute its keys."""
     made = with_sampler(workshop, "renoise")
     given = asked(90, nfe, sampling=sampling)
     plain, known = Plain(made), given.reference_log_mel
@@ -167,14 +170,14 @@ def test_lanes_of_other_strengths_and_steps_share_calls_and_equal_themselves(mad
         alone = [solo(engine, one) for one in segments]
         for found, wanted in zip(staggered(engine, segments), alone, strict=True):
             assert relative(found, wanted) <= BATCHED
-        if embeds:  # the strength is heard
+        if embeds:  # the strength changes the sound
             other = dataclasses.replace(segments[0], guidance=strong)
             assert relative(solo(engine, other), alone[0]) > 10 * BATCHED
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_a_step_is_one_row_where_guidance_is_not_of_two(workshop: Workshop, backend: type[Watched]) -> None:
-    """Whatever the strength, in calls, in the condition and in what the scheduler takes them to cost."""
+    """Calls, the condition and the scheduler's costs count one row, whatever the strength."""
     two = contract.read(BUNDLE, verify=False)
     for bundle, rows in ((two, 2), *((with_sampler(workshop, name).bundle, 1) for name in SAMPLERS)):
         watch = backend(1)
@@ -241,7 +244,7 @@ def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> Non
 
 
 def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None:
-    """Student, teacher and critic in one file with the scale of the mels, random numbers in it."""
+    """Student, teacher and critic lie in one file with the scale of the mels; all numbers are random."""
     made, scale = with_sampler(workshop, "renoise"), 2.5
     state = dict(load_dit(made.files.checkpoint, made.arch, len(small.VOCABULARY)))
     times = {n.replace("time_embed.", "time_embed2."): v + 1 for n, v in state.items() if "time_embed." in n}

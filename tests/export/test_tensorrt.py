@@ -32,19 +32,19 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.tensorrt,
     pytest.mark.slow,
-    # Of timing caches, which TensorRT-RTX takes and leaves empty.
+    # The warnings come from timing caches, which TensorRT-RTX accepts and leaves empty.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
 MAX_BLOCK_LAUNCHES = 8
-"""q, k and v as one product; their split with the rotation; attention; its output; norm, gate and residual;
-up; down; norm, gate and residual."""
+"""Launches of a block: q, k and v as one product; their split with the rotation; attention; its output; norm,
+gate and residual; up; down; norm, gate and residual."""
 
 FRAMES = 512
 ONE_LENGTH: dict[str, plan.Range] = {"K": (1, 16, 64), "R": (1, 2, 4)}
 ONE_LENGTH |= {name: (n, n, n) for name, n in (("C", 30), ("N", FRAMES), ("P", 256), ("S", 128))}
-"""Axis → sizes, of which one length and one reference."""
+"""Axis → sizes for one length and one reference."""
 ANY_LENGTH = ONE_LENGTH | {"N": (64, FRAMES, 2304)}
 FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in ONE_LENGTH.items()}
 MakePlan = Callable[..., Plan]
@@ -78,10 +78,11 @@ def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made:
     assert made(graph, "fixed").asserts == ()
 
 
-# INT8 by Q/DQ. What the constants are changes no plan.
+# INT8 by Q/DQ. The values of the constants change no plan.
 
 INT8_BLOCK_LAUNCHES = 10
-"""Two more than in float16: the move of attention's output to (N, D), and bias and GELU after `up`."""
+"""Largest number of launches of a block, two more than in float16: the move of attention's output to (N, D),
+and bias and GELU after `up`."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_int8_kernels_multiply(graph: str, quantised: Callable[[str], Plan], bun
     depth = bundle.manifest.arch.depth
     assert names == {f"blocks.{i}.{role}.product" for i in range(depth) for role in roles}
     assert len(found) == len(names)
-    # Dequantising is part of these kernels, and quantising of those before them.
+    # The kernels of the products dequantise, and the kernels before them quantise.
     for launch in quantised(graph).launches:
         assert not all(layer.endswith((".input", ".matrix", ".input_int8")) for layer in launch.layers)
 
@@ -130,11 +131,11 @@ def test_int8_leaves_one_attention_kernel_in_each_block(
 
 BUNDLES = {"fp16": DEMO, "fp32": Path(__file__).resolve().parents[1] / "tiny/bundle"}
 MAX_FLOAT32_LAUNCHES = {"step": 34, "step_keys": 38, "step_reply": 36}
-"""Of the two blocks of the tiny bundle. TensorRT-RTX fuses no attention in float32."""
+"""Launches for the two blocks of the tiny bundle. TensorRT-RTX fuses no attention in float32."""
 
 
 MAX_ASSERTS = 100
-"""Checks on the host, made when a shape has changed; TensorRT-RTX has up to 88 for ranges."""
+"""Most checks by the host after a change of a shape; TensorRT-RTX has up to 88 for ranges."""
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ MAX_ASSERTS = 100
 )
 @pytest.mark.parametrize("graph", STEPS)
 def test_a_profile_of_a_step_graph(precision: str, graph: str, number: int) -> None:
-    """Over a range of lengths the kernels are those of a single one."""
+    """A plan for a range of lengths has the kernels of a plan for a single length."""
     bundle = contract.read(BUNDLES[precision])
     spec = spec_of(bundle, graph)
     profile = build.profiles_of(spec, ranges(graph, bundle.manifest, Padded()))[number]
@@ -178,7 +179,7 @@ def test_a_graph_of_any_length_is_built(precision: str, graph: str) -> None:
 
 
 def test_a_step_of_v1_base(tmp_path: Path) -> None:
-    """Two of its 22 blocks, which are alike, in float16 with random weights."""
+    """The step has two of v1_Base's 22 blocks, which are alike, in float16 with random weights."""
     arch = dataclasses.replace(NAMED["F5TTS_v1_Base"].arch, depth=2)
     vocabulary = [" ", *(f"t{n}" for n in range(1, 2545))]
     checkpoint, _ = write_random(tmp_path, arch, vocabulary)

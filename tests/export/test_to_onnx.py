@@ -1,4 +1,4 @@
-"""Written graphs against the contract, and what the writer refuses."""
+"""Written graphs against the contract, and graphs that the writer refuses."""
 
 import os
 import re
@@ -55,21 +55,23 @@ def models(bundle: Bundle) -> dict[str, tuple[str, onnx.ModelProto]]:
 
 
 def test_inputs_and_outputs_are_the_contracts(bundle: Bundle) -> None:
-    """Which `contract/test_graphs` writes out; what differs is refused, see below."""
+    """`contract/test_graphs` lists the inputs and outputs; a test below proves that other ones are
+    refused."""
     specs = contract.signatures(bundle.manifest.dimensions)
     for file, (name, _) in models(bundle).items():
         to_onnx.check_signature(bundle.folder / file, specs[name])
 
 
 def test_the_times_pass_through_no_sigmoid_of_the_runtime(bundle: Bundle) -> None:
-    """ONNX Runtime's is wrong for negative numbers (tests/records/engine.md)."""
+    """ONNX Runtime's Sigmoid is wrong for negative numbers (tests/records/engine.md)."""
     [model] = (model for name, model in models(bundle).values() if name == "modulation")
     kinds = {node.op_type for node in model.graph.node}
     assert "Exp" in kinds and not kinds & {"Sigmoid", "QuickGelu", "Swish"}
 
 
 def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
-    """ONNX Runtime 1.23 and TensorRT 10.3; what is for ONNX Runtime may leave the standard operators."""
+    """ONNX Runtime 1.23 and TensorRT 10.3 read them; graphs for ONNX Runtime alone may use its own
+    operators."""
     variants = bundle.manifest.variants
     own = {file for variant in ("ort-cpu", FUSED) for file in variants.get(variant, {}).values()}
     for file, (name, model) in models(bundle).items():
@@ -93,7 +95,7 @@ def test_nothing_of_this_machine_is_written(bundle: Bundle, root: Path) -> None:
 
 
 def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) -> None:
-    """What a bundle's step graphs share is in one of them."""
+    """A bundle's step graphs share weights, which lie in the data file of a single graph."""
     shared = "step_keys_int8" if bundle.manifest.precision == "int8" else "step"
     seen = set()
     for file, (name, model) in models(bundle).items():
@@ -107,7 +109,7 @@ def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) ->
 
 
 def test_every_weight_is_written_once(bundle: Bundle) -> None:
-    """The files are no longer than the different tensors in them, but for where a page begins."""
+    """The data files are as long as the distinct tensors in them, plus the padding to pages."""
     held: dict[str, dict[tuple[int, int], str]] = {}
     for _, model in models(bundle).values():
         for tensor in model.graph.initializer:
@@ -126,11 +128,11 @@ def test_every_weight_is_written_once(bundle: Bundle) -> None:
             ends.append(offset + length)
 
 
-# Where the weights are
+# Places of the weights
 
 
 def initialisers(bundle: Bundle, name: str, variant: str = "default") -> dict[str, tuple[int, ...]]:
-    """Shapes of the graph's weights and tables; what the tracer made up for itself is no matrix."""
+    """Shapes of the graph's weights and tables, without the constants that the tracer adds."""
     graph = onnx.load(bundle.graph(name, variant), load_external_data=False).graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     made_up = {name for name in shapes if name.startswith(("val_", "scalar_tensor", "view", "_unsafe_view"))}
@@ -143,7 +145,7 @@ def elements(shapes: dict[str, tuple[int, ...]]) -> int:
 
 
 def of_time(name: str) -> bool:
-    """Whether a parameter sees only the time."""
+    """True if a parameter depends on the time alone."""
     return ".attn_norm." in name or name.startswith(("norm_out.", "time_embed."))
 
 
@@ -163,9 +165,9 @@ def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Wo
     weights = load_dit(made.files.checkpoint, arch, len(small.VOCABULARY))
     sizes = {name: int(np.prod(weights.entry(name).shape)) for name in weights}
     of_text = [n for n in sizes if n.startswith("text_embed.")]
-    proj = arch.dim * (small.MELS + arch.text_dim) + arch.dim  # its columns for reference and text, its bias
+    proj = arch.dim * (small.MELS + arch.text_dim) + arch.dim  # columns for reference and text, and a bias
     norms = 2 * arch.depth * (arch.heads - 1) * arch.dim_head if arch.qk_norm else 0  # repeated by head
-    longest = 2 * small.MAX_FRAMES  # a reference and a reply, each padded
+    longest = 2 * small.MAX_FRAMES  # a padded reference and a padded reply
     steps = longest * arch.dim_head + norms  # cosines, sines
     tables = {
         "modulation": TIME_FREQUENCIES,
@@ -196,7 +198,7 @@ class Twice(nn.Module):
 
 
 class Fixed(nn.Module):
-    """Its output has one length, whatever goes in."""
+    """A module whose output has one length for all inputs."""
 
     def forward(self, log_mel: Tensor) -> Tensor:
         return log_mel.sum(dim=0)
@@ -206,7 +208,7 @@ VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
 def test_a_trace_depends_on_structure_alone(tmp_path: Path) -> None:
-    """A trace equals, to the byte, a graph that was kept of other weights and is filled with these."""
+    """A trace equals, to the byte, a kept graph of other weights that is filled with the same weights."""
     spec, folder = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"], tmp_path / "kept"
 
     def condition(seed: int, frames: int = 64, zero: bool = False) -> nn.Module:
@@ -226,7 +228,7 @@ def test_a_trace_depends_on_structure_alone(tmp_path: Path) -> None:
     assert harness.key(one, spec, "a") == harness.key(other, spec, "a") != harness.key(one, spec, "b")
     assert harness.key(condition(11, 32), spec, "a") != harness.key(one, spec, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traces, "trace", None)  # what is kept needs none
+        patch.setattr(traces, "trace", None)  # a kept graph needs no trace
         assert written(other, traces.export, folder) == anew
         assert written(one, traces.export, folder) == written(one, harness.of)
 
@@ -269,7 +271,7 @@ class Rowed(nn.Module):
     def __init__(self, wrong: Callable[[Tensor], Tensor] | None) -> None:
         super().__init__()
         self.rows, self.wrong = to_onnx.ANY_ROWS, wrong
-        self.weight = nn.Buffer(torch.ones(to_onnx.ANY_ROWS))  # is no constant of the tracer
+        self.weight = nn.Buffer(torch.ones(to_onnx.ANY_ROWS))  # not a constant of the tracer
 
     def forward(self, x: Tensor) -> Tensor:
         n, scores = x.shape[1], x @ x.mT
@@ -306,11 +308,11 @@ def test_a_constant_of_the_rows_is_refused(wrong: Callable[[Tensor], Tensor], tm
         to_onnx.export(Rowed(wrong), ROWS, tmp_path / "wrong.onnx")
 
 
-# What is simplified
+# Simplifications
 
 
 class Odd(nn.Module):
-    """Slices of a whole axis, and reshapes of which only the input's shape tells the target."""
+    """Slices of a whole axis, and reshapes whose target depends on the input's shape alone."""
 
     def forward(self, log_mel: Tensor) -> Tensor:
         x = log_mel[:, :] * 2.0
@@ -340,7 +342,7 @@ def test_simplifying_a_graph_changes_no_number(tmp_path: Path, monkeypatch: pyte
 
 
 SHAPES = {"step": 1, "step_keys": 2, "step_reply": 3}
-"""Shapes read by a graph: that of each input whose length positions and masks are cut to."""
+"""Number of shapes that a graph reads: one per input whose length cuts positions and masks."""
 
 
 @pytest.mark.parametrize("name", small.TRACED)
@@ -370,7 +372,7 @@ SMALL = 100
 @pytest.mark.parametrize("name", small.TRACED)
 @pytest.mark.parametrize("variant", ["default", FUSED])
 def test_no_number_of_the_host_meets_a_device_tensor(name: str, variant: str, workshop: Workshop) -> None:
-    """ONNX Runtime would copy it in the middle of a step, and refuses to capture such graphs."""
+    """ONNX Runtime would copy the number in the middle of a step, and refuses to capture such graphs."""
     bundle = workshop.make(name).bundle
     for graph in STEPS:
         model = onnx.load(bundle.graph(graph, variant), load_external_data=False)
@@ -387,7 +389,8 @@ def test_no_number_of_the_host_meets_a_device_tensor(name: str, variant: str, wo
 
 
 def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
-    """A weight of another content under the same name, or of another name, goes into the graph's own file."""
+    """A weight goes into the graph's own file if its name is new, or its content differs under a known
+    name."""
     for name, factor in (("one", 1.0), ("two", 1.0), ("three", 3.0)):
         harness.of(Weighed(factor), VOCODER, tmp_path / f"{name}.onnx")
     sizes = {name: (tmp_path / f"{name}.onnx").stat().st_size for name in ("two", "three")}
@@ -403,7 +406,7 @@ def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
 
 
 class Weighed(nn.Module):
-    """A product with two weights, of which the first depends on `factor`."""
+    """A product with two weights; the first depends on `factor`."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -415,7 +418,7 @@ class Weighed(nn.Module):
         return (log_mel @ self.first @ self.second).flatten()
 
 
-# What is refused
+# Refusals
 
 
 @pytest.fixture(scope="module")

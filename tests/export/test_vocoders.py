@@ -40,7 +40,7 @@ def vocos(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[VocosConfig, 
 @torch.inference_mode()
 @pytest.mark.parametrize("loud", [False, True])
 def test_vocos_samples_are_its_packages(vocos: tuple[VocosConfig, Path], loud: bool) -> None:
-    """Loud: with magnitudes around e⁶, far above the limit of 100 to which upstream clamps them."""
+    """Loud input has magnitudes around e⁶, far above the limit of 100 to which upstream clamps them."""
     config, folder = vocos
     weights = torch.load(folder / "pytorch_model.bin")
     weights["head.out.bias"][:513] += 6.0 * loud
@@ -67,7 +67,7 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
         MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos")
     )
     real, imaginary = spectrum.double().chunk(2, dim=1)
-    imaginary[:, [0, -1]] = 0  # in the lowest and the highest bin they are no signal
+    imaginary[:, [0, -1]] = 0  # the lowest and the highest bin carry no imaginary signal
     wanted = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
     assert relative(module(spectrum), wanted) <= 5e-7
 
@@ -100,7 +100,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def upstream_bigvgan(raw: dict[str, Any], seed: int = 2) -> Any:
-    """Upstream's generator, redrawn: the weight norm's two halves too; its loudness fits within ±1."""
+    """Upstream's generator with random parameters, including both halves of the weight norm; its samples stay
+    within ±1."""
     model = upstream.make_bigvgan(dict(raw))
     redraw(model, seed)
     with torch.no_grad():
@@ -114,7 +115,7 @@ def upstream_bigvgan(raw: dict[str, Any], seed: int = 2) -> Any:
 @torch.inference_mode()
 @pytest.mark.parametrize(("name", "gain"), [*((name, 1.0) for name in CONFIGS), ("v2", 400.0), ("v1", 400.0)])
 def test_bigvgan_samples_are_its_packages(name: str, gain: float) -> None:
-    """Neither silent nor clamped, and, where they are loud, at the bound of a clamp or a tanh."""
+    """Samples are neither silent nor clamped; loud ones reach the bound of a clamp or a tanh."""
     theirs, config = upstream_bigvgan(CONFIGS[name]), BigVGANConfig.parse(CONFIGS[name])
     theirs.conv_post.weight_g.mul_(gain)
     plain = BigVGAN(config).eval()
@@ -182,7 +183,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (BigVGANConfig, {"snake_logscale": ...}, "missing key snake_logscale"),
     (BigVGANConfig, [1], "must be a mapping"),
 ]
-"""A configuration's class, what is changed in one that is read (`...`: left out), and the refusal."""
+"""A configuration's class, the changes of a valid configuration (`...`: removed), and the refusal."""
 
 
 @pytest.mark.parametrize(("kind", "change", "message"), REFUSED)

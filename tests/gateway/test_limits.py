@@ -1,4 +1,4 @@
-"""Limits of connections: uvicorn's protocols, methods of which they replace, and places."""
+"""Limits of connections: the replaced methods of uvicorn's protocols, and places."""
 
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ REQUIREMENTS = Path(__file__).parents[2] / "scripts/requirements"
 
 @pytest.mark.parametrize("lock", ["device.txt", "ort-cuda.txt"])
 def test_they_were_written_for_the_version_that_is_installed(lock: str) -> None:
-    """With another in the lock, read what changed in its protocols, and then name it here."""
+    """If the lock names another version, read the changes of its protocols, then name the version here."""
     assert f"uvicorn=={limits.TRIED}" in (REQUIREMENTS / lock).read_text().splitlines()
 
 
@@ -76,5 +76,5 @@ def test_a_caller_leaves_an_eighth_to_others_and_idle_places_give_way() -> None:
     assert [take(busy, caller, idle=False) for caller in "abca"] == [56, 4, 2, 0]
     assert not closed
     assert [take(silent, caller, idle=True) for caller in "ab"] == [64, 64]
-    # Until both have as many.
+    # Connections of the other caller close until both callers have the same number.
     assert closed[:8] == ["a"] * 8 and 32 <= closed.count("a") <= 40

@@ -1,4 +1,4 @@
-"""The pages in headless Chromium, with a daemon and a gateway as processes of their own."""
+"""The pages in headless Chromium, with a daemon and a gateway as separate processes."""
 
 import dataclasses
 import io
@@ -34,7 +34,7 @@ from tests.harness.boxes import well
 from tests.harness.daemons import ROOT, free_port, reference_wav
 from tests.harness.patience import PATIENCE_S, until
 
-# On one Python: what comes over HTTP is no matter of its version.
+# A single Python is enough: HTTP does not depend on its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -43,7 +43,7 @@ TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 4)
 SEED: dict[str, Any] = {"seed": 7, "nfe": 2}
 CONTROLS = ("button", "textbox", "checkbox", "combobox", "slider", "meter")
-"""Roles of the accessibility tree that need a name."""
+"""Roles of the accessibility tree whose elements need a name."""
 GREEN = {"r": 60, "g": 90, "b": 60, "a": 1}
 
 
@@ -55,11 +55,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 TAP, RECORD, WATCH = (Path(__file__).with_name(f"{n}.js").read_text() for n in ("tap", "record", "watch"))
 STANDS = "[window.at, window.at = player.sounding()[0]?.at].every((at, _, [before]) => at && at === before)"
-"""True if what sounds is where it was at the last look."""
+"""True if the sounding utterance has not moved since the last look."""
 
 
 def given(page: Page, name: str) -> tuple[Samples, float, float]:
-    """What Web Audio was given of one utterance: samples, begin and end; fails where pieces leave a gap."""
+    """Samples, begin and end of an utterance that the page passed to Web Audio; fails if pieces leave a
+    gap."""
     pieces = page.run(f"given[{json.dumps(name)}]")
     samples: list[float] = []
     ends = begins = pieces["0"]["when"]
@@ -110,7 +111,7 @@ def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
 
 
 def test_a_form_does_not_moderate(gateway: Gateway) -> None:
-    """What a page of another site may do is in test_sites.py."""
+    """test_sites.py proves the rights of another site's page."""
     for path in ("/api/channels/stage/pause", "/api/channels/stage/resume"):
         for kind in ("text/plain", "application/x-www-form-urlencoded"):
             assert gateway.ask(path, {}, content_type=kind).status == 415
@@ -120,7 +121,7 @@ def test_a_form_does_not_moderate(gateway: Gateway) -> None:
 
 
 def test_a_users_lines_are_ended_and_the_queue_is_read(gateway: Gateway) -> None:
-    """Of a user with any name; the page gets the same queue as events."""
+    """A user may have any name; the page gets the same queue as events."""
     lines = {"troll/1": ("club", "hall"), "100% 😈": ("hall",), "mo": ("hall",)}
     with Client(gateway.daemon.address) as client, ThreadPoolExecutor(4) as pool:
         for channel in ("club", "hall"):
@@ -214,7 +215,7 @@ def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
 
 
 def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
-    """The daemon's 64 places for listeners and watchers are enough for one that is loaded again and again."""
+    """The daemon's 64 places for listeners and watchers suffice for a page that reloads again and again."""
     for _ in range(100):
         with urllib.request.urlopen(f"{gateway.url}/api/listen?channel=x", timeout=PATIENCE_S) as events:
             assert events.readline() == b"retry: 1000\n"
@@ -234,7 +235,7 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     page.type("#text", LONG)
     with Client(gateway.daemon.address) as client:
         listener = client.listen("status")
-        next(listener)  # from now on it hears
+        next(listener)  # the listener is connected from here on
         page.click("#say")
         audio = []
         for event in listener:
@@ -289,7 +290,7 @@ def test_two_moderators_decide_on_what_each_has_aimed_at(gateway: Gateway, brows
         page.until(f"/rejected/.test({seen('[data-id=b]')}.innerText)")
         page.until(f"!{seen('[data-id=b]')}")
         assert page.run("document.activeElement.dataset.id") == "e"
-        page.click()  # where c was
+        page.click()  # at the former place of c
         page.until("/Approved “c[.]”/.test(document.querySelector('#message').innerText)")
         other.until(f"!{seen(labelled('approve c.'))}")
         other.close()
@@ -344,7 +345,8 @@ def test_the_overlay_plays_each_sample_through_reconnect_and_skip(gateway: Gatew
         assert "mo" in page.run("document.querySelector('.who').innerText")
         page.send("Emulation.setDefaultBackgroundColorOverride", color=GREEN)
         _shots(page, "overlay")
-        # The gateway is killed; what begins meanwhile is heard when it is back, and nothing twice.
+        # The gateway is killed. Speech that begins before its restart is played afterwards, and nothing
+        # twice.
         own.process.kill()
         own.process.wait()
         page.until("!document.querySelector('#problem').hidden")
@@ -363,7 +365,7 @@ def test_the_overlay_plays_each_sample_through_reconnect_and_skip(gateway: Gatew
             "import('/static/overlay.js').then((it) => [...it.tracks.values()].map((t) => t.length))"
         )
         assert set(frames) == {len(pcm(plain)) // 480}
-        # What sounds is skipped, and what follows moves up.
+        # A skip ends the sounding utterance, and the next one moves up.
         [skipped] = client.skip("stage")
         page.until("stopped.length")
         assert page.run("stopped") == [skipped.request_id]
@@ -502,7 +504,7 @@ def test_the_last_hour_of_the_device_is_drawn(gateway: Gateway, browser: Browser
         assert engines == "tensorrt; resting for 38 of 60 min; starting for 1 of 60 min"
         boxes = "[...document.querySelectorAll('#device path')].map((path) => path.getBBox())"
         drawn = page.run(f"{boxes}.map(({{ x, y, width, height }}) => [x, x + width, y, y + height])")
-        # Of 60 x 40; the scales are 0 to 1500, 40 to 60, 0 to 30, 0 to 200.
+        # The figures are 60 x 40; the scales are 0 to 1500, 40 to 60, 0 to 30, 0 to 200.
         right = [[0, 60, 5.33, 5.33], [0, 60, 13.87, 13.87], [0, 60, 2, 40], [0, 60, 0, 0], [38, 60, 20, 20]]
         assert np.abs(np.array(drawn) - [*right, [38, 60, 0, 0]]).max() < 0.01
         assert page.run("document.querySelector('#device figure:last-child path').getTotalLength()") == 21.0
@@ -518,7 +520,7 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
     flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
     with chromium(tmp_path, *flags, f"--use-file-for-fake-audio-capture={tmp_path}/said.wav") as browser:
         page = browser.page(gateway.url)
-        # What is shown later moves the rest.
+        # Elements that appear later move the rest of the page.
         page.until("document.querySelector('[aria-label=\"remove ann\"]')")
         page.click("summary")
         page.click("#record")
@@ -534,10 +536,10 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
         page.click("#hear")
         page.type("#name", "Mia (page)")
         page.click("#save")
-        page.until("document.activeElement.id === 'consent'")  # the browser asks for what is missing
+        page.until("document.activeElement.id === 'consent'")  # the browser asks for the missing field
         page.type("#consent", "her own")
         page.click("#save")
-        # Two syllables a second are heard, for a text of eight seconds.
+        # The recording has two syllables a second, the text takes eight seconds.
         page.until("/^Not stored yet: .*has words too many/.test(document.querySelector('#told').innerText)")
         assert "mia-page" not in [voice["id"] for voice in gateway.ask("/v1/audio/voices").json["voices"]]
         page.click("#save")
@@ -569,15 +571,15 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
 
 
 def test_a_daemon_adds_a_row_each_minute(gateway: Gateway) -> None:
-    """The last one: the other tests of the file take that minute."""
+    """The last test: the other tests of the file fill that minute."""
     until(lambda: gateway.ask("/api/minutes").json["minutes"])
     assert "cpu" in gateway.ask("/api/minutes").json["minutes"][0]["engine"]
 
 
 def _likeness(heard: Samples, looped: Samples) -> float:
-    """Correlation with some place of a sound that is repeated: a quarter of the tenths of a second reach it.
+    """Correlation with the best place of a repeated sound; a quarter of the tenths of a second reach it.
 
-    On a busy machine the browser loses parts of what its microphone gives.
+    On a busy machine the browser loses parts of its microphone's input.
     """
     long, size, found = np.tile(looped, 2), 800, []
     energies = np.convolve(long**2, np.ones(size), "valid")
@@ -589,7 +591,8 @@ def _likeness(heard: Samples, looped: Samples) -> float:
 
 
 def _shots(page: Page, name: str, heights: tuple[int, int] = (740, 800)) -> None:
-    """Check that no page is wider than its window, and controls have names; pictures go to F5_SCREENSHOTS."""
+    """Check that no page is wider than its window, and that controls have names; F5_SCREENSHOTS gets
+    pictures."""
     for width, height in ((320, heights[0]), (390, heights[0]), (1280, heights[1])):
         page.resize(width, height, phone=width < 500)
         assert page.run("document.documentElement.scrollWidth") <= width

@@ -1,4 +1,5 @@
-"""Whose requests are answered: by Host, Origin, Sec-Fetch-Site, Referer, and of whose pages in Chromium."""
+"""Sites whose requests are answered, by Host, Origin, Sec-Fetch-Site and Referer, and by pages in
+Chromium."""
 
 import contextlib
 import http.server
@@ -28,7 +29,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 async def status(config: GatewayConfig, headers: Headers, path: str = SPEAK, *, tls: bool = False) -> int:
-    """Status of a request with these headers; 200: it is passed on."""
+    """Status of a request with these headers; 200 if the gateway passes it on."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -61,7 +62,7 @@ NOWHERE = (
     *("evil.example", "evil.example:8880", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"),
     *(":8880", "localhost:x", "localhost:8880:1", "user@localhost", "localhost/", "http://localhost"),
     *("127.1", "2130706433", "::1", "[::1", "[", "[localhost]", "locälhost", "evil.box.lan"),
-    # To these browsers come to this machine as well, from any site, and do not say so.
+    # Browsers reach this machine under these addresses too, from any site, without a header that shows it.
     *("0.0.0.0:8880", "[::]:8880", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
 )
 
@@ -78,7 +79,7 @@ async def test_own_names(config: GatewayConfig) -> None:
 
 
 async def test_names_that_only_a_listener_beyond_loopback_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address cannot be rebound. A machine's own name could be, by the network that it is in."""
+    """An address cannot be rebound. The network of a machine could rebind the machine's own name."""
     monkeypatch.setattr(socket, "gethostname", lambda: "Stage-Box.example.org")
     for host in ("10.0.0.7:8880", "[fd00::7]:8880", "stage-box", "stage-box.local", "stage-box.example.org"):
         assert await status(OPEN, (("host", host),)) == 200, host
@@ -142,13 +143,13 @@ async def test_pages_by_what_their_requests_carry(origins: tuple[str, ...]) -> N
     config = GatewayConfig(origins=origins)
     is_named = any(NAMED in origin for origin in origins)
     for path in PATHS:
-        # All are POSTs, which store a voice.
+        # All of them are POSTs, which store a voice.
         for_any = "*" in origins and not path.startswith("/api/") and path != VOICES
         for kind, allowed in ((OWN, True), (OTHERS, for_any), (SITES, for_any or is_named)):
             for headers in kind:
                 passed = await status(config, (*HOST, *headers), path)
                 assert passed == (200 if allowed else 403), (path, headers)
-    # A link may lead to the pages, and they ask by themselves.
+    # A link may lead to the pages, which then send requests themselves.
     for path in ("/", "/overlay", "/static/api.js", "/readyz"):
         assert await status(config, (*HOST, ("sec-fetch-site", "cross-site")), path) == 200
 
@@ -173,17 +174,17 @@ async def test_odd_headers_are_refused_or_passed_on(headers: list[tuple[str, str
 ATTEMPTS = (Path(__file__).parent / "attempts.js").read_text()
 TOOL, EVIL, BOX = "tool.example", "evil.example", "box.example"
 NOT_THE_BROWSER = (
-    # All names are this machine's, and what refuses is the gateway alone.
+    # All names resolve to this machine, so that only the gateway refuses.
     "--host-resolver-rules=MAP *.example 127.0.0.1",
     "--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,IsolateOrigins,site-per-process",
-    # A page's frames are then listed with it.
+    # The list of a page's frames then includes it.
     "--disable-site-isolation-trials",
 )
 WITH_ORIGIN = {"form", "blind", "simple", "json", "socket"}
 WITHOUT = {"image", "sound", "frame", "link"}
-"""Attempts to speak, by whether the browser names the page's origin; the text of each is its name."""
+"""Attempts to speak, with and without the page's origin; the text of each is its name."""
 UNSEEN = "chrome-error://chromewebdata/"
-"""Address of a frame whose page may not be framed."""
+"""Address of a frame whose page forbids framing."""
 OWN_PAGE = Path(__file__).with_name("own_page.js").read_text("utf-8")
 READS = ("queue", "listen", "status", "events")
 
@@ -198,7 +199,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages() -> Iterator[int]:
-    """Port of a server of empty pages, which may be any site's."""
+    """Port of a server of empty pages, which serves any site's name."""
 
     class Empty(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -219,7 +220,7 @@ def pages() -> Iterator[int]:
 
 
 class Spoken:
-    """Texts that the daemon was asked to speak."""
+    """Texts of the requests that reached the daemon."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._count = client, itertools.count()
@@ -227,12 +228,12 @@ class Spoken:
         self._told: set[str] = set()
 
     def watch(self) -> None:
-        with contextlib.suppress(CallFailed, ValueError):  # the test is over
+        with contextlib.suppress(CallFailed, ValueError):  # the test has ended
             for event in self._client.watch():
                 self._texts.update((one.request_id, one.text.strip(" .").lower()) for one in event.utterances)
 
     def since_last(self) -> set[str]:
-        """All that came before this call."""
+        """Texts of all requests before this call."""
         last = f"call-{next(self._count)}"
         self._client.speak("Over.", "ann", nfe=1, request_id=last)
         until(lambda: last in self._texts)
@@ -246,7 +247,7 @@ def spoken(gateway: Gateway) -> Iterator[Spoken]:
     with Client(gateway.daemon.address) as client:
         spoken = Spoken(client)
         threading.Thread(target=spoken.watch, daemon=True).start()
-        spoken.since_last()  # what other tests have said
+        spoken.since_last()  # earlier tests' texts
         yield spoken
 
 
@@ -255,12 +256,12 @@ def in_chromium(test: Any) -> Any:
 
 
 def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any]:
-    """What a page's attempts came to: statuses, "refused" for what the browser hides from it."""
+    """Results of a page's attempts: statuses, or "refused" if the browser hides the reply from the page."""
     page = browser.page(page_url)
     done: dict[str, Any] = page.run(f"({ATTEMPTS})({json.dumps(gateway_url)})")
     frames = page.send("Page.getFrameTree")["frameTree"]["childFrames"]
     done["framed"] = [frame["frame"]["url"] for frame in frames if frame["frame"].get("name") == "shown"]
-    # A link that is followed.
+    # The page follows a link.
     page.run(f"void (location.href = '{gateway_url}/tts?text=link&ref_audio_path=ann&nfe=1')")
     page.until(f"location.href.startsWith('{gateway_url}') && document.readyState === 'complete'")
     page.close()
@@ -269,12 +270,13 @@ def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any
 
 @in_chromium
 def test_another_site_does_nothing(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
-    """Of another name, and of this machine's own at another port, which is the same site to the browser."""
+    """A page may come from another name, or from this machine at another port, which is the same site to the
+    browser."""
     for host in (EVIL, "127.0.0.1"):
         done = attempts(browser, f"http://{host}:{pages}/", gateway.url)
         assert {name: end for name, end in done.items() if end != "refused"} == {"framed": [UNSEEN]}, host
     assert spoken.since_last() == set()
-    # Nobody hides where an address that is typed comes from.
+    # The browser names no origin for an address that a person typed.
     browser.page(f"{gateway.url}/tts?text=typed&ref_audio_path=ann&nfe=1").close()
     assert spoken.since_last() == {"typed"}
 
@@ -286,7 +288,7 @@ def test_a_named_page_does_all_it_may(gateway: Gateway, browser: Browser, pages:
         done = attempts(browser, f"{origin}/", own.url)
         may = dict.fromkeys(("socket", "simple", "json", "voices", "pause", *READS), 200)
         assert done == {**may, "cancel": 404, "framed": [UNSEEN]}
-        # An image may be what somebody else has put on that page.
+        # An image may be somebody else's content on that page.
         assert spoken.since_last() == WITH_ORIGIN
         assert gateway.ask("/api/channels/stage/resume", {}).status == 200
         done = attempts(browser, f"http://{EVIL}:{pages}/", own.url)
@@ -307,7 +309,7 @@ def test_any_page_may_speak_where_any_is_named_and_no_more(
 
 @in_chromium
 def test_a_rebound_name_does_nothing_own_ones_all(gateway: Gateway, browser: Browser, spoken: Spoken) -> None:
-    """Also where any page may speak: to the browser it is this gateway's own page."""
+    """A rebound name does nothing even if any page may speak: to the browser it is this gateway's page."""
     with gateway_of(gateway.daemon, origins=["*"], names=[BOX]) as own:
         port = own.address.rpartition(":")[2]
         own_names = {BOX: "named", "localhost": "local", "127.0.0.1": "address", "a.localhost": "below"}
@@ -321,7 +323,7 @@ def test_a_rebound_name_does_nothing_own_ones_all(gateway: Gateway, browser: Bro
 
 @in_chromium
 def test_what_stays_open_to_http(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
-    """Towards no loopback address Chromium sends no Sec-Fetch-Site; a page may send no Referer either."""
+    """Chromium sends no Sec-Fetch-Site to addresses beyond loopback; a page may suppress Referer too."""
     with gateway_of(gateway.daemon, names=[BOX]) as own:
         url = own.url.replace("127.0.0.1", BOX)
         done = attempts(browser, f"http://{EVIL}:{pages}/", url)

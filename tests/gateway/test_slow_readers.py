@@ -1,4 +1,4 @@
-"""HTTP clients that read nothing: their replies wait at the daemon, others are as without them."""
+"""HTTP clients that read nothing: their replies wait at the daemon, and other callers notice nothing."""
 
 import socket
 
@@ -10,7 +10,7 @@ from tests.gateway.test_openai import said
 from tests.harness.daemons import resident
 from tests.harness.patience import PATIENCE_S
 
-# On one Python: what comes over HTTP is no matter of its version.
+# A single Python is enough: HTTP does not depend on its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 LONG = "A long story that nobody listens to. " * 50
@@ -29,13 +29,13 @@ def slow(gateway: Gateway) -> socket.socket:
 
 @pytest.mark.parametrize(("readers", "held_mb"), [(12, 48), pytest.param(50, 96, marks=pytest.mark.thorough)])
 def test_they_cost_nobody_else_anything(gateway: Gateway, readers: int, held_mb: int) -> None:
-    """`held_mb` of the gateway's memory for all of them: not their audio, which is 8 MB each."""
+    """All readers take at most `held_mb` of the gateway's memory, although each has 8 MB of audio."""
     alone = gateway.ask("/v1/audio/speech", {**LINE, "response_format": "pcm"}).body
     assert alone == said(gateway, "pcm16")
     before = resident(gateway.process.pid)
     held = [slow(gateway) for _ in range(readers)]
     try:
-        # Each has its status: its first sound was made and sent, and nothing of it is read from here on.
+        # Each reader has its status, so that the first sound was sent. It reads nothing from here on.
         for connection in held[:5]:
             assert connection.recv(12, socket.MSG_PEEK).startswith(b"HTTP/1.1 200")
         for _ in range(5):

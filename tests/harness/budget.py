@@ -1,7 +1,7 @@
 """Costs of a run of the tests, and their bounds.
 
-Each process of pytest writes the costs of its tests into the folder that F5_COSTS names.
-`python -m tests.harness.budget FOLDER` adds the costs up, and exits with 1 if one is over its bound.
+Each process of pytest writes the costs of its tests into the folder that F5_COSTS names. `python -m
+tests.harness.budget FOLDER` adds the costs up, and exits with 1 if a cost exceeds its bound.
 """
 
 import json
@@ -16,17 +16,19 @@ from typing import Any
 import pytest
 
 Costs = Mapping[str, Mapping[str, float]]
-"""`counts`: what was started. `tests`, `processes`: processor seconds, also of children that have ended.
-What ends after a test, as a daemon that a module's tests share, is a cost of the process."""
+"""`counts`: number of starts. `tests`, `processes`: processor seconds, children that have ended included.
+
+A program that ends after its test, such as a daemon that a module's tests share, is a cost of the process.
+"""
 
 MOST = {"daemons": 40, "traces": 4}
 DEAREST_S, BUILDS_S = 8.0, 12.0
-"""Processor seconds of a test, and of what it builds on, on a quiet core."""
+"""Processor seconds of a test, and of the fixtures that it builds, on a quiet core."""
 LOADED = 2
 """Factor by which a test may exceed its bound: both threads of a core compute, or the processor is older."""
 BUILDS = "what {} builds on"
 NAMED = 10
-"""Tests that are printed."""
+"""Number of tests that the report lists."""
 
 counts: Counter[str] = Counter()
 tests: defaultdict[str, float] = defaultdict(float)
@@ -80,7 +82,7 @@ def _noted(name: str) -> Generator[None, Any, None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have upstream plan a text where its tests run: what it imports takes longer than a test may."""
+    """Let upstream plan a text if upstream's tests run here: its imports take longer than a test may."""
     if "F5_COSTS" in os.environ and any(item.get_closest_marker("torch") for item in session.items):
         from tests.oracle.golden import generate
 
@@ -105,7 +107,7 @@ def summed(processes: Sequence[Costs]) -> Costs:
 
 
 def excesses(costs: Costs) -> list[str]:
-    """Return what is over its bound."""
+    """Return the costs that exceed their bounds, as sentences."""
     over = [f"{n:.0f} {name}, at most {MOST[name]}" for name, n in costs["counts"].items() if n > MOST[name]]
     for name, s in costs["tests"].items():
         bound_s = LOADED * (BUILDS_S if name.startswith(BUILDS.partition("{")[0]) else DEAREST_S)

@@ -1,8 +1,8 @@
-"""No test touches the machine: what would change it is refused, recorded, and fails the test that asked.
+"""The tests cannot change the machine: a command that would is refused, recorded, and fails the test.
 
-PATH begins with a folder of shims, for what tests run through a shell or by name; an audit hook sees what the
-tests' own process starts by an absolute path, or with another PATH. Tests marked `packaging` have a root of
-their own, and are free.
+PATH begins with a folder of shims, which refuse commands of a shell or by name. An audit hook refuses
+programs that the tests' process starts by an absolute path, or with another PATH. Tests marked `packaging`
+have a private root and are free.
 """
 
 import os
@@ -27,7 +27,7 @@ READS = {
     "nvpmodel": ("-q",),
     "jetson_clocks": ("--show",),
 }
-"""Options and first words with which a program only reads, or works in another root."""
+"""Options and first words with which a program only reads, or works on another root."""
 SYSTEMS = ("/usr/", "/bin/", "/sbin/", "/opt/", "/snap/")
 PREFIX = "f5-refused-"
 SHELLS = ("sh", "bash", "dash")
@@ -47,12 +47,12 @@ for word; do case "$word" in {options}) exec {real} "$@";; esac; done"""
 
 
 class Guard:
-    """The shims of one process, and what was asked of them."""
+    """The shims of a process, and the commands that they refused."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.record = self.folder / "record"
-        self.path = os.pathsep.join(  # without the shims of the process that started this one
+        self.path = os.pathsep.join(  # without the shims of the parent process
             entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if PREFIX not in entry
         )
         (self.folder / "bin").mkdir()
@@ -83,7 +83,7 @@ class Guard:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Nothing is refused meanwhile."""
+        """Refuse nothing within the block."""
         guarded, self.active, os.environ["PATH"] = os.environ["PATH"], False, self.path
         try:
             yield
@@ -111,7 +111,7 @@ class Guard:
             raise PermissionError(f"{refused}: refused: no test touches the machine")
 
     def refuses(self, program: str, words: Sequence[str], environment: Mapping[Any, Any] | None) -> str:
-        """The command, if it would change the machine; otherwise empty."""
+        """The command if it would change the machine; otherwise ""."""
         name = Path(program).name
         if name in SHELLS and "-c" in words[:-1]:
             found = BY_PATH.search(words[words.index("-c") + 1])
@@ -124,7 +124,7 @@ class Guard:
 
 
 def reads(name: str, words: Sequence[str]) -> bool:
-    """True if a program is asked only for what it knows, or for another root."""
+    """True if a command only reads, or works on another root."""
     known = READS.get(name, ())
     asked = [*words[:1], *(word for word in words if word.startswith("-"))]
     return any("".join(word.partition("=")[:2]) in known for word in asked)

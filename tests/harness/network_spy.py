@@ -1,4 +1,4 @@
-"""Runs a program and notes what it asks a network: lookups FILE COMMAND…, inside a network of its own."""
+"""Runs a program in a private network and notes its lookups and addresses: network_spy.py FILE COMMAND…."""
 
 import functools
 import ipaddress
@@ -20,12 +20,13 @@ WITHIN = (
     [ ! -e /etc/nsswitch.conf ] || mount --bind /dev/null /etc/nsswitch.conf
     exec "$@" """,
 )
-"""Before the path of a resolv.conf and a command: loopback takes packets to anywhere, and answers names."""
+"""Command before the path of a resolv.conf and a program: loopback takes packets to any address, and answers
+names."""
 AS_ITS_ROOT = ("--user", "--preserve-credentials") if AS_USER else ()
 BESIDE = ("nsenter", *AS_ITS_ROOT, "--net", "--mount", "--target")
-"""Before the process id of `start` and a command."""
+"""Command before the process id of `start` and a program."""
 LAST = "192.0.2.254"
-"""An address that no program knows (RFC 5737)."""
+"""An address that no program uses (RFC 5737)."""
 IMPOSSIBLE = "no network of its own can be made: needs unshare, mount and ip, and root or user namespaces"
 
 
@@ -35,16 +36,17 @@ def possible() -> bool:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A user's: without CI, which would turn telemetry off, and without our own variables."""
+    """A user's environment: without CI, which would turn telemetry off, and without this project's
+    variables."""
     return {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": f"{os.getcwd()}:{home}"}
 
 
 def start(file: Path, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Run Python with `command` in a network of its own; names and addresses go to `file`, one a line."""
+    """Run Python with `command` in a private network; names and addresses go to `file`, one per line."""
     file.touch()
     servers = file.with_suffix(".conf")
     servers.write_text("nameserver 127.0.0.1\n")
-    # By its path: importing `tests` would turn telemetry off for the command too.
+    # The script runs by its path, because importing `tests` would turn telemetry off for the command too.
     python = [sys.executable, __file__, str(file), sys.executable, *command]
     with file.with_suffix(".log").open("wb") as log:
         return subprocess.Popen([*WITHIN, str(servers), *python], env=environment, stdout=log, stderr=log)
@@ -66,7 +68,7 @@ def main(file: str, *command: str) -> int:
     last = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for place in (server.getsockname(), (LAST, 9)):
         last.sendto(b"", place)
-    for note in notes:  # what was sent before is noted before
+    for note in notes:  # earlier packets are noted first
         note.join(10.0)
     return status
 
@@ -87,7 +89,7 @@ def _note_names(server: socket.socket, file: Path) -> None:
 
 
 def _note_addresses(packets: socket.socket, file: Path) -> None:
-    """Note addresses of packets to elsewhere than this machine, until one to LAST."""
+    """Note the addresses of packets that would leave this machine, until a packet to LAST."""
     while True:
         packet = packets.recv(2048)
         bounds = {4: (16, 20), 6: (24, 40)}.get(packet[0] >> 4)

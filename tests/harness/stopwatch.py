@@ -1,6 +1,6 @@
-"""`python -m tests.harness.stopwatch serve …`: the daemon, which says where its event loop stood for long.
+"""`python -m tests.harness.stopwatch serve …`: the daemon, which logs long stops of its event loop.
 
-A stop is the CPU time of one callback on the loop's thread: what else the machine does counts for nothing.
+A stop is the CPU time of one callback on the loop's thread: other work of the machine does not count.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def timed(self: asyncio.Handle) -> Any:
         return real(self)
     finally:
         took_s = time.thread_time() - begun
-        # A whole collection takes as long as the process has objects, whatever was asked for.
+        # A full collection takes time in proportion to the process's objects, whatever the callback does.
         if took_s > LONG_S and gc.get_stats()[2]["collections"] == collected:
             logger.warning("the loop stood for %.1f ms: %.300r", took_s * 1e3, self)
 

@@ -1,4 +1,4 @@
-"""The budget of the tests: what is counted, and what is over it."""
+"""The budget of the tests: its counts and its excesses."""
 
 import json
 import os

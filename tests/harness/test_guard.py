@@ -1,4 +1,4 @@
-"""The guard around this machine: what it refuses, and that a test that asked for it fails."""
+"""The guard around this machine: its refusals, and the failure of a test whose command it refused."""
 
 import os
 import shutil

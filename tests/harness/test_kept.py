@@ -1,4 +1,4 @@
-"""Kept folders: made once for one key, anew when what made them has changed."""
+"""Kept folders: made once for each key, and made again when their sources change."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""Graphs that the repository keeps as `export.traces` does; each test fills them with its weights.
+"""Kept graphs of the repository, in the form of `export.traces`. Each test fills the graphs with the weights
+of the test.
 
-After a change of what traces, tests trace again, once for each structure. `python -m tests.harness.traces`
-then keeps what they traced.
+After a change of the traced code, tests trace again, once for each structure. `python -m
+tests.harness.traces` then stores their graphs.
 """
 
 import ast
@@ -38,7 +39,7 @@ def source() -> str:
 
 
 def code_of(text: str) -> str:
-    """The lines of a source without its comments and docstrings, also those of constants and fields."""
+    """Lines of a source without comments, docstrings, and strings under constants and fields."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -52,7 +53,7 @@ def code_of(text: str) -> str:
 
 @functools.cache
 def folders() -> tuple[Path, ...]:
-    """Folders of graphs that this source made: the repository's, and the one that new graphs go to."""
+    """Folders of graphs that this source made: the repository's, and the folder for new graphs."""
     recent = KEPT / f"traces-{source()[:16]}"
     recent.mkdir(parents=True, exist_ok=True)
     return (GRAPHS, recent) if is_current() else (recent,)
@@ -63,7 +64,7 @@ def is_current() -> bool:
 
 
 def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
-    """`traces.key`, with the code of the tests' own modules."""
+    """Hash of `traces.key` and of the code of modules in tests."""
     kinds = {type(part) for part in module.modules() if type(part).__module__.startswith("tests.")}
     code = sorted(code_of(textwrap.dedent(inspect.getsource(kind))) for kind in kinds)
     return hashlib.sha256("".join([traces.key(module, spec, name), *code]).encode()).hexdigest()[:24]
@@ -72,7 +73,7 @@ def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
 def of(module: nn.Module, spec: GraphSpec, path: Path, folder: Path | None = None) -> None:
     """Write what `to_onnx.export` would write.
 
-    With F5_TRACES=anew it traces, and compares with the kept graph.
+    F5_TRACES=anew makes `of` trace and compare the result with the kept graph.
     """
     name = f"{key(module, spec, path.name)}.xz"
     if os.environ.get("F5_TRACES") == "anew" and is_current() and (GRAPHS / name).is_file():
@@ -102,13 +103,14 @@ def contents(path: Path) -> tuple[bytes, bytes]:
 
 @contextlib.contextmanager
 def reusing() -> Iterator[None]:
-    """Have the exporter fill graphs of a known structure in place of tracing them."""
+    """Let the exporter fill known graphs instead of tracing the modules."""
     with mock.patch.object(traces, "export", of):
         yield
 
 
 def keep() -> None:
-    """Add what tests of this source have traced to the repository's graphs; drop those of another source."""
+    """Add the graphs that tests of this source have traced to the repository; drop the graphs of another
+    source."""
     if not is_current():
         shutil.rmtree(GRAPHS, ignore_errors=True)
         GRAPHS.mkdir()

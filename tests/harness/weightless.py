@@ -38,16 +38,16 @@ MAX_FRAMES = 2048
 VOCABULARY = 2545
 ARCHIVE = "graphs.tar.xz"
 DESCRIPTION, CONSTANTS = "weights.json", "constants"
-"""Files of the archive that are none of the bundle: what is drawn, and what is not."""
+"""Files of the archive outside the bundle: the list of drawn tensors, and the tensors that are not drawn."""
 STFT = tuple(f"inverse_stft.{part}" for part in ("inner", "outer", "window", "square"))
 TABLES = ("cos", "sin", "frame", "positions", *STFT)
-"""Large tensors that are no weights."""
+"""Suffixes of large tensors that are no weights."""
 MOST_CONSTANTS = 1 << 16
-"""Bytes of all others: what the tracer makes itself, and small weights that it has converted."""
+"""Most bytes of all other constants: the tracer's constants, and small weights that it has converted."""
 
 
 def draw(name: str, shape: Sequence[int], seed: int = SEED) -> FloatArray:
-    """Draw a checkpoint's tensor, uniformly: equal everywhere, since no operation but IEEE's is used."""
+    """Draw a checkpoint's tensor, uniformly. IEEE operations alone make it equal on every machine."""
     scale, shift = spread(name, shape)
     numbers = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     drawn = numbers.random(tuple(shape), dtype=np.float32)
@@ -58,14 +58,15 @@ def draw(name: str, shape: Sequence[int], seed: int = SEED) -> FloatArray:
 
 
 def spread(name: str, shape: Sequence[int]) -> tuple[float, float | FloatArray]:
-    """Deviation and mean: unlike in a fresh model, every layer is heard and none outgrows another."""
+    """Deviation and mean. Unlike in a fresh model, every layer affects the output and none outgrows
+    another."""
     if any(layer in name for layer in ("attn_norm.linear", "norm_out.linear", "proj_out")):
         gates = np.repeat(np.float32([0, 0, 0.3, 0, 0, 0.3]), shape[0] // 6)
         return 0.02, gates if name.endswith("attn_norm.linear.bias") else 0.0
     if name.endswith(("grn.gamma", "grn.beta")):
         return 0.1, 0.0
     if name.endswith((".act.alpha", ".act.beta")):
-        return 0.1, 0.5  # away from 0, where Snake's 1/β has its pole
+        return 0.1, 0.5  # far from 0, the pole of Snake's 1/β
     if name.endswith(("norm.weight", "gamma")):
         return 0.1, 1.0 if name.endswith("weight") else 0.3
     if name.endswith("text_embed.weight"):
@@ -111,13 +112,14 @@ NAMES: Mapping[str, Sequence[tuple[str, str]]] = {
         *((here, there.format("backbone.convnext")) for here, there in _CONVOLUTION),
     ],
 }
-"""Graph → beginnings of its tensors' names → those of the checkpoint."""
+"""Graph → beginnings of its tensors' names → beginnings of the checkpoint's names."""
 
 
 def arranged(
     graph: str, name: str, tensor: Callable[[str], FloatArray], arch: Arch, mels: int, precision: Precision
 ) -> FloatArray | None:
-    """A tensor of a graph, from the checkpoint's, as the exporter arranges them; None for a constant."""
+    """A graph's tensor, made from the checkpoint's tensors as the exporter arranges them; None for a
+    constant."""
     for here, there in NAMES[graph]:
         found = re.match(here.replace("{depth}", str(arch.depth)), name)
         if found:
@@ -149,7 +151,7 @@ def _qkv(source: str, tensor: Callable[[str], FloatArray], arch: Arch, precision
 def content_of(
     piece: Mapping[str, Any], manifest: contract.Manifest, shapes: Mapping[str, Sequence[int]]
 ) -> bytes | None:
-    """Content of a piece of a data file, as the description lists it; None for a constant."""
+    """Content of a piece of a data file, in the order of the description; None for a constant."""
     assert manifest.arch is not None
     graph, arch, mels = piece["file"].partition(".")[0], manifest.arch, manifest.mel.mels
     made = arranged(graph, piece["name"], lambda n: draw(n, shapes[n]), arch, mels, manifest.precision)
@@ -157,7 +159,7 @@ def content_of(
 
 
 def drawn(model: Any) -> dict[str, Any]:
-    """The same weights by the names of one of upstream's torch models, without its buffers."""
+    """The same weights under the parameter names of an upstream torch model, without its buffers."""
     import torch
 
     return {name: torch.from_numpy(draw(name, value.shape)) for name, value in model.named_parameters()}

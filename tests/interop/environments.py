@@ -1,4 +1,4 @@
-"""Where programs that others wrote are run: scripts/test's environments of clients, and npm packages."""
+"""Environments for programs by other authors: scripts/test's environments of clients, and npm packages."""
 
 import json
 import os
@@ -16,7 +16,7 @@ CLIENTS = Path(__file__).parent / "clients"
 
 
 def interpreter(name: str) -> Path:
-    """The Python of .venvs/NAME; skips the test where scripts/test could not install it."""
+    """The Python of .venvs/NAME; skips the test if scripts/test could not install it."""
     folder = ROOT / ".venvs" / name
     if not (folder / ".stamp").exists():
         pytest.skip(f".venvs/{name} is not installed: scripts/test makes it, from a package index")
@@ -24,7 +24,7 @@ def interpreter(name: str) -> Path:
 
 
 def run(*command: object, **environment: str) -> Any:
-    """Run a client to its end; the JSON on the last line of what it prints."""
+    """Run a client to its end; return the JSON on the last line of its output."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     pipes: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": PATIENCE_S}
     done = subprocess.run([*map(str, command)], cwd=CLIENTS, env={**kept, **environment}, **pipes)
@@ -43,7 +43,7 @@ def node_modules() -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / "package.json").write_text(wanted)
-        # Without a network npm would try for ten minutes.
+        # If there is no network, npm would retry for ten minutes.
         once = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", *once]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3 * PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Programs that others wrote, unmodified, against a running daemon on the tiny bundle."""
+"""Unmodified programs by other authors, against a running daemon on the tiny bundle."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from tests.interop.environments import CLIENTS, interpreter, node_modules, run
 from tests.test_lock import CLIENTS as PAIRS
 from tests.test_lock import KEY, openssl, readme_certificate, signed
 
-# On one Python: what clients that others wrote do is no matter of ours.
+# A single Python is enough: the clients' behaviour does not depend on our version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 REFUSED = "INVALID_ARGUMENT"
@@ -30,7 +30,7 @@ daemon = daemons.shared()
 
 
 def prompt(folder: Path, seconds: float) -> Path:
-    """A file that no earlier test has sent."""
+    """A new file, which no earlier test has sent."""
     path = folder / "prompt.wav"
     path.write_bytes(daemons.reference_wav(seconds))
     return path
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_the_engine_idle(daemon: Running, environment: str) -> Non
 
 
 def idle(daemon: Running) -> bool:
-    """Whether nothing waits and nothing runs."""
+    """True if no request waits or runs."""
     _, page = daemon.http("/metrics")
     gauges = dict(line.split() for line in page.splitlines() if line.startswith(GAUGE + "{"))
     assert len(gauges) >= 2, page
@@ -105,7 +105,7 @@ def test_opus_packets_are_what_an_opus_decoder_reads(daemon: Running) -> None:
 
 def test_pipecat(daemon: Running, tmp_path: Path) -> None:
     python, file = interpreter("clients"), tmp_path / "prompt.wav"
-    # The voice's own file: its transcript is known, which Pipecat cannot send.
+    # The voice's recording has a stored transcript, which Pipecat cannot send.
     file.write_bytes(daemons.reference_wav())
     told = run(python, "pipecat_says.py", daemon.address, file)
     for way in ("per_sentence", "stitched", "zero-shot"):
@@ -130,7 +130,7 @@ def test_grpc_js(daemon: Running) -> None:
 
 
 def buf_curl(*options: object) -> str:
-    """What `buf curl` prints, which asks the daemon for its services by reflection."""
+    """Output of `buf curl`, which gets the daemon's services by reflection."""
     buf = (node_modules() / ".bin" / "buf", "curl", "--protocol", "grpc", "--http2-prior-knowledge")
     done = finished(*buf, *options)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A family with random weights: its checkpoint, upstream's sampler of it, and the same synthesis for ours."""
+"""A family with random weights: its checkpoint, upstream's sampler, and the same synthesis by our engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def upstream_noise(frames: int, device: str = "cpu") -> FloatArray:
 
 
 def sampler(arch: Arch, vocabulary: int, weights: Callable[[Any], Mapping[str, Any]]) -> Any:
-    """`CFM` of f5-tts with the weights that are given for its DiT."""
+    """`CFM` of f5-tts; `weights` makes the weights of its DiT."""
     import torch
 
     from tests.oracle import upstream

@@ -19,11 +19,11 @@ MARKS = {
     "run": ("<!-- python -m tests.measure.table --write -->\n", "<!-- end -->\n"),
     "upstream": ("<!-- scripts/bench-upstream -->\n", "<!-- end of it -->\n"),
 }
-"""Where the table of a record stands, by the record's `kind`."""
+"""Lines around the table of a record, by the record's `kind`."""
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """Markdown: the ratios first, then what they came from, and the machine."""
+    """Markdown: the ratios first, then the absolute figures and the machine."""
     rows = [
         "| demo voice, NFE | RTF (least–most) | first audio of whole | steps of whole | audio | wall |",
         "|---|---|---|---|---|---|",
@@ -31,7 +31,7 @@ def table(record: Mapping[str, Any]) -> str:
     for cell in record["cells"]:
         rtf, wall_s = cell["rtf"], cell["wall_s"]["median"]
         rows.append(
-            f"| {cell['words']} words, {cell['language']}, {cell['nfe']} "
+            f"| {cell['words']} words, {cell['nfe']} "
             f"| {rtf['median']:.2f} ({rtf['least']:.2f}–{rtf['most']:.2f}) "
             f"| {cell['first_audio_s']['median'] / wall_s:.0%} | {cell['stages_share']['steps']:.0%} "
             f"| {cell['audio_s']['median']:.1f} s | {wall_s:.2f} s |"
@@ -47,7 +47,7 @@ def table(record: Mapping[str, Any]) -> str:
 
 
 def upstream_table(record: Mapping[str, Any]) -> str:
-    """Markdown: ratios of ours to upstream's, then what they came from, and the machine."""
+    """Markdown: our figures divided by upstream's, then the absolute figures and the machine."""
     latency, clients, memory = record["latency"], record["clients"], record["memory_mb"]
     long_s = f"{latency['long whole']['file']['audio_s']['median']:.0f} s"
     short_s = f"{latency['short whole']['file']['audio_s']['median']:.0f} s"

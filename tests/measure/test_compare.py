@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 @pytest.mark.parametrize("n", range(LEAST_BLOCKS, 40))
 def test_the_interval_is_the_narrowest_of_its_confidence(n: int) -> None:
-    """By counting which of the order statistics are below the median, in all 2^n ways as a walk of coins."""
+    """The test counts the order statistics below the median, in all 2^n ways, as a walk of coins."""
     ways = [1]
     for _ in range(n):
         ways = [a + b for a, b in zip([0, *ways], [*ways, 0], strict=True)]
@@ -31,9 +31,10 @@ def test_the_interval_is_the_narrowest_of_its_confidence(n: int) -> None:
 
 @pytest.mark.thorough
 def test_a_configuration_of_more_steps_is_slower(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two real daemons: one of 1 step, one of 8. A daemon that cannot start ends the comparison."""
+    """Two real daemons speak, with 1 step and with 8 steps. A daemon that cannot start ends the
+    comparison."""
     slow, quick, out = tmp_path / "slow.yaml", tmp_path / "quick.yaml", tmp_path / "out.json"
-    # What belongs to the box's own daemon is not touched.
+    # The comparison must not touch the socket and the agent of the box's daemon.
     server = {"socket": str(tmp_path / "box.sock"), "agent": "127.0.0.1:9465"}
     for path, nfe in ((quick, 1), (slow, 8)):
         sections = {"bundle": {"path": str(BUNDLE)}, "synthesis": {"nfe": nfe}, "server": server}

@@ -1,4 +1,4 @@
-"""The oracle itself: upstream's code runs, and the stand-ins for torchaudio compute what they should."""
+"""The oracle: upstream's code runs, and the stand-ins for torchaudio compute what their formulas define."""
 
 import math
 import sys
@@ -82,7 +82,7 @@ def test_whole_pipeline_runs_from_wav_to_wave(tmp_path: Path) -> None:
     soundfile.write(path, np.concatenate([np.zeros(12_000, np.float32), noise(24_000)]), 24_000)
     reference, rate, text = upstream.preprocess_reference(path, "two words.")
     assert (rate, text) == (24_000, "two words. ")
-    # The leading silence is off; pydub makes its 50 ms at 11,025 Hz and converts them: 1198 samples.
+    # The leading silence is removed; pydub makes its 50 ms at 11,025 Hz and converts them: 1198 samples.
     assert reference.shape == (1, 24_000 + 1198)
 
     vocabulary = {token: i for i, token in enumerate(" abcdefghijklmnopqrstuvwxyz.,")}
@@ -102,7 +102,7 @@ def test_whole_pipeline_runs_from_wav_to_wave(tmp_path: Path) -> None:
 
     wave, mel = speak()
     reference_frames = reference.shape[1] // 256
-    # "two words. " is completed to 12 bytes; a text below 10 bytes is spoken at 0.3 of the pace.
+    # Upstream pads "two words. " to 12 bytes; it speaks a text below 10 bytes at 0.3 of the pace.
     frames = [int(reference_frames / 12 * 14 / 1), int(reference_frames / 12 * 8 / 0.3)]
     assert mel.shape == (100, sum(frames))
     assert wave.shape == (sum((n - 1) * 256 for n in frames) - 3600,)

@@ -1,15 +1,15 @@
 """The oracle: upstream's own packages, imported without the many that their inference never calls.
 
 f5-tts 1.1.22, vocos 0.1.0 and bigvgan 2.4.1 come from PyPI and run unchanged. They import torchaudio,
-matplotlib, transformers and encodec at module level, none of which this environment installs:
+matplotlib, transformers and encodec at module level, which this environment does not install:
 
 - torchaudio: `MelSpectrogram`, `Resample` and `load` are written in torchaudio_parts.py, from their formulas,
-  on torch.stft, librosa's filterbank and soundfile. They are real oracles: nothing of `appliance` or
-  `export` is used, and tests/oracle/test_oracle.py checks them against plain numpy.
-- matplotlib, transformers, encodec: empty modules; a call into one raises.
+on torch.stft, librosa's filterbank and soundfile. They are real oracles: nothing of `appliance` or `export`
+is used, and tests/oracle/test_oracle.py checks them against plain numpy. - matplotlib, transformers, encodec:
+empty modules; a call into one raises.
 
 The stand-ins are in `sys.modules` only while upstream is imported. Every function skips the calling test,
-with the reason, where torch or a package is missing; with F5_REQUIRE_UPSTREAM=1 it fails it instead.
+with the reason, if torch or a package is missing; with F5_REQUIRE_UPSTREAM=1 it fails the test instead.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def require(needed: str = NEEDED) -> None:
     pytest.skip(reason, allow_module_level=True)
 
 
-# What the tests use
+# Functions for the tests
 
 
 def dit_class() -> type[Any]:
@@ -76,7 +76,7 @@ def vocos_module() -> types.ModuleType:
 
 @cache
 def torchaudio_stand_in() -> dict[str, types.ModuleType]:
-    """Modules that take the place of torchaudio's in `sys.modules`: what upstream's inference uses of it."""
+    """Modules that replace torchaudio in `sys.modules`: the parts that upstream's inference uses."""
     require()
     from tests.oracle import torchaudio_parts as parts
 
@@ -91,7 +91,7 @@ def torchaudio_stand_in() -> dict[str, types.ModuleType]:
 def make_bigvgan(config: dict[str, Any]) -> Any:
     """A BigVGAN generator of `config` (the keys of its config.json), weight norm in place, eval mode."""
     module = _modules()["bigvgan.bigvgan"]
-    with warnings.catch_warnings():  # it still uses torch's first weight_norm, as its checkpoints do
+    with warnings.catch_warnings():  # the generator uses torch's first weight_norm, like its checkpoints
         warnings.simplefilter("ignore", FutureWarning)
         return module.BigVGAN(module.AttrDict(config), use_cuda_kernel=False).eval()
 
@@ -117,7 +117,7 @@ def convert_char_to_pinyin(lines: list[str]) -> list[list[str]]:
 
 
 def chunk_text(text: str, max_chars: int) -> list[str]:
-    """Upstream's chunks of `text`, `max_chars` being bytes of UTF-8."""
+    """Upstream's chunks of `text`; `max_chars` counts bytes of UTF-8."""
     return infer_utils().chunk_text(text, max_chars=max_chars)  # type: ignore[no-any-return]
 
 
@@ -128,7 +128,7 @@ def preprocess_reference(path: Path, text: str) -> tuple[NDArray[np.float32], in
     utils = infer_utils()
     utils._ref_audio_cache.clear()
     with _temporary_files() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore", ResourceWarning)  # pydub leaves closing its files to the collector
+        warnings.simplefilter("ignore", ResourceWarning)  # pydub lets the garbage collector close its files
         trimmed, completed = utils.preprocess_ref_audio_text(str(path), text, show_info=lambda _: None)
         assert Path(trimmed).parent == folder
         samples, rate = soundfile.read(trimmed, dtype="float32", always_2d=True)
@@ -139,10 +139,10 @@ def preprocess_reference(path: Path, text: str) -> tuple[NDArray[np.float32], in
 def infer_batch(
     reference: tuple[Any, int], text: str, chunks: list[str], model: Any, vocoder: Any, **options: Any
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Upstream's `infer_batch_process` run to its end: (samples, (100, frames) mel of all chunks).
+    """Run upstream's `infer_batch_process` to its end: (samples, (100, frames) mel of all chunks).
 
-    `reference` is ((channels, samples) float32 tensor, rate). The chunks' threads are made one, since they
-    draw their noise from one generator.
+    `reference` is ((channels, samples) float32 tensor, rate). The chunks run in one thread because they draw
+    their noise from one generator.
     """
     utils = infer_utils()
     options = {"device": "cpu", "progress": None, **options}
@@ -170,7 +170,8 @@ def _modules() -> dict[str, types.ModuleType]:
 
 
 def _bare_package(name: str) -> types.ModuleType:
-    """A package whose `__init__` is not run: that of f5_tts.model imports the trainer and all it needs."""
+    """A package whose `__init__` does not run: the `__init__` of f5_tts.model imports the trainer and its
+    needs."""
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.submodule_search_locations is not None
     package = types.ModuleType(name)
@@ -182,7 +183,8 @@ def _bare_package(name: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Stand-in modules in `sys.modules`; those, the path and the environment are put back at the end."""
+    """Put stand-in modules into `sys.modules`; restore the modules, the path and the environment at the
+    end."""
     modules = torchaudio_stand_in() | {
         "matplotlib": _named("matplotlib", use=lambda _: None),
         "matplotlib.pylab": _named("matplotlib.pylab"),
@@ -222,7 +224,7 @@ def _absent(name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _temporary_files() -> Iterator[Path]:
-    """A folder for upstream's temporary files, which it never deletes; the oracle does."""
+    """A folder for upstream's temporary files, which upstream never deletes; the oracle deletes it."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder

@@ -1,4 +1,5 @@
-"""The Listen call over real gRPC with a fake engine: what a channel speaks, for who did not ask for it."""
+"""The Listen call over real gRPC with a fake engine: a channel's speech, for a listener who did not request
+it."""
 
 import asyncio
 import threading
@@ -35,7 +36,7 @@ PCM = {"encoding": pb.PCM16}
 
 @dataclass
 class Utterance:
-    """All that was heard of one."""
+    """Begin, audio and end that a player got of an utterance."""
 
     begin: pb.UtteranceBegin
     audio: list[pb.UtteranceAudio] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Utterance:
 
 
 class Player(Follower):
-    """Keeps what it hears, and checks what every player relies on."""
+    """Stores messages, and checks the promises that every player relies on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class Player(Follower):
         if kind == "paused":
             self.paused = list(message.paused.channels)
             return
-        assert self.paused is not None  # which comes first
+        assert self.paused is not None  # comes first
         if kind == "begin":
             name = message.begin.utterance.request_id
             assert name not in self.utterances
@@ -75,7 +76,7 @@ class Player(Follower):
             self.utterances[message.end.request_id].end = message.end
 
     async def until(self, name: str, reason: str = "SPOKEN") -> Utterance:
-        """Wait for its end."""
+        """Wait for the end of an utterance, and return its messages."""
 
         def ended() -> bool:
             heard = self.utterances.get(name)
@@ -96,7 +97,7 @@ async def listening(moderator: Moderator, channel: str = "stage") -> AsyncIterat
 
 
 async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
-    """What a client of its own gets as a PCM16 stream of the same request, on no channel."""
+    """PCM16 of a stream of the same request on no channel."""
     own = pb.SynthesizeRequest()
     own.CopyFrom(asked)
     own.ClearField("channel")
@@ -132,7 +133,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
     elif kind == "cached":
         box.change(phrases=Phrases(1 << 20))
     asked = request(text, **fields)
-    expected = await plain(synthesizer, asked)  # with `cached`, the phrase is kept from here
+    expected = await plain(synthesizer, asked)  # stores the phrase if `cached`
     name = "r"
     async with listening(moderator) as player:
         if kind == "cached":
@@ -146,7 +147,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
             header, _ = await read(synthesizer.StreamSynthesize(asked))
             assert header.cached == (kind == "cached")
         await player.soon(lambda: name in player.utterances and _is_whole(player.utterances[name]))
-        if kind != "unary":  # whose end is waited for
+        if kind != "unary":  # a unary call waits for its end
             await moderator.CancelUtterances(pb.CancelUtterancesRequest(channel="stage"))
         heard = await player.until(name, "SPOKEN" if kind == "unary" else "CANCELLED")
     assert len(expected) == 2 * 49 * 256 * len(text.split(". "))
@@ -169,7 +170,8 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
 
 
 def _hear_before_its_admission_returns(box: Box) -> None:
-    """Hold the planner's thread, after the scheduler has admitted a kept phrase, until its audio has come."""
+    """Stop the planner's thread, after the scheduler has admitted a cached phrase, until the phrase's audio
+    has come."""
     admit, publish, come = box.scheduler.admit, box.speaking.on_segment, threading.Event()
     assert publish is not None
 
@@ -214,7 +216,8 @@ async def test_a_listener_hears_its_channel_or_everything(box: Box, moderator: M
 
 
 async def test_order_is_the_channels_however_the_engine_went(moderator: Moderator, box: Box) -> None:
-    """A stream that is set aside for its slow reader is made to its end after what plays after it."""
+    """A slow reader's stream is set aside, so that the engine finishes it after the utterance that plays
+    next."""
     async with listening(moderator) as player, connection(box, *SMALL_WINDOW) as slow:
         first = appliance_pb2_grpc.SynthesizerStub(slow).StreamSynthesize(
             request(sentences(30), channel="stage", request_id="first", audio_config=PCM)
@@ -291,7 +294,7 @@ async def test_who_comes_back_gets_what_sounds(synthesizer: Stub, moderator: Mod
     async with listening(moderator) as player:
         assert player.paused == []
     await box.soon(lambda: box.broadcaster.listening == 0)
-    await synthesizer.Synthesize(asked)  # while nobody listens
+    await synthesizer.Synthesize(asked)  # nobody listens
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await player.soon(lambda: player.order and player.utterances["r"].samples == expected)
         assert -3_000 < player.utterances["r"].begin.utterance.starts_in_ms < 0

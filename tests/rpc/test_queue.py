@@ -37,7 +37,7 @@ def on(channel: str) -> pb.ChannelRequest:
 
 
 class Overlay(Follower):
-    """Follows the queue as an overlay does, and writes down what it is told."""
+    """Follows the queue as an overlay does, and writes down each change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ async def overlay(moderator: Moderator, channel: str = "") -> AsyncIterator[Over
 
 
 async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
-    """Its transcript is the one in the README."""
+    """The transcript of the evening equals the README's."""
     calls: dict[str, asyncio.Future[Any]] = {}
 
     async with overlay(moderator) as watch:
@@ -82,7 +82,8 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
             await watch.until(f"{channel} {name} WAITING")
 
         async def spoken() -> None:
-            """Wait for the engine: on a loaded machine a verb may otherwise come while it still speaks."""
+            """Wait for the engine: on a loaded machine a verb could otherwise come while the engine still
+            speaks."""
             await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
@@ -120,7 +121,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         await say("late", "good night")
         await spoken()
         held = [await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage")) for _ in range(2)]
-        assert held[0] == held[1]  # while it is paused no start comes nearer
+        assert held[0] == held[1]  # a pause stops the countdown to the start
         await moderator.Skip(on("stage"))
         await watch.until("stage hello ENDED SKIPPED")
         assert watch.paused == ["stage"]
@@ -132,7 +133,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         await watch.until("stage roses ENDED SPOKEN")
         assert watch.present == {} and watch.paused == []
 
-    # What was delivered: unary replies that were finished before a verb came have their audio all the same.
+    # Delivered replies: a unary reply that was finished before a moderator's verb has its audio.
     ends = {name: await outcome(call) for name, call in calls.items()}
     assert ends == {
         "long": "20 sentences",
@@ -208,7 +209,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     monkeypatch.setattr(box.kept, "save", lambda: reached.set() or go.wait(PATIENCE_S))
     call = start(getattr(moderator, verb)(asked))
     await asyncio.to_thread(reached.wait, PATIENCE_S)
-    await moderator.ListUtterances(pb.ListUtterancesRequest())  # which comes after it
+    await moderator.ListUtterances(pb.ListUtterancesRequest())  # arrives after the verb
     assert not call.done()
     go.set()
     await call

@@ -1,4 +1,4 @@
-"""Riva's service by the stubs of nvidia-riva-client, with a fake engine."""
+"""Riva's service, called by the stubs of nvidia-riva-client, with a fake engine."""
 
 import asyncio
 import io
@@ -49,7 +49,7 @@ def asked(text: str = "one. two", **fields: Any) -> Any:
 
 @pytest.fixture
 def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
-    """Handling, words and language with which texts were read; of each, "one" is spoken."""
+    """Handling, words and language of the texts that were read; each text becomes "one"."""
     found: list[tuple[Handling, dict[str, str], str]] = []
 
     def speakable(text: str, handling: Handling, words: Any, language: str, *_: Any) -> Spoken:
@@ -62,7 +62,7 @@ def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
 
 @pytest.fixture
 def used(box: Box) -> list[tuple[str, str]]:
-    """Voices and styles that references were asked for."""
+    """Voices and styles of the references that the planner looked up."""
     found: list[tuple[str, str]] = []
     resolve = box.planner.reference
     box.planner.reference = lambda *of: found.append(of) or resolve(*of)  # type: ignore[func-returns-value]
@@ -120,7 +120,7 @@ async def test_a_stream_is_counted_and_ends_when_nothing_comes(stub: Any) -> Non
     call = stub.SynthesizeOnline()
     await call.write(asked())
     assert (await call.read()).audio
-    # Without a message: grpc.aio says INTERNAL where it writes one to a call that has been refused.
+    # The call writes no message: grpc.aio reports INTERNAL if it writes to a refused call.
     await refused(stub.SynthesizeOnline().read(), code="RESOURCE_EXHAUSTED")
 
     async def read_on() -> None:
@@ -213,7 +213,7 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
 
 @pytest.mark.parametrize(("languages", "code", "heard"), [
     (("de",), "de-AT", "de-AT"),
-    (("de",), "en-US", ""),  # sent by clients whose user chose none
+    (("de",), "en-US", ""),  # clients send it if their user chose no language
     (("de", "en"), "en-US", "en-US"),
     ((), "en-US", ""),
     ((), "zh-CN", "zh-CN"),
@@ -243,7 +243,7 @@ async def test_encodings(stub: Any) -> None:
 
 
 def packets(framed: bytes) -> list[bytes]:
-    """As Riva's C++ client reads them."""
+    """Packets, read as Riva's C++ client reads them."""
     found = []
     while framed:
         (length,) = struct.unpack_from("<i", framed)

@@ -1,4 +1,4 @@
-"""What requests may ask of the scheduler, and what it refuses them, over real gRPC with a fake engine."""
+"""Scheduler options of requests, and the refusals, over real gRPC with a fake engine."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ from tests.rpc.conftest import Box, connection, read, refusal, refused, reply_of
 from tests.rpc.test_synthesizer import Stub
 
 TICK_S = 0.005
-"""What a call of the fake engine takes where it takes time."""
+"""Seconds that a call of the fake engine takes if a test slows it."""
 
 
 async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
@@ -69,7 +69,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box
 @pytest.mark.parametrize("server_keys", [{"max_calls": 64}], ids=["many_calls"])
 @pytest.mark.parametrize("at_hand", [False, True])
 async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Box, at_hand: bool) -> None:
-    """The long ones wait at the door, and each is planned once."""
+    """The long texts wait before the planner, and each is planned once."""
     box.scheduler.config = SchedulerConfig()
     box.set_at_hand(at_hand)
     texts = [f"{number} " + ("word " * 50).strip() for number in range(32)]
@@ -91,7 +91,7 @@ async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Bo
 
 
 async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Box) -> None:
-    """Requests that name no steps: the new bundle does not take those of the old one."""
+    """A request without a number of steps: the new bundle does not take the old bundle's number."""
     asked = request("asked before")
     asked.ClearField("nfe_steps")
     with box.planning("slow") as (reached, go):
@@ -165,27 +165,29 @@ async def test_a_priority_is_a_promise_and_a_place(box: Box) -> None:
     assert box.opened == ["now", "REALTIME", "NORMAL", "BULK"]
 
 
-def cut_by_segmentation(asked: Request) -> list[Segment]:
-    """One piece, or a short one and the rest, which together cost more."""
-    frames = [400] if asked.segmentation is Segmentation.UPSTREAM else [60, 400]
-    return [segment(f"{i}", index=i, nfe=asked.nfe, frames=n) for i, n in enumerate(frames)]
-
-
-@pytest.mark.parametrize(("frame_s", "seeded", "expected"), [
-    (1e-6, False, pb.UPSTREAM), (4e-4, False, pb.LOW_LATENCY), (1e-6, True, pb.LOW_LATENCY),
+@pytest.mark.parametrize(("frame_s", "seed", "backend", "frames", "reference", "streamed", "whole"), [
+    (1e-6, None, "ort-cpu (int8)", 400, 100, pb.UPSTREAM, pb.UPSTREAM),
+    (4e-4, None, "ort-cpu", 400, 100, pb.LOW_LATENCY, pb.UPSTREAM),
+    (1e-6, 1, "ort-cpu", 400, 100, pb.LOW_LATENCY, pb.UPSTREAM),
+    (1e-6, None, "ort-cpu (int8)", 860, 100, pb.LOW_LATENCY, pb.LOW_LATENCY),
+    (1e-6, None, "ort-cpu", 1200, 430, pb.UPSTREAM, pb.UPSTREAM),
+    (1e-6, None, "ort-cuda", 860, 100, pb.UPSTREAM, pb.UPSTREAM),
 ])  # fmt: skip
-async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
-    synthesizer: Stub, box: Box, frame_s: float, seeded: bool, expected: int
-) -> None:
-    box.planner.cut = cut_by_segmentation
-    box.engine.costs.device = Device(0.002, frame_s)
-    asked = request()
-    if not seeded:
-        asked.ClearField("seed")
-    header, _ = await read(synthesizer.StreamSynthesize(asked))
-    assert header.segmentation == expected
-    assert header.segments == (1 if expected == pb.UPSTREAM else 2)
-    assert (await synthesizer.Synthesize(asked)).header.segmentation == pb.UPSTREAM
+async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_long_for_a_cpu(
+    box: Box, frame_s: float, seed: int | None, backend: str, frames: int, reference: int,
+    streamed: int, whole: int,
+) -> None:  # fmt: skip
+    def cut(asked: Request) -> list[Segment]:
+        """A piece, or a short piece and the rest, which together cost more."""
+        each = [frames] if asked.segmentation is Segmentation.UPSTREAM else [reference + 60, frames]
+        given = {"nfe": asked.nfe, "reference_frames": reference}
+        return [segment(f"{i}", index=i, frames=n, **given) for i, n in enumerate(each)]
+
+    box.planner.cut, box.engine.costs.device, box.engine.backend = cut, Device(0.002, frame_s), backend
+    header, _ = await read(box.stream(seed=seed))
+    assert (header.segmentation, header.segments) == (streamed, 1 if streamed == pb.UPSTREAM else 2)
+    assert (await box.say(seed=seed)).header.segmentation == whole
+    assert (await box.say(seed=seed, segmentation=pb.UPSTREAM)).header.segmentation == pb.UPSTREAM
 
 
 async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:
@@ -196,10 +198,9 @@ async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer
     asked.min_nfe_steps = 4
     call = synthesizer.Synthesize(asked, timeout=scaled(2.5))
     reply = await call
-    trailers = dict(list(await call.trailing_metadata()))
     taken = reply.header.nfe_steps
-    assert 4 <= taken <= 24
-    assert (reply.timings.nfe_steps, trailers["x-nfe"]) == (taken, str(taken))
+    assert 4 <= taken <= 24 and reply.timings.nfe_steps == taken
+    assert ("x-nfe", str(taken)) in list(await call.trailing_metadata())
     assert box.engine.calls.count("step") == taken
 
 
@@ -238,7 +239,7 @@ async def test_a_caller_that_fills_its_share_leaves_room_for_others(box: Box) ->
             await box.soon(lambda: box.scheduler.load.running == 1)
             calls += [start(box.say(channel=f"c{i}")) for i in range(4)]
             await box.soon(lambda: box.scheduler.load.waiting == 4)
-            # By another connection of the same address too.
+            # Another connection of the same address gets the same refusal.
             full = {"code": "RESOURCE_EXHAUSTED", "reason": "QUEUE_FULL"}
             share = "requests of this caller wait already, which is its share"
             await refused(again.Synthesize(request(channel="c4")), **full, exactly=f"4 {share}")
@@ -336,7 +337,7 @@ large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0
 
 
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
-    """A stream of minutes, all of it made and only its header read; needs `large_buffer`."""
+    """A stream of minutes that the engine has finished, after its header was read; needs `large_buffer`."""
     box.change(synthesis=SynthesisConfig())
     fields = {"request_id": request_id, "channel": on, "audio_config": {"sample_rate_hertz": 48_000}}
     asked = request(sentences(300), nfe_steps=1, **fields)
@@ -352,14 +353,14 @@ def calls_in_memory() -> int:
 
 
 async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
-    """A call beside what is sent on a connection; it is not among those observed."""
+    """Make a call after the messages already sent on a connection, and remove it from `observed`."""
     await refusal(appliance_pb2_grpc.VoicesStub(channel).GetVoice(pb.GetVoiceRequest(name="none")))
     box.observed.pop()
 
 
 @large_buffer
 async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
-    # Time stands still while the window fills, however long that takes.
+    # The clock stands still while the window fills, however long that takes.
     now = time.monotonic()
     box.speaking.clock = lambda: now
     async with connection(box) as channel:
@@ -371,16 +372,16 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
             still = still + 1 if utterance.job.sent_s == taken_s else 0
             taken_s = utterance.job.sent_s
             await asyncio.sleep(scaled(0.05))
-            await _round_trip(box, channel)  # on a busy machine nothing may move for long
+            await _round_trip(box, channel)  # a busy machine may pause the stream for long
         assert taken_s > 6.0, "a client's window takes many seconds"
         for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
             assert box.speaking.sending == 1 and not box.observed, "what it has may be played first"
             box.speaking.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
             box.speaking.drop_stalled(30.0)
-            await _round_trip(box, channel)  # after which a call that was ended is gone
+            await _round_trip(box, channel)  # the answer comes after the end of a stalled call
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
         assert box.observed == [("StreamSynthesize", "ABORTED", "READER_STALLED")]
-        # The status waits for the reader, and nothing else does.
+        # Only the status waits for the reader.
         await box.soon(lambda: calls_in_memory() == 0)
         error, details = await asyncio.wait_for(refusal(read(call)), PATIENCE_S)
         assert error.code() is grpc.StatusCode.ABORTED
@@ -424,7 +425,7 @@ async def test_what_is_all_sent_and_still_sounds_is_cancelled_by_its_id(box: Box
 
 @pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 0.0}])
 async def test_a_parked_stream_goes_on_once_it_is_read(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only when the engine's idle thread looks again."""
+    """The engine's idle thread alone would look again much later."""
     monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 2 * PATIENCE_S)
     stream = read(box.stream(sentences(30), nfe_steps=1))
     _, samples = await asyncio.wait_for(stream, PATIENCE_S)

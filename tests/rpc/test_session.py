@@ -1,4 +1,4 @@
-"""A text that is spoken while it is written, over real gRPC with a fake engine."""
+"""Sessions, which speak a text while its caller still writes it, over real gRPC with a fake engine."""
 
 import asyncio
 import math
@@ -47,7 +47,7 @@ FLUSH = pb.SessionRequest(flush=pb.Flush())
 
 
 class Heard:
-    """What came back of a session, by utterance."""
+    """Messages of a session, by utterance."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -85,7 +85,7 @@ class Heard:
             await self.call.write(text(message) if isinstance(message, str) else message)
 
     async def end(self, *messages: str | pb.SessionRequest) -> None:
-        """Write these, and hear all that is left."""
+        """Write the messages, end the input, and read to the end."""
         await self.write(*messages)
         await self.call.done_writing()
         await asyncio.wait_for(self.task, PATIENCE_S)
@@ -98,13 +98,13 @@ async def session(box: Box, **fields: Any) -> Heard:
 
 
 def read_english(box: Box, **changes: Any) -> None:
-    """Texts are read as the front end of an English bundle reads them."""
+    """Read texts with the front end of an English bundle."""
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
     box.change(front=front, **changes)
 
 
 def spoken(*clauses: str) -> bytes:
-    """PCM16 of what the fake engine makes of each clause."""
+    """PCM16 of the fake engine's sound for each clause."""
     return b"".join(
         np.rint(np.clip(samples_of(segment(clause, nfe=2, seed=7)), -1, 1) * 32767).astype("<i2").tobytes()
         for clause in clauses
@@ -152,7 +152,7 @@ async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None
         await heard.write(cancel(1), "The next one.", FLUSH)
         await heard.until(box, 1, "CANCELLED")
     await heard.until(box, 2, "END")
-    await heard.end(cancel(1))  # which has ended
+    await heard.end(cancel(1))  # this utterance has ended
     assert heard.audio == {2: spoken("The next one.")}
     assert not any("Never" in name for name in box.engine.calls)
 
@@ -187,7 +187,7 @@ async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
 async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 0)  # so that the planner's thread cuts
+    monkeypatch.setattr(turns, "AT_ONCE", 0)  # makes the planner's thread cut
     cuts, plain = list[TextSplitter](), TextSplitter.cut
 
     def cut(splitter: TextSplitter) -> str | None:
@@ -295,7 +295,7 @@ async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
 
 
 async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> None:
-    """One by one, while nothing is written in between; then all at once."""
+    """Utterances come singly, each after the end of the previous one; then all at once."""
     heard = await session(box, nfe_steps=1)
     many = MAX_WAITING + 6
     for number in range(1, many + 1):
@@ -368,7 +368,7 @@ async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: 
     with box.held() as go:
         await heard.write("Hello to all of you. ", "[laugh]", FLUSH)
         await heard.call.done_writing()
-        # Both clauses were read, and the engine makes the first one still.
+        # Both clauses were read while the engine still makes the first one.
         await box.soon(lambda: bool(box.engine.calls))
         await box.say("!!!")
         go.set()

@@ -68,7 +68,7 @@ def test_an_errors_own_wait_comes_first(error: ApplianceError, seconds: float, w
 
 
 MALFORMED = [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x08" + b"\xff" * 11]
-"""A bad tag, a string that ends early, one that is not UTF-8, an endless number."""
+"""A bad tag, a string that ends early, a string that is not UTF-8, an endless number."""
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_a_missed_deadline_is_not_counted_as_cancelled(box: Box, stream: b
         first = start(box.say())
         await box.soon(lambda: box.scheduler.load.running == 1)
         ask: Any = box.synthesizer.StreamSynthesize if stream else box.synthesizer.Synthesize
-        # gRPC sends what is over a second in steps of 10 ms, rounded up.
+        # gRPC rounds a timeout above a second up to steps of 10 ms.
         call = ask(request("late"), timeout=scaled(1.001) if deadline else PATIENCE_S)
         waiting = asyncio.ensure_future(read(call) if stream else reply_of(call))
         await box.soon(lambda: box.scheduler.load.waiting == 1)

@@ -39,7 +39,7 @@ async def test_unary_wav_holds_the_engines_samples(box: Box) -> None:
     with wave.open(io.BytesIO(reply.audio)) as audio:
         assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
         assert audio.readframes(10**9) == encode.pcm16(expected("one", "two"))
-    # The whole of it is promised: the target of NORMAL requests, and as long as it plays.
+    # The deadline of a whole reply is the target of NORMAL requests plus the playing time.
     assert 600 + 2 * 49 * 256 / 24 <= reply.header.promised_ms < 10_000
     reply.header.ClearField("promised_ms")
     assert reply.header == pb.Header(
@@ -164,7 +164,7 @@ async def test_absent_fields_take_the_defaults_and_a_drawn_seed_repeats(synthesi
     assert first.header.seed != second.header.seed
     plain.seed = first.header.seed
     assert (await synthesizer.Synthesize(plain)).audio == first.audio
-    # Zero is a value of its own where a field is optional.
+    # Zero in an optional field is a value, not the default.
     plain.seed, plain.guidance = 0, 0.0
     header = (await synthesizer.Synthesize(plain)).header
     assert (header.seed, header.guidance) == (0, 0.0)
@@ -186,7 +186,7 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"text": "a" * 501}, "text", "has 501 characters, at most 500"),
     ({"text": "长" * 100_000}, "text", "has 100000 characters, at most 500"),
 ]
-"""Fields, the one at fault or another status than INVALID_ARGUMENT, words of the message."""
+"""Fields, the wrong field or a status other than INVALID_ARGUMENT, words of the message."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -256,7 +256,7 @@ async def test_the_unexpected_is_internal_and_in_the_log(box: Box, caplog: pytes
 
 
 async def test_a_slow_reader_is_set_aside_while_others_are_served(box: Box) -> None:
-    # A client's window swallows what it can, so this one's is kept from growing.
+    # A client's window grows with its connection; a fixed window makes this reader slow.
     async with connection(box, *SMALL_WINDOW) as channel:
         many = request(sentences(100), nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
         slow = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(many)

@@ -1,4 +1,4 @@
-"""The Voices service over real gRPC: voices, files that cannot be one, and uploads beside other calls."""
+"""The Voices service over real gRPC: voices, files that are no recording, and uploads during other calls."""
 
 import asyncio
 import hashlib
@@ -120,7 +120,7 @@ async def test_more_than_the_receive_cap_is_refused_and_the_daemon_goes_on(voice
 
 
 class Uploads:
-    """Uploads that stay at their first checkpoint until they are let go."""
+    """Uploads that stop at their first checkpoint until `go` is set."""
 
     def __init__(self, box: Box) -> None:
         self.begun: list[str] = []
@@ -149,18 +149,18 @@ def uploads(box: Box) -> Iterator[Uploads]:
 
 @pytest_asyncio.fixture
 async def local(box: Box) -> AsyncIterator[Stub]:
-    """Another caller."""
+    """Stub of another caller."""
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
         yield appliance_pb2_grpc.VoicesStub(channel)
 
 
 async def fill(voices: Stub, local: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
-    """As many uploads as may be under way: one begun, the others waiting."""
+    """Begin as many uploads as the daemon takes; most of them wait."""
     calls: list[asyncio.Future[pb.Voice]] = []
     for number in range(UPLOAD_THREADS + UPLOADS_WAITING):
         stub = voices if number % 2 else local
         calls.append(asyncio.ensure_future(reply_of(stub.CreateVoice(create(name=f"v{number}")))))
-        # One by one: calls of one connection may else arrive in another order.
+        # Await each arrival: calls of one connection may otherwise arrive in another order.
         await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls))
     await box.soon(lambda: len(uploads.begun) == UPLOAD_THREADS)
     return calls
@@ -194,7 +194,7 @@ async def test_cancelled_uploads_end_early(voices: Stub, local: Stub, box: Box, 
     for call in waiting:
         call.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    # Their places are free at once.
+    # The places of the uploads are free at once.
     more = asyncio.ensure_future(reply_of(voices.CreateVoice(create())))
     await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls) + 1)
     first.cancel()

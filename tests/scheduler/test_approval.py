@@ -1,4 +1,4 @@
-"""What a moderator approves before it is heard, in the scheduler."""
+"""Approval in the scheduler: a held line plays after a moderator approves it."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ def bench() -> Bench:
 
 
 def approve(bench: Bench, *names: str) -> list[tuple[str, State]]:
-    """Approve these, or all that is held."""
+    """Approve the named lines, or all held lines."""
     done = bench.scheduler.queue.approve(lambda u: not names or u.job.terms.request_id in names)
     return [(u.job.terms.request_id, u.state) for u in done]
 
@@ -52,7 +52,7 @@ def test_lines_are_played_in_the_order_in_which_they_are_approved(bench: Bench) 
     assert approve(bench, "c") == [("c", State.SOUNDING)]
     bench.now += 0.5 * lines["c"].audio_s
     assert approve(bench, "a") == [("a", State.WAITING)]
-    # What is held holds nobody back.
+    # Held lines do not delay other lines.
     assert list(seen(bench).items()) == [("b", State.HELD), ("c", State.SOUNDING), ("a", State.WAITING)]
     bench.now += 0.6 * lines["c"].audio_s
     assert seen(bench) == {"b": State.HELD, "a": State.SOUNDING}
@@ -62,7 +62,7 @@ def test_lines_are_played_in_the_order_in_which_they_are_approved(bench: Bench) 
 def test_a_line_that_is_not_made_yet_is_promised_when_it_is_approved(bench: Bench) -> None:
     lines = [say(bench, name, segments=3) for name in "ab"]
     assert all(line.due == math.inf and not line.guaranteed for line in lines)
-    bench.engine.costs.factor = 3.0  # learnt meanwhile
+    bench.engine.costs.factor = 3.0  # learnt while the lines wait
     bench.now += 60.0
     approve(bench)
     assert [line.cost for line in lines] == [bench.engine.costs.of(line.segment) for line in lines]
@@ -208,7 +208,7 @@ def test_channels_are_moderated_as_configured_until_a_moderator_says_otherwise()
     bench.scheduler.config = dataclasses.replace(bench.scheduler.config, approval_channels=())
     assert seen_by_watchers == [["chat"]]
     queue.moderate("chat", False)
-    for number in range(1, MAX_PAUSED):  # beside "stage"
+    for number in range(1, MAX_PAUSED):  # one more channel, "stage", is moderated already
         queue.moderate(str(number), True)
     with pytest.raises(QueueFull, match="moderated otherwise"):
         queue.moderate("one more", True)
@@ -268,7 +268,7 @@ def test_a_line_supersedes_what_may_be_heard_only_once_it_is_approved(bench: Ben
 
 @st.composite
 def moderated_workloads(draw: st.DrawFn) -> list[Message]:
-    """A workload of which the channels are moderated: lines are approved, rejected or left."""
+    """A workload on moderated channels: lines are approved, rejected or left."""
     messages = draw(workloads())
     for message in messages:
         if message.channel:
@@ -294,7 +294,7 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
 @pytest.mark.once
 @loads(1.2, 0.8, 3.0)
 def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) -> None:
-    """A moderator rejects one held line in three after seconds, and approves the others."""
+    """A moderator rejects one held line in three after some seconds, and approves the others."""
     draw = random.Random(1)
     messages = chat(50.0, load, ORIN, queue_timeout_s=None)
     held = [message for message in messages if draw.random() < 0.3]

@@ -1,4 +1,4 @@
-"""An engine that rests: it wakes for what it is asked, and its wake is in the promise."""
+"""An engine that rests: a request wakes it, and the promise includes the wake."""
 
 import pytest
 
@@ -10,7 +10,7 @@ WAKE_S, IDLE_S = 3.0, 60.0
 
 
 class Restful(FakeEngine):
-    """Refuses calls while it rests; a wake moves the clock."""
+    """An engine that refuses calls while it rests; its wake moves the clock."""
 
     idle_s, wake_s = IDLE_S, WAKE_S
 
@@ -35,7 +35,7 @@ class Restful(FakeEngine):
 
 @pytest.fixture
 def engine(bench: Bench) -> Restful:
-    """It has spoken once and rests."""
+    """An engine that has spoken once and rests."""
     engine = Restful(bench)
     bench.engine = engine
     bench.scheduler.engines.replace(engine, lambda: None)

@@ -1,4 +1,4 @@
-"""The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
+"""The daemon's life: ready, speaking, cancelled, drained; and its refusals to start."""
 
 import io
 import itertools
@@ -86,7 +86,7 @@ def test_a_voice_of_characters_loads_no_chinese_dictionary(box: Running, tmp_pat
 
 
 def metric(box: Running, name: str) -> float:
-    """0 for one that is not on the page yet."""
+    """Value of a metric; 0 before it is on the page."""
     lines = box.http("/metrics")[1].splitlines()
     return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
@@ -98,7 +98,7 @@ def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(bundles_box: Sh
     asked.ClearField("seed")
     with bundles_box.channel() as channel:
         stub = bundles_box.synthesizer(channel)
-        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # a reply without a seed is not kept
+        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # only replies with a seed are cached
         asked.seed = fresh.header.seed
         replies = [stub.Synthesize(asked, timeout=PATIENCE_S) for _ in range(3)]
     hits, misses, kept = (metric(bundles_box, name) - then for name, then in zip(counts, before, strict=True))
@@ -109,7 +109,7 @@ def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(bundles_box: Sh
         assert reply.words == fresh.words and reply.header.words == fresh.header.words
     assert (hits, misses) == (2.0, 1.0)
     with wave.open(io.BytesIO(fresh.audio)) as sent:
-        assert 4 * sent.getnframes() <= kept < 1 << 20  # floats, and no less than what was sent
+        assert 4 * sent.getnframes() <= kept < 1 << 20  # stored as floats, and all of the reply
 
 
 def test_a_refusal_is_counted(box: Running) -> None:
@@ -148,15 +148,15 @@ def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Pat
     with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
-            # More than transport windows take, so most of it waits in the daemon until it is read.
+            # The reply exceeds the transport windows: most of it waits in the daemon until it is read.
             asked = request(LONG, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked)
             messages = [next(call)]
             box.process.send_signal(signal.SIGTERM)
             box.until("draining")
-            # Until the engine is done nothing is read: a reader as fast as it leaves nothing to wait for.
+            # The test reads nothing before the engine is done: a fast reader would leave nothing waiting.
             until(lambda: 'state="sending"} 1.0' in box.http("/metrics")[1])
-            # A slow reader, for longer than the server waits by itself.
+            # The reader is slow for longer than the server's default grace.
             begun = time.monotonic()
             while time.monotonic() - begun < 1.5 * daemon.GRACE_S:
                 messages.extend(itertools.islice(call, 4))
@@ -175,7 +175,7 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
     with running(tmp_path, server={"drain_s": drain_s, "stream_buffer_s": 0.0}) as box:
         box.add_voice()
         with box.channel() as channel:
-            # Nobody reads it, so it cannot end by itself: it is more than transport windows take.
+            # The reply exceeds the transport windows, and an unread reply cannot end.
             asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
             watch = appliance_pb2_grpc.QueueStub(channel).WatchQueue(pb.WatchQueueRequest())
@@ -184,7 +184,7 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
             for number in signals:
                 box.process.send_signal(number)
                 box.until("draining")
-            # Though nobody reads, and no drain_s is waited for.
+            # The daemon ends although nobody reads, and without waiting for drain_s.
             assert box.process.wait(PATIENCE_S) == Exit.OK
             over.set()
             for one, why in ((call, "stopped before"), (watch, "draining"), (session, "draining")):
@@ -195,12 +195,12 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
 
 
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    """Long streams of which the client takes no more than a small window, one more than there are lanes."""
+    """There is one long stream more than lanes; the client takes no more than a small window of each."""
     server = {"stream_buffer_s": 600.0, "drain_s": 3_600.0}
     with running(tmp_path, engine={"lanes": 2}, server=server) as box:
         box.add_voice()
         with grpc.insecure_channel(box.address, options=SMALL_WINDOW) as channel:
-            # Without a promise none is refused for being late on a busy machine.
+            # BULK has no promise, so that a busy machine refuses no request for lateness.
             fields = {"playout": pb.OVERLAP, "priority": pb.BULK}
             asked = request(LONG[:1_300], nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}, **fields)
             calls = [box.synthesizer(channel).StreamSynthesize(asked) for _ in range(3)]
@@ -217,7 +217,7 @@ def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["module", "package"])
 def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
-    """It is sent once Python runs the command's first line, which imports half a second's worth."""
+    """The signal comes when Python runs the command's first line, whose imports take half a second."""
     program = ["-m", "appliance"]
     if how == "package":
         (tmp_path / "bin").mkdir()
@@ -234,7 +234,7 @@ def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
 
 
 def rewrite(box: Running, **sections: dict[str, Any]) -> None:
-    """Change the configuration's file, and have it read."""
+    """Change the configuration's file, and reload it."""
     path = box.folder / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for section, values in sections.items():
@@ -281,7 +281,7 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         made = loudness_of(stub.Synthesize(asked, timeout=PATIENCE_S))
         audio = {"loudness_lufs": -30.0, "channel_gain_db": {"alerts": -10.0}}
         rewrite(box, synthesis={"nfe": 4}, engine={"threads": 2}, server={"drain_s": 7.0}, audio=audio)
-        box.until("only a restart takes over the changes in engine, server")
+        box.until("the changes in engine, server need a restart")
         box.until("reload: configuration read")
         reply = stub.Synthesize(asked, timeout=PATIENCE_S)
         assert reply.header.nfe_steps == 4
@@ -309,7 +309,7 @@ def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Only a new process helps against some faults, and systemd starts one."""
+    """Some faults need a new process, which systemd starts."""
     path = write_config(tmp_path)
     address = load(path).server.listen
     faults = [0.0]

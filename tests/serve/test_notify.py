@@ -73,7 +73,8 @@ def test_a_deaf_supervisor_holds_nobody_up(tmp_path: Path, caplog: pytest.LogCap
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(address)
-        # Until a new sender is refused its first message: one alone may fill its own buffer before the queue.
+        # A single sender may fill its send buffer before the queue: senders are added until a new one cannot
+        # send at all.
         with contextlib.ExitStack() as senders:
             sent = 1
             while sent:

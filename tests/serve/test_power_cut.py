@@ -1,4 +1,4 @@
-"""Voices when the daemon is killed or the power goes: the acknowledged are whole, others whole or absent."""
+"""Voices after a kill of the daemon or a power cut: acknowledged voices are whole, others whole or absent."""
 
 import contextlib
 import itertools
@@ -31,21 +31,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 class Disk:
     """State of a folder on the disk, from the order of its syncs and renames.
 
-    A file's content is sure once the file was synced, its name once its folder was. What was not synced may
-    be there or not: of each moment both ends are looked at, nothing of it and all of it, with empty files.
+    A file's content is certain after a sync of the file, its name after a sync of its folder. Anything else
+    may be there or not. So the search examines two states of each moment: nothing that was not synced, and
+    all of it with empty files.
     """
 
     folder: Path
     names: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
-    """Renames in order: the old path, and the new path's files with the content that is sure."""
+    """Renames in order: the old path, and the new path's files with their certain content."""
     synced: dict[int, bytes] = field(default_factory=dict)
     """Inode of a synced file → its content."""
     listed: set[int] = field(default_factory=set)
-    """Folders whose entries are sure, by inode."""
+    """Inodes of folders whose entries are certain."""
     sure: int = 0
-    """Number of renames that are sure."""
+    """Number of certain renames."""
     moments: list[tuple[int, int, str]] = field(default_factory=list)
-    """Number of sure renames, number of renames, and the last acknowledgement."""
+    """Number of certain renames, number of renames, and the last acknowledgement."""
     said: str = ""
 
     def mark(self) -> None:
@@ -67,7 +68,7 @@ class Disk:
         self.mark()
 
     def rename(self, old: Path, new: Path) -> None:
-        """`new` is there already."""
+        """Record a rename; `new` exists already."""
         if self.folder not in new.parents:
             return
         files = [new] if new.is_file() else sorted(new.iterdir()) if new.stat().st_ino in self.listed else []
@@ -76,7 +77,7 @@ class Disk:
         self.mark()
 
     def images(self) -> Iterator[tuple[dict[str, bytes], str]]:
-        """Each content that the folder may have after a cut, and what had been acknowledged."""
+        """Each content that the folder may have after a cut, and the last acknowledgement before it."""
         for sure, done, said in self.moments:
             for count in {sure, done}:
                 files: dict[str, bytes] = {}
@@ -88,7 +89,7 @@ class Disk:
 
 @contextlib.contextmanager
 def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> Iterator[Disk]:
-    """A disk under a folder, on which syncs do nothing if `without` matches the end of their path."""
+    """A disk under a folder; a sync of a path that ends with `without` does nothing."""
     disk = Disk(folder)
     sync = os.fsync
 
@@ -108,7 +109,8 @@ def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> Itera
 def wrong(
     disk: Disk, scratch: Path, state_of: Callable[[VoiceStore], str], allowed: dict[str, list[str]]
 ) -> list[str]:
-    """Return forbidden states after each possible cut; `allowed` ones are by what had been acknowledged."""
+    """Return forbidden states after each possible cut; `allowed` maps the last acknowledgement to its
+    states."""
     found = []
     for number, (files, said) in enumerate(disk.images()):
         box = scratch / str(number)
@@ -159,7 +161,7 @@ def test_a_voice_and_its_style_after_a_power_cut(
     states += ["Bea Hello there.  I am glad. ", "Bea Hello there. ", "absent"]
     said = ("", "created", "styled", "updated", "unstyled", "deleted")
     allowed = {what: states[number : number + 2] for number, what in enumerate(said)}
-    # Each sync is needed: the same search finds a forbidden state if one is left out.
+    # Each sync is necessary: without it the same search finds a forbidden state.
     assert bool(wrong(disk, tmp_path / "scratch", state_of, allowed)) is bool(without)
 
 

@@ -1,4 +1,4 @@
-"""Nothing leaves the box that nobody asked for: no look-up and no packet."""
+"""Telemetry: the box sends no look-up and no packet that nobody requested."""
 
 import importlib.metadata
 import json
@@ -35,14 +35,14 @@ reports = pytest.mark.skipif(not REPORTS, reason="this ONNX Runtime reports noth
 
 
 def run(code: str, home: Path) -> str:
-    """Run Python code as a new user; return what it prints."""
+    """Run Python code as a new user; return its output."""
     command, environment = [sys.executable, "-c", code], network_spy.environment(home)
     return subprocess.check_output(command, env=environment, text=True, timeout=PATIENCE_S)
 
 
 @reports
 def test_where_it_is_on_a_device_id_is_kept(tmp_path: Path) -> None:
-    """The control of the test below."""
+    """Control for the test below: with telemetry, a device id is stored."""
     run(PLAIN, tmp_path)
     assert list(tmp_path.rglob("deviceid"))
 
@@ -71,7 +71,7 @@ def test_the_hub_is_not_told_what_is_installed(module: str, told: bool, tmp_path
 
 @needs_network
 def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
-    """The control of the test below."""
+    """Control for the test below: the spy sees a program that looks a name up."""
     process = network_spy.start(seen := tmp_path / "seen", ["-c", ASKS], network_spy.environment(tmp_path))
     asked = {"a-name.example", "192.0.2.1", "2001:db8::1"}
     until(lambda: asked <= {*seen.read_text().split()}, seen.read_text)
@@ -82,7 +82,7 @@ def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.once
 def test_daemon_gateway_commands_and_metrics_ask_nobody(tmp_path: Path) -> None:
-    """While another program, with telemetry where there is one, looks names up, 10 s after its session."""
+    """Another program, with telemetry if that is installed, looks names up 10 s after its session."""
     gateway = f"127.0.0.1:{free_port()}"
     config = write_config(tmp_path, engine={"backend": "ort-cpu", "threads": 1}, gateway={"listen": gateway})
     server: dict[str, Any] = yaml.safe_load(config.read_text())["server"]

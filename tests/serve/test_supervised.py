@@ -83,7 +83,7 @@ def supervised(
     within: tuple[str, ...] = (),
     **sections: dict[str, Any],
 ) -> Iterator[Supervised]:
-    """Start a daemon as systemd would, hanging at the place `wedged` from the beginning.
+    """Start a daemon as systemd would; it hangs at the place `wedged` from the beginning.
 
     `within`: a command that becomes the one after it, in other surroundings.
     """
@@ -107,7 +107,7 @@ def supervised(
 
 
 def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
-    """Until the daemon has ended and nothing is left to read."""
+    """Receive messages until the daemon has ended and the socket is empty."""
     supervisor.settimeout(0.1)
     while True:
         ended = daemon.process.poll() is not None
@@ -119,7 +119,7 @@ def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
 
 
 def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> None:
-    """On a Jetson whose clocks nobody has checked, which the status says."""
+    """Nobody has checked the clocks of this Jetson, and the status says so."""
     jetson = Jetson(tmp_path / "jetson", "jp6-0004")
     with supervised(tmp_path, wedged="warm_up", device={"sysroot": str(jetson.root)}) as box:
         box.await_true(lambda: any("warming up" in text for text in box.messages("STATUS")))
@@ -161,7 +161,7 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("place", ["step", pytest.param("spoken", marks=pytest.mark.thorough)])
 def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_path: Path, place: str) -> None:
-    """The engine's thread in a step, or the event loop when speech has ended."""
+    """The engine's thread hangs in a step, or the event loop when speech has ended."""
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
@@ -172,7 +172,7 @@ def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_pa
             if place == "step":
                 box.await_true(lambda: any(text.startswith("wedged") for text in box.messages("STATUS")))
                 assert box.health() == "SERVING", "the event loop itself is well"
-                assert any("no sign of life from the engine" in line for line in box.lines)
+                assert any("no heartbeat from the engine" in line for line in box.lines)
             assert not box.is_fed() and box.http("/livez")[0] == 503
             box.release(place)
             assert call.result().audio
@@ -192,7 +192,8 @@ def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> N
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
-        # Held until the signal was heard: a quick machine has else spoken it all by then.
+        # The engine stops until the daemon has handled the signal: a quick machine would have finished by
+        # then.
         box.wedge("step")
         with box.channel() as channel:
             call = box.synthesizer(channel).StreamSynthesize(asked(), timeout=PATIENCE_S)
@@ -215,7 +216,7 @@ def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> N
 
 
 NETWORK = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
-"""A network of its own, with no addresses but loopback's."""
+"""A separate network with loopback addresses alone."""
 
 
 @pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""When the watchdog is fed and when it is not, on a clock of the test's own."""
+"""Times at which the watchdog is fed, on a virtual clock."""
 
 import contextlib
 import logging
@@ -13,7 +13,7 @@ from appliance.serve.supervision import EXTENSION_S, LEAST_SILENCE_S, START_LIMI
 
 
 class Bench:
-    """A supervision, its supervisor's socket, and the two figures that it goes by."""
+    """A supervision, its supervisor's socket, and the two figures that it supervises."""
 
     def __init__(self, watchdog_s: float = 30.0) -> None:
         self.silence_s = 0.0
@@ -43,14 +43,14 @@ def bench() -> Iterator[Bench]:
 
 
 def test_the_numbers_that_its_docstring_promises(bench: Bench) -> None:
-    """A call of 40 s survives, wherever the looks fall; one of 45 s does not."""
+    """A call of 40 s survives at any phase of the looks; a call of 45 s does not."""
     limit_s, period_s = bench.supervision.limit_s, bench.supervision.period_s
     assert (limit_s, period_s) == (15.0, 2.0)
     for offset_s in (0.0, 0.5, 1.0, 1.5, 1.999):
         fed = offset_s
         while fed + period_s < limit_s:
             fed += period_s
-        # The first look after a call of 40 s finds systemd still waiting; by 45 s its 30 s are over.
+        # The first look after a call of 40 s comes within systemd's 30 s; after 45 s they are over.
         first_after_40_s = next(offset_s + n * period_s for n in range(99) if offset_s + n * period_s >= 40.0)
         assert first_after_40_s < fed + 30.0 <= 45.0
 
@@ -86,7 +86,7 @@ def test_silence_stops_the_feeding_and_is_logged_once(bench: Bench, caplog: pyte
     bench.supervision.tick("ready")
     bench.supervision.tick("ready")
     (status,) = bench.received()
-    assert status == "STATUS=wedged: no sign of life from the engine for over 15 s"
+    assert status == "STATUS=wedged: no heartbeat from the engine for over 15 s"
     (record,) = caplog.records
     assert record.levelno == logging.ERROR and "the watchdog is not fed" in record.getMessage()
     bench.silence_s = 0.1

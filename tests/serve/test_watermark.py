@@ -1,4 +1,4 @@
-"""A daemon whose samples are marked, by a network of random weights."""
+"""A daemon whose samples have a watermark, by a network of random weights."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_a_reply_is_marked_whole_streamed_cached_or_reloaded(shared_box: Shared,
             made[folder] = np.frombuffer(streamed, "<i2") / np.float32(32_767)
             if folder is not None:
                 rewrite(box, audio={"watermark": None})
-                box.until("only a restart takes over the changes in audio.watermark")
+                box.until("the changes in audio.watermark need a restart")
                 assert client.speak("Hello there.", "ann", **how).audio == streamed
     expected = Watermark(FOLDER, 1).embed(made[None])
     assert np.abs(expected - made[None]).max() > 50 / 32_767

@@ -1,4 +1,4 @@
-"""Plans against those of upstream's `infer_process`, which the golden file holds, and their own rules."""
+"""Plans against the plans of upstream's `infer_process` in the golden file, and against our own rules."""
 
 import gc
 import json
@@ -88,7 +88,7 @@ def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
 
 
 def test_signs_around_a_text_stand_around_the_transcript_too_and_count_for_no_length() -> None:
-    """As habibi-tts 0.1.1 has it: ①〈, transcript, text, 〉, and durations by the bytes of the two within."""
+    """habibi-tts 0.1.1 orders ①〈, transcript, text, 〉; durations count the bytes of transcript and text."""
     vocabulary = Vocabulary((" ", *"abcdefghij", *"①〈〉"), "char")
     plain, framed = (
         make_planner(vocabulary=vocabulary, around=around).plan(make_request("abc. " * 60))
@@ -142,11 +142,11 @@ def test_each_run_is_planned_as_in_a_voice_of_its_style(segmentation: Segmentati
         assert (one.text, one.frames, one.gain) == (other.text, other.frames, other.gain)
         assert (one.ids == other.ids).all() and one.reference_frames == other.reference_frames
         assert one.reference_log_mel.shape == other.reference_log_mel.shape
-    # Runs are faded into each other as pieces of one run are.
+    # Runs of different styles are cross-faded like the pieces of a run.
     fades_s = 2 * MANIFEST.defaults.cross_fade_s
     assert sum(s.audio_s for s in made) == pytest.approx(sum(s.audio_s for s in alone) - fades_s)
 
-    # What does not change the style changes nothing.
+    # A switch to the present style changes nothing.
     plain = planner.plan(make_request(text, segmentation=segmentation))
     same = planner.plan(make_request(text, switches=(Switch(5, ""),), segmentation=segmentation))
     assert [s.text for s in same] == [s.text for s in plain]
@@ -168,7 +168,7 @@ def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
         request = make_request(text, switches=switches, max_spoken_s=13.0)
         [(cut, segments)] = done(planner.ways([request]))
         assert text.startswith(cut.text) and least < len(cut.text) < len(text)
-        # Between lie what is cut off to a clause's end, and frames of whole pieces.
+        # The difference is at most a clause, which is cut off, and the rounding to frames.
         assert 11.0 < sum(s.audio_s for s in segments) < 14.5
         assert all(switch.after < len(cut.text) for switch in cut.switches)
 
@@ -176,7 +176,8 @@ def test_a_text_of_styles_is_cut_by_the_pace_of_each() -> None:
 @pytest.mark.parametrize("speed", [1.0, 1.3, 0.7])
 @pytest.mark.parametrize(("samples", "frames"), [(100_000, 391), (25_600, 100), (25_727, 100), (25_728, 101)])
 def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: int) -> None:
-    """⌈R / tokens · tokens / speed⌉ beside R, which is rounded; the text follows without a space."""
+    """⌈R / tokens · tokens / speed⌉ frames besides the R of the reference, which is rounded; no space before
+    the text."""
     spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
     made = make_reference("Ab cé. ", samples, spec=spec)
     vocabulary = Vocabulary((" ", *"Abcdefg."), "letters")
@@ -193,7 +194,7 @@ def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: i
 
 
 def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
-    """ZipVoice's transcript and text are no sentence together; without tokens a text would have no length."""
+    """ZipVoice's transcript and text are separate sentences. A text without tokens would have no length."""
     given: list[str] = []
 
     def make(text: str) -> list[str]:
@@ -206,7 +207,7 @@ def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
     assert next(sizes) >= LOOKUP > next(sizes)
     (segment,) = planner.plan(make_request("a d"))
     assert segment.ids.tolist() == [1, 1] and "a d." in given
-    # A text of as many tokens as fit is not cut.
+    # A text whose tokens just fit is not cut.
     dense: dict[str, Any] = {"duration": "tokens", "vocabulary": vocabulary, "to_tokens": list}
     reference = make_reference("e" * 60 + "b. ", 20_000)
     (whole,) = make_plan("bb bb bb bb", reference, **dense)
@@ -225,14 +226,14 @@ PLACED: dict[str, Any] = {
 
 @pytest.mark.parametrize("speed", [1.0, 0.5, 16.0])
 def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float) -> None:
-    """Worked out by hand: the last four before a mark have the second number, the mark that ends a text the
-    third, and the space after the transcript belongs to the reference."""
+    """The numbers are worked out by hand. The last four tokens before a mark have the second number, the mark
+    that ends a text has the third, and the space after the transcript belongs to the reference."""
     reference = make_reference("aaaaaab!. ", 100_000)
     before = [10, 10, 10, 20, 20, 20, 2, 12, 2]
     texts = {
-        "ab": ("ab.", [20, 2, 12]),  # no slower for being short
+        "ab": ("ab.", [20, 2, 12]),  # a short text is not slower
         "aab.b.": ("aab.b.", [20, 20, 2, 30, 2, 12]),
-        "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # c is left out
+        "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # the vocabulary lacks c
     }
     for text, (said, after) in texts.items():
         (segment,) = make_plan(text, reference, speaking_rate=speed, **PLACED)
@@ -255,7 +256,7 @@ def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float)
 
 @pytest.mark.parametrize("segmentation", Segmentation)
 def test_a_text_whose_tokens_are_longer_than_its_bytes_is_cut_by_them(segmentation: Segmentation) -> None:
-    """Most of the transcript is quick, as is the end of the text; its beginning is slow."""
+    """Most of the transcript and the end of the text are quick; the beginning of the text is slow."""
     reference = make_reference("bbbb bbbb bbbb aaaa. ", 100_000)
     text = ("aa aa. " * 45 + "bb bb. " * 45).strip()
     request = {"segmentation": segmentation, **PLACED}
@@ -288,7 +289,7 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
             {"frames": s.frames, "condition_frames": len(s.reference_log_mel), "ids": s.ids.tolist()}
             for s in segments
         ]
-        if is_short and given["speed"] != 1.0:  # which the rate changes here, and not there
+        if is_short and given["speed"] != 1.0:  # our rate changes their length, upstream's does not
             assert [p.pop("frames") for p in got] != [p["frames"] for p in passes]
             passes = [{name: p[name] for name in ("condition_frames", "ids")} for p in passes]
         assert got == passes, row["line"]
@@ -319,7 +320,7 @@ def test_a_line_of_another_script_keeps_the_pace(voice: int, segmentation: Segme
 
     assert 0.8 < ratio(line, "script") < 1.25
     assert not 0.67 < ratio(line, "bytes") < 1.5
-    # The longest piece is as long as one in the voice's own script may be.
+    # The longest piece lasts as long as a piece in the voice's own script may.
     made = make_plan(f"{line} " * 8, reference, segmentation=Segmentation.LOW_LATENCY)
     longest_s = max(segment.frames - segment.reference_frames for segment in made) / 93.75
     assert LONGEST_PIECE_S / 2 < longest_s < 1.05 * LONGEST_PIECE_S
@@ -338,7 +339,7 @@ def test_bytes_are_upstreams_measure_within_a_script(transcript: str, text: str)
 
 @pytest.mark.torch
 def test_golden_plans_are_what_upstream_makes(golden):
-    """Every fifth line."""
+    """The test covers every fifth line."""
     for reference, plans in zip(generate.REFERENCES, golden["plans"], strict=True):
         for row, passes in list(zip(golden["lines"], plans, strict=True))[::5]:
             assert generate._plan(row["line"], reference, golden["vocabulary"]) == passes
@@ -359,15 +360,16 @@ def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(sp
     planner = make_planner(make_reference("x" * 39), duration=duration)
     arch = replace(planner.manifest.arch, text_embedding_average_upsampling=spreads)
     planner = replace(planner, manifest=replace(planner.manifest, arch=arch))
-    # 390 frames of 40 bytes, then two, five and nine bytes at 0.3, or at 0.3, 0.45 and 0.69, of the pace.
+    # The reference has 390 frames for 40 bytes. Two, five and nine bytes follow at 0.3, or at 0.3, 0.45 and
+    # 0.69, of the pace.
     assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == wanted
 
 
 @pytest.mark.parametrize(("transcript", "text", "speed", "reply"), [
-    ("x" * 39, "y" * 20, 1.0, 195),  # of 390 frames; one more space is after ASCII
+    ("x" * 39, "y" * 20, 1.0, 195),  # of 390 frames for 40 bytes: a space follows ASCII
     ("x" * 39, "y" * 20, 2.0, 97),
-    ("x" * 39, "y" * 9, 2.0, 146),  # slower by 0.3, which the rate multiplies
-    ("完" * 13, "你好吗朋友", 1.0, 150),  # bytes
+    ("x" * 39, "y" * 9, 2.0, 146),  # at 0.3 of the pace, times the rate
+    ("完" * 13, "你好吗朋友", 1.0, 150),  # counted in bytes
 ])  # fmt: skip
 def test_durations_by_hand(transcript: str, text: str, speed: float, reply: int) -> None:
     (segment,) = make_plan(text, make_reference(transcript), speaking_rate=speed)
@@ -400,7 +402,8 @@ def test_the_seconds_of_the_segments_are_those_of_the_reply(segmentation):
 
 
 def test_the_work_of_a_request_is_bounded():
-    """Characters do not bound it: seconds go by bytes and pace, and each step works through all of them."""
+    """A limit of characters is not enough: seconds depend on bytes and pace, and each step computes all of
+    them."""
     emoji = "😂" * 2_000
     low = {"segmentation": Segmentation.LOW_LATENCY}
     with pytest.raises(InvalidRequest, match=r"^text: makes \d+ s of speech; at most 180 s are allowed"):
@@ -480,7 +483,7 @@ def test_low_latency_starts_short():
     assert segments[0].frames < segments[1].frames
     slow, fast = (make_planner().budgets(make_request("", speaking_rate=rate)) for rate in (1.0, 2.0))
     assert fast.reference == 2 * slow.reference
-    # A reply that is short beside its reference comes whole: a cut would cost more than it brings.
+    # A short reply next to a long reference stays whole: a cut would cost more than it gains.
     assert len(make_plan("Welcome back, dear friend.", segmentation=Segmentation.LOW_LATENCY)) == 1
 
 

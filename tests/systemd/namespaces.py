@@ -1,4 +1,4 @@
-"""systemd that boots in namespaces, below a control group of its own."""
+"""systemd that boots in namespaces, below a private control group."""
 
 import contextlib
 import os
@@ -25,10 +25,11 @@ NEEDS_SYSTEMD = [
 
 @contextlib.contextmanager
 def booting(script: str, **places: object) -> Iterator[Callable[[], int]]:
-    """Run a script that ends as systemd in namespaces of its own; at the end the plug is pulled.
+    """Run a script that ends as systemd in private namespaces; at the end of the block, kill all of it at
+    once.
 
     `script`: text with `{cgroup}`, `{cgroups}` and the names of `places`. Yields a function that returns the
-    process id of systemd: 0 before there is one, −1 when it has ended.
+    process id of systemd: 0 before it starts, −1 after its end.
     """
     assert CGROUPS is not None
     cgroup = CGROUPS / f"f5-test-{os.getpid()}"
@@ -53,7 +54,7 @@ def booting(script: str, **places: object) -> Iterator[Callable[[], int]]:
 
 
 def _left(cgroup: Path) -> bool:
-    """Try to remove a control group; True if it still exists, since its processes take a moment to end."""
+    """Try to remove a control group; True if it still exists, because its processes need a moment to end."""
     for folder in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
         with contextlib.suppress(OSError):
             folder.rmdir()

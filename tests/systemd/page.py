@@ -1,4 +1,5 @@
-"""The technician's page: its commands, how a box is opened, and who runs what needs a real dpkg."""
+"""The technician's page: its commands, the opening of a box, and the tests that run what needs a real
+dpkg."""
 
 import re
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "systemd/README.md").read_text("utf-8")
 OPEN = (ROOT / "appliance/rpc/README.md").read_text("utf-8").partition("## From the streaming PC")[2]
-"""How a box is opened to the network."""
+"""Section on opening a box to the network."""
 PROGRAMS = ("sudo ", "f5-", "systemctl ", "journalctl ", "appliance ", "scripts/", "scp ", "python -m ")
 BUILD = "scripts/build-deb --jetpack 6"
 INSTALL = "sudo apt install ./f5-appliance_X_jp6_arm64.deb"
@@ -16,7 +17,7 @@ BACK = "sudo f5-upgrade --back"
 REMOVE = "sudo apt remove f5-appliance"
 PURGE = "sudo apt purge f5-appliance"
 IN_THE_CHROOT = {BUILD, INSTALL, UPGRADE, KEPT, BACK, REMOVE, PURGE}
-"""Run by tests/debian, as root of a Debian of its own but for BUILD."""
+"""Commands that tests/debian runs, as root of a separate Debian; BUILD runs outside it."""
 
 
 def in_blocks() -> list[str]:
@@ -26,7 +27,7 @@ def in_blocks() -> list[str]:
 
 
 def opening() -> tuple[str, str]:
-    """What root types to open a box, and the lines of its configuration."""
+    """Commands by which root opens a box to the network, and the lines of its configuration."""
     certificate, token, restart = re.findall(r"^```sh\n(.*?)^```", OPEN, re.DOTALL | re.MULTILINE)[:3]
     [settings] = re.findall(r"^```yaml\n(.*?)^```", OPEN, re.DOTALL | re.MULTILINE)
     restart = restart.partition("sudo ufw")[0]  # this box has no firewall
@@ -34,7 +35,7 @@ def opening() -> tuple[str, str]:
 
 
 def in_text() -> list[str]:
-    """The commands in its tables and sentences."""
+    """The commands in the page's tables and sentences."""
     text = re.sub(r"^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
     found = dict.fromkeys(" ".join(words.split()) for words in re.findall(r"`([^`]+)`", text))
     return [words for words in found if words.startswith(PROGRAMS) and " " in words]

@@ -1,4 +1,4 @@
-"""A staged root for systemd's programs: our units, enabled among NVIDIA's and systemd's own."""
+"""A staged root for systemd's programs: our units, enabled next to NVIDIA's and systemd's."""
 
 import functools
 import shutil
@@ -21,7 +21,7 @@ NVIDIA = {
     "nvpmodel": ("oneshot", "nv.service nvpower.service", "/etc/systemd/nvpmodel.sh"),
     "nvfancontrol": ("simple", "nvfb-early.service nvpower.service", "/usr/sbin/nvfancontrol"),
 }
-"""Type, After, ExecStart. As audited on an AGX Orin with R36.4.7, where the first two are inactive."""
+"""Type, After, ExecStart, as read on an AGX Orin with R36.4.7; the first two units are inactive there."""
 NVIDIAS_UNIT = Path(__file__).with_name("nvidia.service").read_text("utf-8")
 ENABLED = (
     *(f"f5-{name}.service" for name in ("appliance", "clocks", "gateway")),
@@ -30,7 +30,7 @@ ENABLED = (
 
 
 NEWER = ("RestartSteps", "RestartMaxDelaySec")
-"""Keys since systemd 254; left out for an older one, which does not know them."""
+"""Keys since systemd 254; an older systemd gets units without them, because it does not know them."""
 
 
 def unit_names() -> list[str]:
@@ -38,7 +38,7 @@ def unit_names() -> list[str]:
 
 
 def values(text: str, key: str) -> list[str]:
-    """Return the values of a key in a unit's text, one for each line that sets it."""
+    """Return the values of a key in a unit's text, in the order of its lines."""
     lines = (line.partition("=") for line in text.splitlines() if not line.startswith(("#", ";")))
     return [value.strip() for name, _, value in lines if name.strip() == key]
 
@@ -67,15 +67,15 @@ class Staged:
             self._run("systemctl", f"--root={self.folder}", "--quiet", "enable", name)
 
     def verify(self) -> list[str]:
-        """Return what systemd finds wrong with each of our units on its own, unknown keys included."""
+        """Return systemd's complaints about each of our units alone, unknown keys included."""
         names = [*unit_names(), "nvpmodel.service"]
         return self._verify("--recursive-errors=no", *names)
 
     def boot(self) -> list[str]:
-        """Return what systemd prints when it plans a boot, ordering cycles above all.
+        """Return systemd's output when it plans a boot, which lists ordering cycles.
 
         Dependencies are followed only without --recursive-errors=no. systemd breaks a cycle by leaving a unit
-        out and exits with 0, so its output counts.
+        out and exits with 0, so that only its output counts.
         """
         return self._verify("default.target", "timers.target")
 
@@ -85,7 +85,7 @@ class Staged:
         return said or ([f"exit status {ran.returncode}"] if ran.returncode else [])
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        # From / : a name would be taken for a file of that name in the current folder.
+        # The folder is / because systemctl would take a name for a file of that name in the current folder.
         return finished(*command, cwd=Path("/"))
 
 
@@ -96,7 +96,7 @@ def systemd() -> int:
 
 
 def stand_in_programs(root: Path, names: Iterable[str]) -> None:
-    """Make programs that do nothing: systemd only checks that they exist."""
+    """Create programs that do nothing: systemd only checks that they exist."""
     for name in names:
         program = root / name.lstrip("/")
         program.parent.mkdir(parents=True, exist_ok=True)

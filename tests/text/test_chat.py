@@ -1,4 +1,4 @@
-"""Chat lines as they are to be spoken, and what holds for any text."""
+"""Chat lines and their spoken forms, and the properties of any text."""
 
 from functools import cache
 
@@ -12,6 +12,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.request import Handling, Spoken
 from appliance.text.chat.marks import PRIVATE
 from appliance.text.chat.rewrite import MOST_CHARACTERS
+from appliance.text.languages import language
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
 from appliance.text.languages.zh.numbers import chinese
 from appliance.text.normalise import normalise
@@ -30,7 +31,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…，
 
 @cache
 def chinese_too() -> Vocabulary:
-    """Letters, and each syllable that pypinyin knows."""
+    """Vocabulary of letters, and of each syllable that pypinyin knows."""
     syllables = sorted({s for code in range(0x4E00, 0x9FA6) for s in pinyin(chr(code))})
     return Vocabulary((" ", *LETTERS, *syllables))
 
@@ -57,7 +58,7 @@ def test_english_reads_nothing_as_a_space(line: dict[str, str], vocabulary: Voca
     said = FrontEnd(vocabulary, languages=BOTH).speakable(line["text"])
     assert unknown(said.text, vocabulary) == []
     han = [character for character in line["text"] if "\u4e00" <= character <= "\u9fff"]
-    if any(unknown(character, vocabulary) for character in han):  # 啊 is "a"
+    if any(unknown(character, vocabulary) for character in han):  # for example, 啊 is "a"
         assert any(change.kind in ("unsayable", "link", "mail") for change in said.changes)
 
 
@@ -115,8 +116,9 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
 
 
 def test_what_has_no_one_reading_is_configured() -> None:
-    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop"), BOTH)
-    assert dropping.speakable("see https://a.example now 😂 :catJAM:").text == "see now"
+    dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop", code="drop"), BOTH)
+    line = "see https://a.example now 😂 :catJAM: `a b`, ```c\nd``` and\n~~~\ne\n~~~\n```f\ng\n\nh"
+    assert dropping.speakable(line).text == "see now, and. h"
     assert FrontEnd(chinese_too(), languages=BOTH).speakable("666").text == "six six six"
 
 
@@ -129,7 +131,7 @@ def test_what_has_no_one_reading_is_configured() -> None:
 def test_numbers(number: int, words: str, ordinal: str, han: str) -> None:
     assert (english(number), chinese(number)) == (words, han)
     assert not ordinal or english_ordinal(number) == ordinal
-    assert english(-number or -1).startswith("minus")
+    assert language("de").number(f"-{number}", False).startswith("minus ")
 
 
 def test_years() -> None:
@@ -140,7 +142,7 @@ def test_years() -> None:
 
 
 def test_a_vocabulary_of_characters_says_those_that_it_has() -> None:
-    """Upstream's tokenizer would look for the syllable of an ideograph."""
+    """Upstream's tokenizer would look the syllable of an ideograph up."""
     characters = Vocabulary((" ", *"abc你好"), "char")
     assert FrontEnd(characters).speakable("你好 abc", Handling.VERBATIM).text == "你好 abc"
     syllables = Vocabulary((" ", *"abc", "ni3", "hao3"), "char")

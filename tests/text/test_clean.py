@@ -1,4 +1,4 @@
-"""What cleaning takes away, and what it must leave alone."""
+"""Characters that cleaning removes, and characters that it must not change."""
 
 import unicodedata
 

@@ -40,14 +40,14 @@ def numbers(emilia: Emilia, line: str) -> list[int]:
 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_tokens_are_upstreams(number: int) -> None:
-    """With what espeak-ng 1.51 said when the file was made."""
+    """espeak-ng 1.51's phones come from the golden file."""
     assert numbers(Emilia(recorded), LINES[number]) == GOLDEN["ids"][number], LINES[number]
 
 
 @needs_library
 def test_tokens_are_upstreams_with_the_library_that_is_installed(library: Espeak) -> None:
     found = [numbers(Emilia(library.phones), line) for line in LINES]
-    # Another release says some words otherwise, and no text depends on those before it.
+    # Other releases read some words differently. In all of them, a text does not depend on earlier texts.
     if library.version in ("1.50", "1.51"):
         assert found == GOLDEN["ids"]
     assert [numbers(Emilia(library.phones), line) for line in LINES[::-1]] == found[::-1]
@@ -62,7 +62,7 @@ def library() -> Iterator[Espeak]:
 
 @needs_library
 def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
-    """Of `EspeakTokenizer`, from piper_phonemize 1.1.0; one process reads all."""
+    """Upstream is `EspeakTokenizer` of piper_phonemize 1.1.0; a single process reads all lines."""
     if library.version != "1.51":
         pytest.skip("other releases say some words otherwise")
     for row in map(json.loads, TONGUES.read_text("utf-8").splitlines()):
@@ -72,7 +72,7 @@ def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
 
 @needs_library
 def test_a_text_leaves_no_voice_behind(library: Espeak) -> None:
-    """A sign of tone, and letters of another script, put 1.51 into another voice."""
+    """Tone marks and letters of another script made 1.51 change its voice."""
     before = library.phones("Guten Tag", "de")
     for text in ("Tag ꜆", "Тag ஃ", "你"):
         library.phones(text, "de")
@@ -131,7 +131,7 @@ def test_marks_are_found_in_what_a_clause_has_read() -> None:
 
 
 def test_the_program_is_apart() -> None:
-    """What loads the library imports nothing of the package."""
+    """The program that loads the library imports nothing of the package."""
     tree = ast.parse(PROGRAM.read_text("utf-8"))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -1,4 +1,4 @@
-"""Languages in force: which one a clause is in, and that nothing is put into a text where none is known."""
+"""Active languages: the language of each clause, and no foreign words in a text of unknown language."""
 
 import re
 import unicodedata
@@ -32,7 +32,7 @@ DEVANAGARI = "".join(map(chr, range(0x900, 0x970)))
 
 @cache
 def front(*languages: str, configured: str = "") -> FrontEnd:
-    """Of a bundle that has letters, signs and digits of several scripts, and Chinese syllables."""
+    """Front end of a bundle with letters, signs and digits of several scripts, and Chinese syllables."""
     tokens = dict.fromkeys((" ", *LATIN, *CYRILLIC, *KANA, *DEVANAGARI, *SIGNS, *chinese_too().tokens))
     return FrontEnd(Vocabulary(tuple(tokens)), TextConfig(language=configured), languages)
 
@@ -77,7 +77,7 @@ def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
     letters = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz0123456789"))
     english = FrontEnd(letters, languages=("zh", "en"))
     assert english.speakable("等级5 5").text == "five five"
-    # One that was chosen keeps its clauses: no other language's words are put into them.
+    # A language that the request names keeps its clauses: they get no words of another language.
     assert english.speakable("よる9時, all of 5", language="ja").text == "9 all of five"
     assert FrontEnd(letters, languages=("de", "en")).speakable("5 Abos").text == "funf abos"
     nothing = FrontEnd(Vocabulary((" ", *"xyz1")), languages=("zh", "en"))

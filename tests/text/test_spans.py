@@ -52,7 +52,7 @@ def lines() -> list[str]:
 
 @pytest.fixture(scope="module", params=["en", "zh"])
 def spoken(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, Spoken]]]:
-    """Random lines and how they are spoken, every change written out."""
+    """Random lines with their spoken forms; every change is written out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite, "MOST_CHARACTERS", 1_000)
         yield [(line, front(request.param).speakable(line)) for line in lines()]

@@ -1,4 +1,4 @@
-"""Tags that switch a voice or its style: where they count, what is spoken, and that no word is lost."""
+"""Tags that switch a voice or its style: valid places, spoken text, and no lost word."""
 
 import itertools
 import re

@@ -1,6 +1,7 @@
-"""Make `tests/tiny/bundle` and `watermark` anew: random weights in the official layouts, exported.
+"""Regenerate `tests/tiny/bundle` and `watermark`: random weights in the official layouts, exported.
 
-From the root, with torch: `python -m tests.tiny.generate`; with OUT, a bundle there and no watermark.
+The command runs in the root, with torch: `python -m tests.tiny.generate`. With OUT it writes the bundle there
+and no watermark.
 """
 
 import shutil

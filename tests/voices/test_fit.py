@@ -1,6 +1,6 @@
-"""Transcripts before their recordings, through the store that every way to add a voice calls.
+"""Transcripts against their recordings, through the store, which every way to add a voice calls.
 
-Recordings are the demo's, and sounds of as many syllables as a speaker of the language counts, at its pace.
+Recordings are the demo's, and sounds with as many syllables as a speaker of the language counts, at its pace.
 """
 
 import io
@@ -31,7 +31,7 @@ def read(syllables: int, seconds: float) -> bytes:
 
 
 def told(folder: Path, audio: bytes, transcript: str) -> list[str]:
-    """Beginnings of what is said of the transcript."""
+    """Beginnings of the warnings about the transcript."""
     found = store_in(folder).create(Place("ann"), audio, transcript, validate_only=True).warnings
     return [start for start in (FEW, MANY, UNMARKED) for warning in found if warning.startswith(start)]
 

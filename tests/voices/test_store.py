@@ -1,4 +1,4 @@
-"""The voice store: what survives, what is refused, and that cached references are the bytes of new ones."""
+"""The voice store: its durability, its refusals, and cached references that equal new ones byte by byte."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def test_a_voice_survives_a_restart_byte_for_byte(place: Folders) -> None:
     assert store.index.voice("ann") == made
     assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
     assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
-    # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
+    # RMS of a sine, reduced by the 50 ms of silence that trimming appends.
     rms = 0.02 / np.sqrt(2) * np.sqrt(1.0 / 1.05)
     assert made.rms == pytest.approx(rms, rel=1e-3)
     assert (place.root / "voices" / "ann" / "audio").read_bytes() == audio
@@ -284,7 +284,7 @@ def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: F
     (problem,) = store.index.check()
     assert problem.startswith("voice ann: ") and "'ann': " not in problem
     listed = {voice.name: voice.problem for voice in store.index.page().voices}
-    # Only what its record can tell is known of a voice that nobody has used yet.
+    # A voice that nobody has used yet shows only the damage of its record.
     assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
     assert store.create(Place("ann"), wav(), "Hello there.").sha256 == made.sha256
     assert store.index.reference("ann").transcript == "Hello there. "
@@ -297,7 +297,7 @@ def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: F
 
 
 def with_field(name: str, value: str) -> Callable[[Path], None]:
-    """Write this after `name:` in a record."""
+    """Write `value` after `name:` in a record."""
 
     def write(record: Path) -> None:
         lines = record.read_text().splitlines()
@@ -518,7 +518,7 @@ def test_what_another_process_is_writing_is_not_swept(place: Folders) -> None:
 
 
 def test_two_stores_of_one_folder_take_turns(place: Folders) -> None:
-    """Of several writers of one name, one stores it and the others see that."""
+    """Several writers use a name: the first one stores the voice, and the others get VoiceExists."""
     content = [(wav(pitch_hz=200 + i), f"Hello number {i}.") for i in range(4)]
 
     def create(i: int) -> str:

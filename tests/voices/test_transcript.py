@@ -1,4 +1,5 @@
-"""Transcripts that a bundle reads only in part, through the store that every way to add a voice calls."""
+"""Transcripts that a bundle can read only in part, through the store, which every way to add a voice
+calls."""
 
 from pathlib import Path
 
@@ -17,7 +18,7 @@ HINDI = "पानी पीने का समय हो गया है"
 
 
 def warned(store: VoiceStore, name: str, transcript: str) -> list[str]:
-    """What is said of the transcript's letters."""
+    """Warnings about the transcript's letters."""
     unheard = ("the transcript probably", "the transcript has no punctuation")
     found = store.create(Place(name), reference_wav(), transcript).warnings
     return [w for w in found if "transcript" in w and not w.startswith(unheard)]

@@ -1,6 +1,7 @@
 """The application's own checks, run in another process.
 
-The system's Python has neither gRPC nor ONNX Runtime; the application's may be broken, and that is a finding.
+The system's Python has neither gRPC nor ONNX Runtime. The application's Python may be broken, which is a
+finding.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from appliance.box.system import Box
 
 USER = "f5-appliance"
 CHECKS = ("daemon", "synthesis", "listening", "config", "bundle", "voices", "engines")
-"""Checks of `appliance check`: the box is silent if one fails. The most frequent fault comes first."""
+"""Checks of `appliance check`: if one fails, the box is silent. The most frequent fault comes first."""
 ANSWER_S = 90.0
 MEASURE_S = 300.0
 FROM_FOLDER = (
@@ -28,9 +29,11 @@ FROM_FOLDER = (
 
 @dataclass(frozen=True)
 class Application:
+    """Runs the installed application, for checks of its configuration and bundle."""
+
     python: str
     folder: str
-    """Folder to import it from: the package's, or a checkout."""
+    """Folder to import the application from: the package's, or a checkout."""
     config: str = ""
 
     def run(
@@ -38,10 +41,10 @@ class Application:
     ) -> list[Finding]:
         """Run a command that prints findings as JSON. Does not raise."""
         config = ("--config", self.config) if self.config else ()
-        # Isolated (-I): as root, nothing is imported from the current folder.
+        # Python is isolated (-I): root must not import anything from the current folder.
         whole = (self.python, "-I", "-c", FROM_FOLDER, self.folder, *command, "--json", *arguments, *config)
         if box.is_root and box.root.folder == Path("/") and has_user(box):
-            # Prepared references and the journal that it writes then belong to the daemon, not to root.
+            # The command runs as the daemon's user, which then owns the prepared references and the journal.
             whole = ("runuser", "-u", USER, "--", *whole)
         ran = box.tools.execute(*whole, timeout_s=timeout_s)
         try:
@@ -56,7 +59,7 @@ class Application:
 
 
 def refused(box: Box, text: bytes) -> str:
-    """Return the installed version's error for a configuration; empty if there is none, or no answer."""
+    """Error of the installed version for a configuration; "" if it accepts the file or does not answer."""
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         Path(file.name).write_bytes(text)
         os.chmod(file.name, 0o644)  # the check runs as the daemon's user

@@ -1,4 +1,4 @@
-"""The record of the last boots: how they ended, and what spoke in them."""
+"""Checks of the last boots: how they ended, and which backend spoke in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
 MANY = 3
-"""Boots that lost power in one mode, before it is worth a warning: somebody may pull the plug."""
+"""Boots in one mode that lost power, from which on they give a warning.
+
+Fewer may be somebody pulling the plug.
+"""
 FORGET = f"send the maker a bundle: sudo f5-support-bundle. Then: sudo rm {DAMAGED_BOOTS}"
 RECORD = "see whether the disk is full: sudo f5-health --only disk. Then: sudo f5-clock-lock lock writes it"
 HEAR = "sudo f5-health --speak --publish"
@@ -25,7 +28,10 @@ def _of_boots(now: Snapshot) -> tuple[Any, ...]:
 
 @check("boots", Harm.SLOW, 2, _of_boots)
 def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, lower: str) -> Finding:
-    """`boots`: the record, or why it cannot be read; `damaged`: an earlier, damaged record exists."""
+    """`boots`: the record, or the error that reading it raised.
+
+    `damaged`: an earlier, damaged record exists.
+    """
     limit = f"fewer than {MANY} that lose power soon after pinning in one mode"
     figures: dict[str, object] = {}
     reason = Reason.NONE

@@ -1,11 +1,10 @@
-"""Platform, power mode and clocks: what root's check published, compared with a reading made now."""
+"""Checks of platform, power mode and clocks: root's published state, compared with a current reading."""
 
 from __future__ import annotations
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
-from appliance.box.checks.power import stronger
 from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
@@ -60,7 +59,7 @@ LOG_COMMAND = "sudo journalctl -u f5-clocks-check -u nvpmodel -n 50"
 FIND_CAUSE = f"See who unpinned them: {LOG_COMMAND}"
 SEND = "look: sudo f5-clock-lock status. If this stays, send the maker a bundle: sudo f5-support-bundle"
 COUNTS = ("cores", "tpc")
-"""Units, not clocks."""
+"""Domains that count units and are no clocks."""
 ALLOWED = "at the most that module and power mode allow"
 
 
@@ -78,17 +77,15 @@ def check_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
-def _of_mode(now: Snapshot) -> tuple[ClockVerdict, Clocks, str, str, Finding]:
-    return now.reading, now.published, indicator(now.box), now.lower_mode, now.finding("boots")
+def _of_mode(now: Snapshot) -> tuple[ClockVerdict, Clocks, str, Finding]:
+    return now.reading, now.published, indicator(now.box), now.finding("boots")
 
 
 @check("power_mode", Harm.SLOW, 3, _of_mode)
-def check_mode(
-    reading: ClockVerdict, published: Clocks, indicator: str, lower: str, boots: Finding
-) -> Finding:
-    """Compare the mode with the best or configured one.
+def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, boots: Finding) -> Finding:
+    """Compare the power mode with the best mode, or with the configured one.
 
-    `indicator`: the running desktop menu, "" if none; `lower`: the next lower power mode, "" if unknown.
+    `indicator`: the running desktop menu, "" if none.
     """
     limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
     figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
@@ -108,8 +105,6 @@ def check_mode(
         return skipped("power_mode", f"{reading.mode or 'unknown'}; which it is to be needs root")
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
-    if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", stronger(lower, limit))
     if reading.seen.modes.current.unset:
         return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
@@ -127,7 +122,7 @@ def check_mode(
 
 
 def conf_remedy(reading: ClockVerdict) -> str:
-    """Remedy that deletes only files that something makes again, and never leads back to the same file."""
+    """Remedy that deletes only files that something creates again, and never leads back to the same file."""
     by_kind = {
         ConfFile.ABSENT: f"have it made: {MAKE_CONF}. If there is none then, {INSTALL_CONFS}",
         ConfFile.DANGLING: INSTALL_CONFS,
@@ -158,14 +153,14 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
-def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str, str]:
+def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str]:
     has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
     age_s = max(now.box.uptime() - now.published.checked_at, 0.0)
-    return now.published, now.reading, age_s, has_tool, now.lower_mode, kernel_on_clocks(now)
+    return now.published, now.reading, age_s, has_tool, kernel_on_clocks(now)
 
 
 def kernel_on_clocks(now: Snapshot) -> str:
-    """Last line of the kernel about cores that run slower than set; empty if they do not."""
+    """Last line of the kernel's log about cores slower than their set frequency; "" if none are."""
     if not now.reading.slowed:
         return ""
     ran = now.box.tools.execute("journalctl", "--no-pager", "-q", "-k", "-b", "-n", "500", "-o", "cat")
@@ -178,13 +173,12 @@ def check_clocks(
     reading: ClockVerdict,
     age_s: float,
     has_tool: bool = True,
-    lower: str = "",
     kernel: str = "",
 ) -> Finding:
-    """Clocks are pinned and root's check still runs.
+    """Check that clocks are pinned and that root's check still runs.
 
-    `age_s`: age of the published state; `has_tool`: jetson_clocks is installed, else no unit of ours runs;
-    `kernel`: its line about cores that run slower than set.
+    `age_s`: age of the published state. `has_tool`: jetson_clocks is installed; without it no unit of ours
+    runs. `kernel`: line of the kernel's log about cores that are slower than set.
     """
     limit = f"every clock {ALLOWED}, and checked"
     figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
@@ -201,8 +195,6 @@ def check_clocks(
         )
     if reading.domains["emc"].cause is Cause.NO_DEBUGFS:
         return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
-    if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, published.why, stronger(lower, reading.target_name))
     if published.state == "unknown" and published.reason is Reason.UNREADABLE:
         return finding(Level.WARN, f"root's check cannot read everything. {published.why}", SEND)
     if published.state == "unknown" and faults:
@@ -241,7 +233,7 @@ def check_clocks(
 
 @check("caps", Harm.SLOW, 6, lambda now: (now.reading,))
 def check_caps(reading: ClockVerdict) -> Finding:
-    """Limits below the hardware's maximum."""
+    """Check for limits below the hardware's maximum."""
     found = {}
     for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
@@ -256,6 +248,7 @@ def check_caps(reading: ClockVerdict) -> Finding:
 
 @check("cores", Harm.SLOW, 5, lambda now: (now.reading, now.published))
 def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
+    """Compare the online cores and GPU clusters with the power mode."""
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"
@@ -275,7 +268,7 @@ def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
 
 
 def _faults(reading: ClockVerdict) -> tuple[str, ...]:
-    """Faults of clocks. Faults of cores and mode, which have their own checks, count only if alone."""
+    """Faults of clocks. Faults of cores and mode have their own checks, so they count only if alone."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 

@@ -1,7 +1,7 @@
 """Counters that only rise, and their rates: over-current events, swapped pages, restarts.
 
-Root keeps samples in /run, for one boot. A count lower than the one before means that the counter was reset:
-samples before the reset are ignored. Times are seconds since boot.
+Root keeps samples in /run, for one boot. A count below the previous one means that the counter was reset;
+older samples are then ignored. Times are in seconds since boot.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from appliance.fields import Between, Ranged
 SCHEMA = 1
 KEPT_S = 2 * 3600.0
 APART_S = 10.0
-"""Samples closer together are dropped: a person may repeat `f5-health`."""
+"""A sample that follows another by less than this is dropped: a person may repeat `f5-health`."""
 LEAST_S = 30.0
-"""Rates over a shorter span are noise."""
+"""Shortest span for a rate; over a shorter one it is noise."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Sample(Ranged):
 
 @dataclass(frozen=True)
 class _CounterRecord(Ranged):
-    """The fields are the keys of the file."""
+    """Samples of a boot. The fields are the keys of the file."""
 
     schema: Annotated[int, Between(SCHEMA, SCHEMA)]
     boot_id: str
@@ -42,13 +42,15 @@ class _CounterRecord(Ranged):
 
 @dataclass(frozen=True)
 class Rise:
+    """Increase of a counter within a span of time."""
+
     count: int
     span_s: float
     recorded: bool
-    """False without an earlier sample: then the count and the span are those since boot."""
+    """False without an earlier sample: then count and span begin at boot."""
 
     def per(self, seconds: float) -> float:
-        """Mean count in that time; a span shorter than that is not extrapolated."""
+        """Mean count in that time. A shorter span is not extrapolated."""
         return self.count / max(self.span_s / seconds, 1.0)
 
     @property
@@ -59,7 +61,7 @@ class Rise:
 
 
 def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Rise | None:
-    """Increase of a counter over the last `over_s` seconds or the nearest span; None if not counted."""
+    """Increase of a counter over the last `over_s` seconds, or the nearest span; None without samples."""
     if name not in now.counts:
         return None
     then = None
@@ -74,7 +76,7 @@ def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Ri
 
 
 def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sample]:
-    """Newest first, back to the last reset of the counter."""
+    """Samples back to the last reset of the counter, newest first."""
     count = now.counts[name]
     for sample in reversed(samples):
         if name not in sample.counts or sample.counts[name] > count or sample.at > now.at:
@@ -89,12 +91,12 @@ def read(box: Box) -> tuple[Sample, ...]:
         if box.root.is_private(paths.COUNTERS):
             record = box.root.load(paths.COUNTERS, _CounterRecord)
             return record.samples if record.boot_id == box.boot_id else ()
-    # The mean since boot is reported instead, and labelled so.
+    # Without samples, the mean since boot is reported, and labelled so.
     return ()
 
 
 def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
-    """Raises OSError."""
+    """Store the samples and `now`. Raises OSError."""
     if samples and 0.0 <= now.at - samples[-1].at < APART_S:
         return
     kept = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)

@@ -11,7 +11,7 @@ from appliance.box.clocks.reason import Reason
 from appliance.fields import from_mapping
 
 SCHEMA = 1
-"""Raised when a key is removed or changes its meaning."""
+"""Version of the document; a removed key or a changed meaning raises it."""
 
 
 class Level(str, enum.Enum):
@@ -19,11 +19,11 @@ class Level(str, enum.Enum):
     WARN = "WARN"
     FAIL = "FAIL"
     SKIP = "SKIP"
-    """Check that was not made; the value says why."""
+    """The check was not made; the value names the reason."""
 
     @property
     def rank(self) -> int:
-        """SKIP < PASS < WARN < FAIL."""
+        """Order: SKIP < PASS < WARN < FAIL."""
         return (Level.SKIP, Level.PASS, Level.WARN, Level.FAIL).index(self)
 
     @property
@@ -37,21 +37,26 @@ class Level(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
+    """Result of a check."""
+
     check: str
     level: Level
     value: str
-    """The first sentence names the fault; `f5-health --verbose` shows the others too."""
+    """The first sentence names the fault; `f5-health --verbose` also shows the others."""
     threshold: str = ""
-    """Allowed values; empty if nothing is compared."""
+    """Allowed values; empty if the check compares nothing."""
     remedy: str = ""
-    """The first sentence has one command. Commands can be typed as printed; `--verbose` shows all."""
+    """The first sentence has one command.
+
+    Commands can be typed as printed; `--verbose` shows all sentences.
+    """
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers behind the value; names end in the unit."""
+    """Numbers behind the value. Their names end with the unit."""
     reason: Reason = Reason.NONE
-    """Cause of the level, for programs; most checks have NONE."""
+    """Cause of the level, for programs. Most checks have NONE."""
 
     def __post_init__(self) -> None:
-        """A check may pass the remedy of a worse level along."""
+        """Drop the remedy of a PASS or SKIP, which a check may have passed for a worse level."""
         if not self.level.is_wrong:
             object.__setattr__(self, "remedy", "")
 
@@ -71,13 +76,13 @@ def skipped(check: str, why: str) -> Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0: all PASS or SKIP. 1: some WARN. 2: some FAIL."""
+    """Exit status: 0 if all are PASS or SKIP, 1 if some WARN, 2 if some FAIL."""
     worst = max((finding.level.rank for finding in findings), default=0)
     return max(worst - Level.PASS.rank, 0)
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """The worse of two findings of a check, of equals the second."""
+    """Union of two lists. If both have a check, the worse finding wins; among equals, the second."""
     found = {finding.check: finding for finding in first}
     for finding in second:
         other = found.get(finding.check)
@@ -94,7 +99,7 @@ def document(findings: Iterable[Finding]) -> dict[str, Any]:
 
 
 def from_document(raw: object) -> list[Finding]:
-    """Inverse of `document`. Raises ValueError."""
+    """Findings of a document; the inverse of `document`. Raises ValueError."""
     read: _Document = from_mapping(_Document, raw, where="findings", error=ValueError, ignore_unknown=True)
     if read.schema != SCHEMA:
         raise ValueError(f"not findings of schema {SCHEMA}")

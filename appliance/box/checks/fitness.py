@@ -1,4 +1,4 @@
-"""Versions, GPU device and system time."""
+"""Checks of versions, GPU device and system time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from appliance.box.versions import SHIPPED, BuildInfo, Version, dotted, version
 GROUPS = ("video", "render")
 FIRST_YEAR = 2024
 NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
-"""Device nodes that CUDA needs: if one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia*
-is Thor's."""
+"""Device nodes that CUDA needs.
+
+If one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia* exists on Thor alone.
+"""
 MODULES = (
     "see which driver did not load: sudo journalctl -k -b -g 'nvgpu|nvidia'. Mostly modules and kernel "
     "differ, after a camera's driver or half an upgrade. With the internet: sudo apt install --reinstall "
@@ -68,16 +70,17 @@ def _of_versions(now: Snapshot) -> tuple[Any, ...]:
 def check_versions(
     now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
-    """Compare the box with its state at the install, and TensorRT with the one of its JetPack.
+    """Compare the box with its state at installation, and TensorRT with the version of its JetPack.
 
-    `installed`: None if no package is; `spoken`: versions of TensorRT that have spoken on this L4T; `l4t`:
-    finding of that check, which is mended first. The daemon itself checks its TensorRT engines' versions.
+    `installed`: None without a package. `spoken`: versions of TensorRT that have spoken on this L4T. `l4t`:
+    finding of that check, whose remedy comes first. The daemon itself checks the versions of its TensorRT
+    engines.
     """
     if installed is None:
         return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
-    # If JetPack's TensorRT is known, the box is compared with it, not with the TensorRT of the install.
+    # If JetPack's TensorRT is known, the box is compared with that version and not with the installation's.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
     known = not now.tensorrt or now.tensorrt in spoken
@@ -101,7 +104,7 @@ def gpu_services(l4t: Version) -> str:
 
 @check("gpu_node", Harm.SILENCE, 3, lambda now: (now.root, now.platform.l4t, has_user(now.box)))
 def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
-    """Nodes that CUDA opens are there, GROUPS may read them, and USER, once there is one, is in GROUPS."""
+    """Check that CUDA's device nodes exist, that GROUPS may read them, and that USER, if any, is in both."""
     limit = f"{', '.join(NODES)} for {' and '.join(GROUPS)}; {USER} in both"
     lines = (line.split(":") for line in (root.text(paths.GROUPS) or "").splitlines())
     groups = {fields[0]: (fields[2], fields[3].split(",")) for fields in lines if len(fields) == 4}
@@ -136,13 +139,13 @@ def _nodes(root: Root, pattern: str) -> Iterator[os.stat_result]:
 
 
 def _may_read(node: os.stat_result, groups: Collection[str]) -> bool:
-    """Groups may, by number; /dev/nvmap is opened for reading alone, with mode 440 (a public listing)."""
+    """True if these groups (by number) may read the node. /dev/nvmap has mode 440 (public listing)."""
     return bool(node.st_mode & stat.S_IROTH or (node.st_mode & stat.S_IRGRP and str(node.st_gid) in groups))
 
 
 def _of_time(now: Snapshot) -> tuple[float, bool | None]:
     synchronised: bool | None = True
-    # systemd-timesyncd leaves this file; of chrony only timedatectl knows.
+    # systemd-timesyncd writes this file. The state of chrony is known to timedatectl alone.
     if not now.root.exists(paths.SYNCHRONISED):
         ran = now.box.tools.execute("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
         synchronised = {"yes": True, "no": False}.get(ran.output.strip()) if ran.code == 0 else None
@@ -151,7 +154,7 @@ def _of_time(now: Snapshot) -> tuple[float, bool | None]:
 
 @check("time", Harm.UPKEEP, 4, _of_time, anywhere=True)
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
-    """`seconds`: Unix time; `synchronised`: None if unknown."""
+    """`seconds`: Unix time. `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     known = {True: "synchronised", False: "not synchronised", None: "nothing says whether synchronised"}
     value = f"{now:%Y-%m-%d %H:%M} UTC, {known[synchronised]}"

@@ -1,4 +1,4 @@
-"""health.json: findings of the last run of f5-health."""
+"""health.json: the findings of the last run of f5-health."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ class _Stamp(Ranged):
 
 @dataclass(frozen=True)
 class HealthRun:
+    """Findings of the last run of `f5-health`."""
+
     findings: tuple[Finding, ...]
     age_s: float
 
     @property
     def levels(self) -> dict[str, str]:
-        """Check → PASS, WARN, FAIL or SKIP."""
+        """Check → level."""
         return {finding.check: finding.level.value for finding in self.findings}
 
     @property
     def numbers(self) -> dict[tuple[str, str], float]:
-        """(check, figure) → value, if numeric; a figure that is a mapping gives one `figure.key` each."""
+        """(check, figure) → numeric value.
+
+        A figure that is a mapping gives one `figure.key` for each of its keys.
+        """
         return {
             (finding.check, f"{name}.{key}" if key else name): float(number)
             for finding in self.findings
@@ -42,13 +47,13 @@ class HealthRun:
 
 
 def publish(box: Box, findings: Collection[Finding]) -> None:
-    """Raises OSError."""
+    """Write the findings of a run. Raises OSError."""
     stamped = {**document(findings), "boot_id": box.boot_id, "checked_at": round(box.uptime(), 3)}
     box.root.replace(paths.HEALTH, json.dumps(stamped, indent=1) + "\n")
 
 
 def last_run(box: Box) -> HealthRun | None:
-    """Return the last run of this boot; None if there is no readable record."""
+    """Last run of this boot; None if there is no readable record."""
     try:
         stamp, findings = box.root.load(paths.HEALTH, _Stamp), from_document(box.root.record(paths.HEALTH))
     except (OSError, ValueError):
@@ -58,7 +63,7 @@ def last_run(box: Box) -> HealthRun | None:
 
 
 def changes(before: HealthRun | None, findings: Iterable[Finding]) -> Iterator[str]:
-    """A line for each check whose level changed; on the first run of a boot, for each WARN and FAIL."""
+    """A line for each check whose level has changed; in the first run of a boot, for each WARN and FAIL."""
     levels = before.levels if before else {}
     for finding in findings:
         was = levels.get(finding.check, Level.PASS.value)

@@ -1,4 +1,4 @@
-"""Temperature, throttling by heat, and the fan."""
+"""Checks of temperature, throttling by heat, and the fan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from appliance.box.system import unit
 
 WARM_C = 85.0
 HOT_C = 95.0
-"""The module lowers its clocks at 99 °C."""
+"""Temperature for FAIL. At 99 °C the module lowers its clocks."""
 FAN_NEEDED_C = 60.0
 STOPPED = ("inactive", "deactivating")
 RESTART_FAN = (
@@ -27,7 +27,7 @@ COOL_IT = "clean the fan and the heat sink, give the box air, or lower the tempe
 
 @check("temperature", Harm.SLOW, 7, lambda now: (hwmon.junction(now.root), hwmon.temperatures(now.root)))
 def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
-    """`junction_c`: the hottest spot on the chip; None if no thermal zone can be read."""
+    """`junction_c`: temperature of the hottest place on the chip; None if no thermal zone can be read."""
     if junction_c is None:
         remedy = (
             "restart the box: sudo reboot. If this stays, its kernel is not JetPack's: flash the box again"
@@ -41,7 +41,7 @@ def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> F
 
 @check("cooling", Harm.SLOW, 8, lambda now: (hwmon.cooling(now.root),))
 def check_cooling(devices: Mapping[str, int] | None) -> Finding:
-    """`devices`: state of each passive cooling device, 0 for off; None if none can be read."""
+    """`devices`: state of each passive cooling device, 0 if it is off; None if none can be read."""
     if devices is None:
         return skipped("cooling", "no passive cooling device can be read")
     active = {name: state for name, state in devices.items() if state > 0}
@@ -58,7 +58,7 @@ def _of_fan(now: Snapshot) -> tuple[int | None, int | None, str, float | None]:
 
 @check("fan", Harm.SLOW, 9, _of_fan)
 def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float | None) -> Finding:
-    """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown."""
+    """`pwm`: 0 to 255. `pwm`, `rpm`: None if unreadable. `service`: state of nvfancontrol, "" if unknown."""
     limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
     figures = {"pwm": pwm, "rpm": rpm, "service": service}
     known = (("rpm", rpm), ("of 255 pwm", pwm))

@@ -1,4 +1,4 @@
-"""NVIDIA's packages: dpkg has finished, all are of one L4T release, and no reboot is due."""
+"""Check of NVIDIA's packages: dpkg has finished, all belong to one L4T release, and no reboot is due."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from appliance.box.versions import Version, differ, dotted
 
 LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
-"""Packages of NVIDIA's source `common`: the first is 36.4.1 in 36.4.0 and in 36.5.0 (public reports)."""
+"""Packages of NVIDIA's source `common`: 36.4.0 and 36.5.0 have the first as 36.4.1 (public reports)."""
 TEGRA = "-tegra-"
-"""Between kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
+"""Separator of kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
 CLOCK_IS_SET = 1_704_067_200.0
-"""2024, in Unix time."""
+"""Start of 2024 in Unix time. An earlier time means that the clock is not set."""
 NAMED = 12
 FINISH = (
     "when no apt is at work, run: sudo dpkg --configure -a. Do not reboot before, since the boot files may "
@@ -37,9 +37,10 @@ REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see 
 
 @check("l4t", Harm.LATER, 1, lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
 def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
-    """`release_file`: L4T of /etc/nv_tegra_release, which is CORE's; `evidence`: that a reboot is owed.
+    """`release_file`: L4T of /etc/nv_tegra_release, which belongs to CORE. `evidence`: signs that a reboot is
+    due.
 
-    `reason` is the first of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_DUE, whose remedy comes first too.
+    `reason` is the first that applies of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_DUE, as is the first remedy.
     """
     owed = list(dict.fromkeys(evidence))
     half = [package for package in known.values() if not package.is_finished]
@@ -51,7 +52,8 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     odd = [name for name, found in bsp.items() if differ(found, release)]
     others = [f"{name} {dotted(bsp[name])}" for name in odd]
     others += [f"{paths.RELEASE} {dotted(release_file)}"] * differ(release_file, release)
-    # The version of a package of the same kind, kernel or not, that is of the release already.
+    # Each kind of package, kernel or not, should have the version of a package that is of the release
+    # already.
     right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
     kinds = {name: TEGRA in known[name].version for name in odd or (others and [CORE])}
     pairs = " ".join(f"{name}={right.get(kind, 'VERSION')}" for name, kind in kinds.items())
@@ -71,7 +73,7 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
 
 
 def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
-    """Evidence that something installed takes effect at the next boot."""
+    """Signs that an installed package takes effect at the next boot."""
     root, now = box.root, box.wall()
     if root.exists(paths.REBOOT_REQUIRED):
         named = filter(NAME.fullmatch, (root.text(f"{paths.REBOOT_REQUIRED}.pkgs") or "").split())
@@ -80,12 +82,14 @@ def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
     for file, package in ((f"{p.name}{arch}.list", p) for p in kernels for arch in ("", ":arm64")):
         with contextlib.suppress(OSError):
             unpacked = root.at(f"{paths.PACKAGE_INFO}/{file}").stat().st_mtime
-            # Without network and battery each boot begins in 1970: that proves nothing, nor a time to come.
+            # Without network and battery each boot begins in 1970, which proves nothing. Nor does a time in
+            # the future.
             if max(now - box.uptime(), CLOCK_IS_SET) < unpacked <= now:
                 yield package.name
     running, modules = root.text(paths.KERNEL_RELEASE) or "", root.names(paths.KERNEL_MODULES)
     installed = {p.version.partition(TEGRA)[0] + TEGRA[:-1] for p in kernels if TEGRA in p.version}
-    # The same name proves nothing: 6.8.12-1021-tegra is 39.2.0's and 39.2.1's. Another may be a maker's own.
+    # An equal name proves nothing: 6.8.12-1021-tegra is in 39.2.0 and 39.2.1. Another name may be the carrier
+    # maker's.
     if running and modules and running not in modules:
         yield f"nvidia-l4t-kernel: {running[:100]} still runs, without its modules"
     elif running.endswith(TEGRA[:-1]) and installed and running not in installed:

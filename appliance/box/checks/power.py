@@ -1,4 +1,4 @@
-"""Power draw and over-current throttling (OC1 to OC3).
+"""Checks of power draw and over-current throttling (OC1 to OC3).
 
 Each event halves the clocks for about a millisecond, which no readable frequency shows.
 """
@@ -16,14 +16,14 @@ from appliance.box.sensors import hwmon
 
 SPANS_S = {"an hour": 3600.0, "a minute": 60.0}
 UNDER_VOLTAGE_S, AVERAGE_S, INSTANT_S = 3600.0, 600.0, 60.0
-"""Window in which each kind of event is counted."""
+"""Windows in which the events of each kind are counted."""
 UNDER_VOLTAGES_PER_HOUR = 5
 AVERAGES_PER_MINUTE = 1
 INSTANTS_PER_SECOND = 20
 NO_COUNTERS = "no over-current counters"
 
 MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0008": 75.0}
-"""Highest rated power by module."""
+"""Highest rated power, by module."""
 
 
 @check("oc1", Harm.LATER, 7, lambda now: (now.rise("oc1", UNDER_VOLTAGE_S),))
@@ -35,7 +35,7 @@ def check_under_voltage(events: Rise | None) -> Finding:
 
 @check("oc2", Harm.LATER, 8, lambda now: (now.rise("oc2", AVERAGE_S), now.lower_mode))
 def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
-    """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
+    """OC2: the average current was too high. `lower_mode`: the next lower power mode, "" if unknown."""
     remedy = f"use a stronger power supply. Or {less_power(lower_mode)}"
     return _counted(
         "oc2", "averages of current above the limit", events, AVERAGES_PER_MINUTE, "a minute", remedy
@@ -57,7 +57,7 @@ def _of_bursts(now: Snapshot) -> tuple[Any, ...]:
 
 @check("oc3", Harm.LATER, 9, _of_bursts)
 def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
-    """OC3: short current peaks, some of them normal at full clocks. `slower`: speech is slower, too."""
+    """OC3: short peaks of the current. Some are normal at full clocks. `slower`: speech is slower, too."""
     if events is None:
         return skipped("oc3", NO_COUNTERS)
     limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
@@ -75,7 +75,7 @@ def _of_power(now: Snapshot) -> tuple[Any, ...]:
 
 @check("power", Harm.LATER, 10, _of_power)
 def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
-    """Power of the module; at the wall it is more."""
+    """Power draw of the module. At the wall it is higher."""
     if total_mw is None:
         return skipped("power", "no power sensor can be read")
     most_w = MODULE_W.get(module)
@@ -87,18 +87,12 @@ def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     return Finding("power", level, value, limit, remedy, {"total_mw": total_mw, "rails_mw": dict(rails_mw)})
 
 
-def stronger(lower: str, given_up: str = "") -> str:
-    """Remedy of power losses; `lower` as for less_power, `given_up`: a mode that is to be named, or ""."""
-    again = f". Then name the mode: {name_mode(given_up)}" if given_up else ""
-    return f"use a stronger power supply or better cooling{again}. Or {less_power(lower)}"
+def stronger(lower: str) -> str:
+    """Remedy for power losses. `lower`: see `less_power`."""
+    return f"use a stronger power supply or better cooling. Or {less_power(lower)}"
 
 
 def less_power(mode: str) -> str:
-    """Remedy; `mode`: the next lower power mode, "" if unknown."""
-    named = name_mode(mode) if mode else "sudo nvpmodel -p --verbose lists its modes"
-    return f"run the module at less power: {named}"
-
-
-def name_mode(mode: str) -> str:
-    line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}"
-    return f"{line}, then sudo f5-clock-lock lock"
+    """Remedy for a high power draw. `mode`: the next lower power mode, "" if unknown."""
+    line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}, then sudo f5-clock-lock lock"
+    return f"run the module at less power: {line if mode else 'sudo nvpmodel -p --verbose lists its modes'}"

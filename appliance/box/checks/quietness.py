@@ -1,4 +1,4 @@
-"""Sleep, desktop, journal and held packages: what f5-quiet sets."""
+"""Checks of sleep, desktop, journal and held packages, which f5-quiet sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_sleep(root: Root) -> Finding:
 
 @check("desktop", Harm.UPKEEP, 3, lambda now: (now.root,))
 def check_desktop(root: Root) -> Finding:
-    """A desktop takes memory and GPU time, and its indicator changes power modes."""
+    """WARN for a desktop: it takes memory and GPU time, and its indicator changes power modes."""
     target = quiet.default_target(root)
     if not target:
         return skipped("desktop", "no default.target can be read")
@@ -36,7 +36,7 @@ def check_desktop(root: Root) -> Finding:
 
 @check("journal", Harm.UPKEEP, 2, lambda now: (now.root,))
 def check_journal(root: Root) -> Finding:
-    """Warn without a limit: journald then takes a tenth of the disk."""
+    """WARN without a limit: journald then takes a tenth of the disk."""
     level = Level.of(warn=not quiet.is_journal_capped(root))
     value = "capped" if level is Level.PASS else "no SystemMaxUse: the journal may take a tenth of the disk"
     return Finding("journal", level, value, "SystemMaxUse of journald is set", REMEDY)
@@ -44,7 +44,7 @@ def check_journal(root: Root) -> Finding:
 
 @check("packages", Harm.UPKEEP, 1, lambda now: (now.root,))
 def check_packages(root: Root) -> Finding:
-    """An unattended upgrade of TensorRT invalidates every engine; an upgrade of L4T may not boot."""
+    """WARN without holds: an upgrade of TensorRT invalidates every engine, and one of L4T may not boot."""
     limit = "NVIDIA's packages are held"
     loose, half = dpkg.loose(root)
     if half:

@@ -1,4 +1,4 @@
-"""The daemon from outside: readiness over HTTP, and restarts as systemd counts them."""
+"""Checks of the daemon from outside: readiness over HTTP, and restarts as systemd counts them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPEAK_AGAIN = (
     "moderate again"
 )
 ANSWERS = "answers"
-"""Figure of a finding: false if nothing answers at /readyz."""
+"""Name of a figure: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
     Exit.BUNDLE: "the bundle is missing or damaged: sudo appliance bundle install FOLDER",
     Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` shows which there are; "
@@ -48,43 +48,46 @@ STATUS_REMEDIES: Mapping[int, str] = {
     f"`sudo appliance check --config {paths.CONFIG}` says where",
 }
 RETRIES = 4
-"""Restarts after which a failed unit has met a start limit of the site: ours has none."""
+"""Restarts of a failed unit from which on a start limit of the site has ended them.
+
+Our units have no limit.
+"""
 
 
 @dataclass(frozen=True)
 class Told:
-    """State that the daemon reports at /state; empty if no daemon answers there."""
+    """State that the daemon reports at /state; empty if no daemon answers."""
 
     state: str = ""
-    """starting, running, draining."""
+    """State: starting, running, draining."""
     family: str = ""
-    """Family of the bundle that speaks."""
+    """Family of the current bundle."""
     languages: tuple[str, ...] = ()
-    """Codes of its languages."""
+    """Codes of the bundle's languages."""
     for_s: float = 0.0
     """Seconds since the process began."""
     step: str = ""
-    """Step that a start is at."""
+    """Current step of a start."""
     backend: str = ""
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Backend that cannot be used → reason."""
     paused_s: Mapping[str, float] = field(default_factory=dict)
     """Channel → seconds since its pause."""
     held_damage: str = ""
-    """Words about a damaged file of what moderators hold."""
+    """Message about a damaged file of held requests; "" if there is none."""
     minutes: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the last two hours, as in serve/minutes.py."""
+    """Rows of the last two hours; see serve/minutes.py."""
 
     @property
     def silent(self) -> str:
-        """Words for channels that somebody may wait for in vain; empty for none."""
+        """Clause about channels that are silent because of a pause; "" if there are none."""
         long = ((name, s / HOUR_S) for name, s in self.paused_s.items() if s >= HOUR_S)
         paused = (f"channel {name} is paused for {hours:.1f} h" for name, hours in long)
         return "; ".join(filter(None, (self.held_damage, *paused)))
 
     @property
     def on_cpu(self) -> str:
-        """Words for a box that speaks, but not from a GPU; empty for others."""
+        """Clause about a box that does not speak from its GPU; "" if it does."""
         return on_cpu(self.backend, self.passed_over) if self.state == "running" else ""
 
 
@@ -92,7 +95,7 @@ SILENT = Told()
 
 
 def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
-    """Words for a backend that is no GPU's; empty for others."""
+    """Clause about a backend that is not a GPU's; "" if it is."""
     if backend.partition(" ")[0] in ("", *GPU_BACKENDS):
         return ""
     reasons = "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
@@ -100,7 +103,7 @@ def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
 
 
 def fetch(address: str, path: str) -> tuple[int | str, bytes]:
-    """GET: the HTTP status and body, or why there was no response."""
+    """GET: the HTTP status and body, or the reason why no response came."""
     try:
         with contextlib.closing(http.client.HTTPConnection(address, timeout=ANSWER_S)) as connection:
             connection.request("GET", path)
@@ -115,7 +118,7 @@ def fetch(address: str, path: str) -> tuple[int | str, bytes]:
 
 
 def told(address: str) -> Told:
-    """Ask the daemon at /state."""
+    """State at /state of the daemon."""
     status, body = fetch(address, "/state")
     try:
         raw: Any = json.loads(body) if status == 200 else {}
@@ -141,14 +144,14 @@ def check_daemon(
     now: Told = SILENT,
     needs_gpu: bool = False,
 ) -> Finding:
-    """`ready`, `alive`: statuses of /readyz and /livez; `unit`: None without systemd."""
+    """`ready`, `alive`: statuses of /readyz and /livez. `unit`: None if there is no systemd."""
     limit = f"http://{address}/readyz answers 200"
     known = unit if unit is not None and unit.installed else None
     systemd = f"; systemd: {known.summary}" if known else ""
     if isinstance(ready, str):
         value = f"{address}: {ready}{systemd}"
         return Finding("daemon", Level.FAIL, value, limit, _start_remedy(known), {ANSWERS: False})
-    # Checked first: /readyz stays 200 while the engine hangs, once it has been warm.
+    # This is checked first: once the engine was warm, /readyz stays 200 even if it hangs.
     if isinstance(alive, int) and alive != 200:
         return Finding("daemon", Level.FAIL, f"its engine hangs{systemd}", limit, _log_remedy(known))
     figures = {"backend": now.backend, "passed_over": dict(now.passed_over)} if now.backend else {}
@@ -167,9 +170,9 @@ def check_daemon(
 
 
 def merge_application(box: Iterable[Finding], application: Iterable[Finding]) -> list[Finding]:
-    """Merge both lists; if nothing answers at /readyz but gRPC does, the daemon passes.
+    """Merge both lists. If nothing answers at /readyz but gRPC does, the daemon passes.
 
-    The check of the box does not read the configuration, where server.metrics may be "" or another
+    The check of the box does not read the configuration, in which server.metrics may be "" or another
     address. The application's check does, and connects over gRPC.
     """
     others = list(application)
@@ -194,17 +197,21 @@ def _log_remedy(unit: Unit | None) -> str:
 
 
 def _restart_command(unit: Unit | None) -> str:
-    """Under a start limit of the site systemd refuses to start a failed unit until reset-failed."""
+    """Command that restarts the unit.
+
+    Under a start limit, systemd refuses to start a failed unit until reset-failed.
+    """
     failed = unit is not None and unit.active == "failed"
     return f"sudo systemctl reset-failed f5-appliance && {RESTART}" if failed else RESTART
 
 
 @check("restarts", Harm.SILENCE, 4, lambda now: (now.unit, now.rise("restarts", HOUR_S)), anywhere=True)
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
+    """Count the daemon's restarts in the last hour. FAIL if systemd has stopped trying."""
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"
-    # Only until the next start, which sets the result back to success.
+    # The result lasts until the next start, which sets it to success.
     watchdog = unit.result == "watchdog" and unit.active in ("activating", "failed")
     value = restarts.summary + ("; last by the watchdog" if watchdog else "")
     figures = {"restarts": restarts.count, "recorded": restarts.recorded, "result": unit.result}
@@ -218,6 +225,6 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
 
 
 def _given_up(unit: Unit) -> bool:
-    """True if a start limit ended the restarts. The result of a crashed daemon stays that of the crash."""
+    """True if a start limit ended the restarts. After a crash, the unit's result stays that of the crash."""
     out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
     return unit.active == "failed" and (unit.result == "start-limit-hit" or out_of_retries)

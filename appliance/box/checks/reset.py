@@ -1,7 +1,7 @@
-"""Reason of the last reset, as the Tegra's power management controller keeps it.
+"""Check of the reason of the last reset, which the Tegra's power management controller stores.
 
-Names are from tegra234_reset_sources in Linux's drivers/soc/tegra/pmc.c; MAINSWRST and SYS_RESET_N also
-occur in public captures. A name that is not listed here gives SKIP.
+The names are from tegra234_reset_sources in Linux's drivers/soc/tegra/pmc.c; MAINSWRST and SYS_RESET_N also
+occur in public captures. Other names give SKIP.
 """
 
 from __future__ import annotations

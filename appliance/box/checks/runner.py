@@ -1,4 +1,4 @@
-"""Run the checks of the box. An exception in one check becomes its FAIL; the others still run."""
+"""Runs the checks of the box. An exception in one check becomes its FAIL; the others still run."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ for module in pkgutil.iter_modules(checks.__path__):
 CHECKS = tuple(sorted(REGISTERED, key=lambda name: REGISTERED[name].place))
 """Checks of the box, the most harmful first: the order of the output."""
 BY_HARM = tuple(dict.fromkeys(("application", *application.CHECKS, *CHECKS)))
-"""All checks, as in the output of `f5-health --wrong` and in the table of systemd/README.md."""
+"""All checks, in the order of `f5-health --wrong` and of the table in systemd/README.md."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:
-    """`only`: names; empty for all. As root, keep the counters for the next run. Does not raise."""
+    """Run the checks named in `only` (empty: all).
+
+    As root, store the counters for the next run. Does not raise.
+    """
     snapshot = Snapshot(box, readyz)
     findings = list(_findings(snapshot, only))
     if box.is_root and snapshot.platform.is_jetson and not only:
-        # /run may be full or a counter unreadable: the next rates are then means since boot, labelled so.
+        # /run may be full, or a counter unreadable. The next rates are then means since boot, and labelled
+        # so.
         with contextlib.suppress(Exception):
             counters.keep(box, snapshot.samples, snapshot.counters)
     return findings
 
 
 def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
+    """Run the checks in order. An exception in one becomes its finding."""
     for name in (name for name in CHECKS if not only or name in only):
         try:
             if not REGISTERED[name].anywhere and not snapshot.platform.is_jetson:
@@ -49,7 +54,7 @@ def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
 
 
 def crashed(name: str, error: Exception) -> Finding:
-    """The error is in the figures, for the maker."""
+    """FAIL of a check that raised. The error is in the figures, for the maker."""
     figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
     value = f"could not be checked: a fault in this program, at {figures['at']}"
     remedy = "send the maker a bundle: sudo f5-support-bundle"

@@ -1,4 +1,4 @@
-"""A/B slots of the root file system: after boots that nobody confirmed UEFI starts the other one."""
+"""Check of the root file system's A/B slots. After boots that nobody confirmed, UEFI changes the slot."""
 
 from __future__ import annotations
 

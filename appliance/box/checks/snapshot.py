@@ -1,4 +1,4 @@
-"""Readings of the box, each made once, and how a check of them registers itself."""
+"""Readings of the box, each made once, and the registration of checks."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ Judge = TypeVar("Judge", bound=Callable[..., Finding])
 
 
 class Harm(enum.IntEnum):
-    """Cost of the fault that a check finds."""
+    """Harm that the fault of a check does."""
 
     SILENCE = 0
     SLOW = 1
     LATER = 2
-    """Harm to come."""
+    """Harm that is still to come."""
     UPKEEP = 3
 
 
 @dataclass(frozen=True)
 class Check:
+    """A registered check, and its place in the report."""
+
     place: tuple[Harm, int, str]
     run: Callable[[Snapshot], Finding]
     anywhere: bool
@@ -50,7 +52,7 @@ class Check:
 def check(
     name: str, harm: Harm, place: int, readings: Callable[[Snapshot], tuple[Any, ...]], anywhere: bool = False
 ) -> Callable[[Judge], Judge]:
-    """Register a function of `readings` as a Check; `place` orders the checks of the same harm."""
+    """Register a function of `readings` as a Check. `place` orders the checks of the same harm."""
 
     def register(judge: Judge) -> Judge:
         REGISTERED[name] = Check((harm, place, name), lambda now: judge(*readings(now)), anywhere)
@@ -60,7 +62,7 @@ def check(
 
 
 class Snapshot:
-    """Readings of one run that several checks need or that take long, each made once, when it is needed."""
+    """Readings of one run that are slow, or that several checks need. Each is made once, at its first use."""
 
     def __init__(self, box: Box, readyz: str) -> None:
         self.box, self.root, self.readyz = box, box.root, readyz
@@ -95,7 +97,7 @@ class Snapshot:
 
     @cached_property
     def boots(self) -> tuple[Boot, ...] | Exception:
-        """On record, or why they cannot be read."""
+        """Recorded boots, or the error that reading them raised."""
         try:
             return boots.history(self.box)
         except (OSError, ValueError) as error:
@@ -103,7 +105,7 @@ class Snapshot:
 
     @cached_property
     def lower_mode(self) -> str:
-        """Name of the power mode with the most watts below the current one's; empty if none is named so."""
+        """Name of the power mode with the next lower number of watts; "" if no name has watts."""
         conf, mine = self.reading.seen.modes.conf, self.reading.mode
         names = [*(mode.name for mode in conf.modes), mine] if conf else []
         watts = {name: int(found[1]) for name in names if (found := re.search(r"([0-9]{1,4})W", name))}

@@ -1,4 +1,4 @@
-"""Speed against the box's own baseline: the last line of the journal that `appliance bench guard` writes."""
+"""Check of the speed against the box's baseline: the last line of the journal of `appliance bench guard`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from appliance.box.system import Box
 from appliance.fields import Ranged, from_mapping
 
 LAST_S = 36 * 3600.0
-"""Age at which a measurement is ignored; the guard measures every night."""
+"""Age from which on a measurement is ignored. The guard measures every night."""
 WARN_AT, FAIL_AT = 1.15, 1.4
 """Multiples of the baseline."""
 MEASURE = "sudo f5-health --guard"
@@ -32,6 +32,7 @@ class _Line(Ranged):
 
 @check("speed", Harm.SLOW, 11, lambda now: (now.box,), anywhere=True)
 def last(box: Box) -> Finding:
+    """The last measurement of this boot, if it is recent enough. SKIP without one."""
     never = skipped("speed", f"not measured in the last day; {MEASURE} does")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:

@@ -1,4 +1,4 @@
-"""Memory, swap and file systems."""
+"""Checks of memory, swap and file systems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMORY_WARN, MEMORY_FAIL = 0.15, 0.05
 """Available share of memory."""
 LARGE_BLOCKS = 4
 PLENTY = 2 * MEMORY_WARN
-"""Available share of memory from which on the kernel makes large blocks of small ones on demand."""
+"""Available share of memory above which the kernel can make large blocks of small ones on demand."""
 DISK_WARN, DISK_FAIL = 0.15, 0.05
 DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * GIB, 1 * GIB
 SWAP_S = 300.0
@@ -27,7 +27,7 @@ FEW_INODES = "see where small files are, and remove them: sudo du --inodes -x {m
 
 @check("memory", Harm.LATER, 4, lambda now: (ram.memory(now.root),), anywhere=True)
 def check_memory(memory: ram.Memory | None) -> Finding:
-    """Available memory; CPU and GPU share it."""
+    """Available memory, which CPU and GPU share."""
     if memory is None:
         return skipped("memory", "/proc/meminfo cannot be read")
     share = memory.available / memory.total
@@ -44,9 +44,10 @@ def check_memory(memory: ram.Memory | None) -> Finding:
 
 @check("lfb", Harm.LATER, 5, lambda now: (ram.free_large_blocks(now.root), ram.memory(now.root)))
 def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding:
-    """Free 4 MB blocks; without one in short memory the GPU cannot load an engine (NvMap error 12).
+    """Free blocks of 4 MB. If memory is short and none is free, the GPU cannot load an engine (NvMap error
+    12).
 
-    They are the largest that there are: a healthy box has two of them after days, and 37 GiB free.
+    No larger blocks exist: after days, a healthy box has two of them, and 37 GiB free.
     """
     if blocks is None:
         return skipped("lfb", "/proc/buddyinfo cannot be read")
@@ -62,7 +63,7 @@ def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding
 
 @check("swap", Harm.LATER, 6, lambda now: (ram.memory(now.root), now.rise("pswpin", SWAP_S)))
 def check_swap(memory: ram.Memory | None, pages: Rise | None) -> Finding:
-    """Rate of swapping in. Used swap that is not read back does no harm."""
+    """Rate of swapping in. Swapped memory that nobody reads back does no harm."""
     if memory is None or pages is None:
         return skipped("swap", "/proc/meminfo or /proc/vmstat cannot be read")
     rate = pages.count / max(pages.span_s, 1.0)
@@ -86,6 +87,7 @@ def check_disk(volumes: Sequence[disk.Volume]) -> Finding:
 
 
 def _check_volume(volume: disk.Volume) -> Finding:
+    """Check the space and inodes of a volume, and that it is writable and survives a boot."""
     limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
     share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
     value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"

@@ -1,7 +1,8 @@
-"""Wear of the module's eMMC, as the eMMC itself estimates it.
+"""Check of the wear of the module's eMMC, as the eMMC itself estimates it.
 
-From life_time and pre_eol_info (Linux: Documentation/driver-api/mmc/mmc-dev-attrs.rst), with the values of
-JEDEC's eMMC 5.0: life used in tenths, 0x0B for more, 0 for unknown. NVMe disks report theirs only by ioctl.
+The estimate is in life_time and pre_eol_info (Linux: Documentation/driver-api/mmc/mmc-dev-attrs.rst), with
+the values of JEDEC's eMMC 5.0: life used in tenths, 0x0B for more than all, 0 for unknown. NVMe disks report
+theirs only by ioctl.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from appliance.box.root import Root
 
 WARN_AT, SPENT = 0x09, 0x0B
 NEAR_ITS_END, AT_ITS_END = 0x02, 0x03
-"""pre_eol_info "warning" (80 % of the spare blocks used) and "urgent"."""
+"""Values of pre_eol_info: "warning" (80 % of the spare blocks used) and "urgent"."""
 LIMIT = "WARN from 80 % of its life or four fifths of its spare blocks, FAIL beyond"
 REMEDY = "save what is on it: sudo f5-backup box.tar.gz. Then replace the module or its disk"
 
@@ -29,6 +30,7 @@ def check_wear(root: Root) -> Finding:
 
 
 def _check_disk(root: Root, disk: str) -> Finding | None:
+    """Check the share of a disk's life that is used; None if the disk does not report it."""
     folder = f"{paths.DISKS}/{disk}/device"
     spent = max(_numbers(root.text(f"{folder}/life_time")), default=0)
     end = max(_numbers(root.text(f"{folder}/pre_eol_info")), default=0)
@@ -44,5 +46,5 @@ def _check_disk(root: Root, disk: str) -> Finding | None:
 
 
 def _numbers(text: str | None) -> list[int]:
-    """ "0x01 0x02" → 1, 2."""
+    """Numbers of a text: "0x01 0x02" → 1, 2."""
     return [int(word, 16) for word in (text or "").split() if re.fullmatch(r"0x[0-9a-fA-F]{1,2}", word)]

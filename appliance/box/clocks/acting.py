@@ -1,6 +1,7 @@
-"""Act on the clocks: NVIDIA's tools, and the kernel's files that they leave out. Read back what came of it.
+"""Acts on the clocks with NVIDIA's tools and the kernel's files that they leave out, then reads the result
+back.
 
-An exit status of 0 proves nothing, and a step that fails does not stop the following ones.
+An exit status of 0 proves nothing, and a step that fails does not stop the steps after it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from appliance.box.system import Box
 from appliance.box.tools import Completed
 
 BASELINE = f"{paths.BASELINE_FOLDER}/baseline.conf"
-"""The clocks before they were first pinned, as jetson_clocks --store writes them."""
+"""The clocks before they were first pinned, in the format of jetson_clocks --store."""
 TOOL_S = 60.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
-"""Pinning may take effect with a delay."""
+"""Pauses before readings: pinning may take effect with a delay."""
 MINIMA = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
-"""Messages before the GPU's driver is up."""
+"""Messages of tools that run before the GPU's driver is up."""
 
 
 # Pin.
@@ -39,11 +40,11 @@ GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown
 def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, report: Report) -> Assessment:
     """Set the target mode if it is due, pin every clock, and verify.
 
-    `patience_s`: longest wait for the GPU's driver. Saves the record before a reboot and before pinning.
+    `patience_s`: longest wait for the GPU's driver. The record is saved before a reboot and before pinning.
     """
     now, mode = before, before.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
-        # nvpmodel fails where the GPU's driver is not up.
+        # nvpmodel fails if the GPU's driver is not up.
         if not _await_gpu(box, patience_s):
             patience_s = 0.0
         report(f"nvpmodel -m {mode.id}  ({mode.name})")
@@ -58,8 +59,6 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
         now = Assessment(take_reading(box), record, tuple(problems), rebooting)
         if now.rebooting:
             return now
-    if now.is_barred(now.reading.mode):
-        return assess(now.reading, now.record, now.problems)
     # The power may be gone before jetson_clocks returns.
     try_save(box, with_pin(now.record, now.reading.mode, box.uptime()), report)
     found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
@@ -69,8 +68,8 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
 
 
 def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Report) -> Iterator[str]:
-    """Yields what failed."""
-    # To set the mode again, which turns cores on and lowers limits, may ask for a reboot.
+    """Pin every clock. Yields a line for each failure."""
+    # Setting the mode again would turn on cores and lower limits, but may ask for a reboot.
     for number, wanted in reading.cores_to_switch.items():
         switch, value = readings.core_switch(number), str(int(wanted))
         yield _switch(box, switch, value, f"cpu{number} stays as it is", report)
@@ -85,18 +84,18 @@ def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Repo
         patience_s = 0.0
     report("jetson_clocks")
     yield _errors(_run_once_gpu_is_up(box, patience_s))
-    # jetson_clocks may leave it as it is, and the GPU may have come up only now.
+    # jetson_clocks may not change this switch, and the GPU may have come up only now.
     if (folder := readings.gpu_folder(box.root)) and box.root.number(readings.railgate_switch(folder)):
         switch = readings.railgate_switch(folder)
         yield _switch(box, switch, "0", "the GPU's power cannot be kept on", report)
 
 
 def _lower_limits(reading: ClockVerdict) -> Iterator[tuple[str, int]]:
-    """Files and values that bring what is above the target mode down to it."""
+    """Files and values that lower limits above those of the target mode."""
     conf = reading.seen.modes.conf
     for name, domain in reading.above.items():
         top = domain.values["ceiling"] or 0
-        # The lower limit first: the upper one must not come below it.
+        # The lower limit comes first: the upper one must not fall below it.
         if name.startswith("cpu"):
             yield from ((readings.core_limit(int(name[3:]), kind), top // KHZ) for kind in ("min", "max"))
         elif name == "gpu":
@@ -115,10 +114,8 @@ def _verify(box: Box) -> ClockVerdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
+    """Lines that say what `apply` would do, without doing anything."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
-    if now.is_barred(now.reading.mode) and mode is None:
-        yield f"would pin nothing: {now.clocks.why}"
-        return
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
@@ -143,9 +140,9 @@ def _switch(box: Box, path: str, value: str, problem: str, report: Report) -> st
 
 
 def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> tuple[bool, bool, str]:
-    """`allow_reboot` answers nvpmodel's question with yes.
+    """Set a power mode. `allow_reboot` answers nvpmodel's question with yes.
 
-    Returns whether a reboot is due, whether it has begun, and what went wrong.
+    Returns whether a reboot is due, whether it has begun, and the error.
     """
     answer = "YES\n" if allow_reboot else ""
     completed = box.tools.execute("nvpmodel", "-m", str(mode.id), timeout_s=TOOL_S, answer=answer)
@@ -159,7 +156,10 @@ def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> tuple[bool, bool, 
 
 
 def _await_gpu(box: Box, patience_s: float) -> bool:
-    """False if its driver does not come up, for jetson_clocks too."""
+    """Wait for the GPU's driver.
+
+    Returns False if it does not come up; then jetson_clocks cannot pin the GPU either.
+    """
     return not _gpu_is_late(box, _run_once_gpu_is_up(box, patience_s, "--show"))
 
 
@@ -167,9 +167,9 @@ def _await_gpu(box: Box, patience_s: float) -> bool:
 
 
 def release(box: Box, report: Report) -> tuple[ClockVerdict, tuple[str, ...]]:
-    """Restore the baseline; clocks that are still held after that, or without one, go to their minima.
+    """Restore the baseline. Clocks that stay pinned, or have no baseline, go to their minima.
 
-    Returns what is then read, and what went wrong.
+    Returns the reading afterwards, and the errors.
     """
     problems = [no_baseline(box) or _errors(_jetson_clocks(box, "--restore", BASELINE))]
     reading = take_reading(box)
@@ -216,7 +216,8 @@ def no_baseline(box: Box) -> str:
 
 
 def _store_baseline(box: Box, reading: ClockVerdict, patience_s: float, report: Report) -> bool:
-    """Store how clocks are unpinned, for `release`: once ever, in the target mode, never from a pinned box.
+    """Store the unpinned clocks for `release`: once in the life of the box, in the target mode, never while
+    pinned.
 
     Returns False if the GPU did not come up within `patience_s`.
     """
@@ -227,7 +228,7 @@ def _store_baseline(box: Box, reading: ClockVerdict, patience_s: float, report: 
             return False
         report(f"jetson_clocks --store {BASELINE}")
         place = box.root.private_folder(paths.BASELINE_FOLDER) / "baseline.conf"
-        # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
+        # jetson_clocks asks before it overwrites a file, and an existing file here is incomplete.
         place.unlink(missing_ok=True)
         completed = _jetson_clocks(box, "--store", BASELINE)
         if place.exists():
@@ -245,12 +246,13 @@ def _lacks_baseline(box: Box, reading: ClockVerdict) -> bool:
 
 
 def _has_baseline(box: Box) -> bool:
-    """Raises PermissionError when others than root may have written it."""
+    """True if there is a baseline. Raises PermissionError if users other than root may have written it."""
     return box.root.is_private(BASELINE) and _is_complete(box)
 
 
 def _is_complete(box: Box) -> bool:
-    """True if it has every core's and the GPU's lower limit: a full disk or a power cut leaves less.
+    """True if the file has the lower limits of every core and of the GPU. A full disk or a power cut leaves
+    fewer.
 
     Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
     """
@@ -264,7 +266,7 @@ def _is_complete(box: Box) -> bool:
 
 
 def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Completed:
-    """Repeat it with growing pauses, up to `patience_s`, while the GPU's driver is not up."""
+    """Run jetson_clocks; repeat it with growing pauses, up to `patience_s`, until the GPU's driver is up."""
     completed = _jetson_clocks(box, *arguments)
     pause = FIRST_WAIT_S
     while patience_s > 0 and not completed.missing and _gpu_is_late(box, completed):
@@ -285,7 +287,7 @@ def _gpu_is_late(box: Box, completed: Completed) -> bool:
 
 
 def _errors(completed: Completed) -> str:
-    """Some come with an exit status of 0."""
+    """Errors in the output; some come with an exit status of 0."""
     lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
     said = "; ".join(f"jetson_clocks: {line}" for line in lines)
     return said or (completed.summary if completed.code else "")

@@ -1,7 +1,8 @@
 """Root's record of the last boots, and the mutex of processes that set clocks.
 
-This boot's lies in /run/f5-appliance/root, which only root can enter and a boot empties, so that a full disk
-does not matter. BOOTS, for all to read, has it and those of the boots before. Times are in s since boot.
+This boot's record is in /run/f5-appliance/root, which only root can enter and each boot empties, so a full
+disk does not matter. BOOTS, which everybody can read, has this record and those of earlier boots. Times are
+in seconds since boot.
 """
 
 from __future__ import annotations
@@ -21,91 +22,97 @@ from appliance.box.system import Box
 from appliance.fields import Between, Ranged
 
 Report = Callable[[str], None]
-"""Gets a line for each step."""
+"""Function that gets a line for each step."""
 SCHEMA = 1
 KEPT = 20
 SOON_S = 1200.0
-"""Power supply and cooling that last for longer in a pinned mode are strong enough for it."""
+"""Power supply and cooling are strong enough for a pinned mode if they last longer than this in it."""
 GROWTH, LEAST_S = 1.5, 60.0
-"""Growth of `held_s` between two writes of BOOTS that have no other reason: a disk wears out."""
+"""BOOTS is written again, without another reason, when `held_s` has grown by this factor and this time.
+
+A disk wears out.
+"""
 MUTEX_WAIT_S = 120.0
-"""Pinning takes a minute when the GPU is late, and time-outs on top."""
+"""Timeout of the mutex. Pinning takes a minute if the GPU is late, and timeouts come on top."""
 MUTEX_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class Boot(Ranged):
-    """The fields are the keys of the file."""
+    """Record of a boot. The fields are the keys of the file."""
 
     boot_id: str = ""
     asked: str = ""
     """Power mode that the box is to be in."""
     applied: str = ""
-    """Power mode that it is in."""
+    """Power mode that the box is in."""
     pinned: str = ""
-    """Power mode in which clocks were last pinned, or about to be; empty if never."""
+    """Power mode in which clocks were last pinned, or were about to be; "" if never."""
     pinned_at: Annotated[float | None, NUMBERS] = None
     """Time of the first pin in that mode."""
     seen_at: Number = 0.0
-    """Last check; on disk, one of the last."""
+    """Time of the last check. On disk it may be an earlier check's."""
     ended: bool = False
-    """By a shutdown."""
+    """True if a shutdown ended the boot."""
     after_hang: bool = False
-    """A watchdog ended the boot before it, as the PMC reports."""
-    barred: tuple[str, ...] = ()
-    """Power modes that versions up to 0.30 gave up, since several boots had ended in them."""
+    """True if a watchdog ended the previous boot, as the PMC reports."""
     reboot_for: str = ""
-    """Mode that nvpmodel wants a reboot for; asked once in a boot."""
+    """Mode for which nvpmodel wants a reboot. It is asked once in a boot."""
     rebooting_for: str = ""
-    """Mode for which a reboot was begun."""
+    """Mode for which a reboot has begun."""
     came_by: str = ""
     """Mode that the reboot before this boot was for."""
     unlocked_at: Annotated[float | None, NUMBERS] = None
-    """By a technician; None if locked since."""
+    """Time at which a technician unlocked the clocks; None if they were locked since."""
     attempts: tuple[Number, ...] = ()
-    """Pins of the timer's check, in the last hour."""
+    """Times at which the timer's check pinned clocks, in the last hour."""
     repins: Count = 0
     held_at: Annotated[float | None, NUMBERS] = None
-    """Last reading as pinned; None after one as unpinned."""
+    """Time of the last reading, if the clocks were pinned in it; else None."""
     lost: bool = False
-    """From an unpin until clocks are pinned again."""
+    """True from an unpin until the clocks are pinned again."""
     last_unpin: Unpin | None = None
     problem: str = ""
     """Errors of the last pinning."""
     backend: str = ""
-    """It spoke last; empty if nothing was heard."""
+    """Backend that spoke last; "" if no speech was recorded."""
     passed_over: tuple[str, ...] = ()
-    """Backends that could not be used in its place."""
+    """Backends that could not be used before it."""
     l4t: str = ""
     tensorrt: str = ""
     driver: str = ""
 
     @property
     def reboot_failed(self) -> bool:
-        """The reboot before this boot was for the mode that still wants one."""
+        """True if the reboot before this boot was for the mode that still wants one."""
         return bool(self.reboot_for) and self.reboot_for == self.came_by
 
     @property
     def held_s(self) -> float:
-        """Seconds from the first pin in its mode to the last check."""
+        """Seconds from the first pin in the mode to the last check."""
         return 0.0 if self.pinned_at is None else self.seen_at - self.pinned_at
 
     def lost_power(self, after: Boot) -> bool:
-        """It was pinned, and neither a shutdown nor a watchdog ended it; `after`: the boot that followed."""
+        """True if the clocks were pinned, and neither a shutdown nor a watchdog ended the boot.
+
+        `after`: the next boot.
+        """
         return self.pinned_at is not None and not (self.ended or self.rebooting_for or after.after_hang)
 
 
 @dataclass(frozen=True)
 class Boots(Ranged):
+    """Content of the file."""
+
     boots: tuple[Boot, ...]
-    """Oldest first."""
+    """Recorded boots, oldest first."""
     schema: Annotated[int, Between(SCHEMA, SCHEMA)] = SCHEMA
 
 
 def losses(boots: Sequence[Boot], mode: str) -> list[Boot]:
-    """Return the boots that lost power soon after pinning in `mode`, since one that lasted in it.
+    """Boots that lost power soon after pinning in `mode`, since a boot that lasted in it.
 
-    The last of `boots` is the present one.
+    The last of `boots` is the current one.
     """
     found: list[Boot] = []
     for boot, after in zip(boots[-2::-1], boots[:0:-1], strict=True):
@@ -116,7 +123,7 @@ def losses(boots: Sequence[Boot], mode: str) -> list[Boot]:
 
 
 def history(box: Box) -> tuple[Boot, ...]:
-    """Boots on record, oldest first; () without a record. Raises OSError, ValueError."""
+    """Recorded boots, oldest first; () without a record. Raises OSError, ValueError."""
     try:
         return box.root.load(paths.BOOTS, Boots).boots
     except FileNotFoundError:
@@ -124,7 +131,10 @@ def history(box: Box) -> tuple[Boot, ...]:
 
 
 def recorded(box: Box, report: Report) -> Boot:
-    """Load this boot's record, or begin it. One that others may have written is not used, but reported."""
+    """Load this boot's record, or begin it.
+
+    A record that others may have written is reported and not used.
+    """
     try:
         if box.root.is_private(paths.THIS_BOOT):
             boot = box.root.load(paths.THIS_BOOT, Boot)
@@ -139,11 +149,13 @@ def recorded(box: Box, report: Report) -> Boot:
 
 
 def _begun(box: Box, past: Sequence[Boot]) -> Boot:
+    """A record for this boot. Notes if the last boot asked for it, and if it followed a hang."""
     last = past[-1] if past else Boot()
-    # A mode that is set, but not yet on the GPU, takes any reboot; one that is not set only nvpmodel's own.
+    # Any reboot applies a mode that is set but not yet on the GPU. A mode that is not set needs nvpmodel's
+    # own reboot.
     came_by = last.rebooting_for or (last.reboot_for if last.reboot_for == last.applied else "")
     after_hang = box.reset_source.endswith("WDT")
-    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang, barred=last.barred)
+    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang)
     return _with_versions(box, fresh)
 
 
@@ -153,7 +165,7 @@ def _with_versions(box: Box, boot: Boot) -> Boot:
 
 
 def _stored(box: Box, report: Report) -> tuple[Boot, ...]:
-    """Boots on record that root may act on; a damaged file is renamed."""
+    """Recorded boots that root may act on. A damaged file is renamed."""
     try:
         return history(box) if box.root.is_private(paths.BOOTS) else ()
     except ValueError:
@@ -168,7 +180,10 @@ def _stored(box: Box, report: Report) -> tuple[Boot, ...]:
 
 
 def save(box: Box, boot: Boot, report: Report) -> None:
-    """Raises OSError where this boot's record cannot be written; that on disk is only reported."""
+    """Save a record. Raises OSError if this boot's file cannot be written.
+
+    A failure to write BOOTS is reported.
+    """
     box.root.private_folder(paths.ROOTS_RUN)
     box.root.replace(paths.THIS_BOOT, json.dumps(asdict(boot)) + "\n", mode=0o600)
     past = _stored(box, report)
@@ -183,18 +198,18 @@ def save(box: Box, boot: Boot, report: Report) -> None:
 
 
 def _has_grown(before: Boot, boot: Boot) -> bool:
-    """Much, or past the time by which boots are judged."""
+    """True if `held_s` has grown much, or past the time by which boots are judged."""
     times = ((before.held_s, boot.held_s), (before.seen_at, boot.seen_at))
     return boot.held_s >= GROWTH * before.held_s + LEAST_S or any(a <= SOON_S < b for a, b in times)
 
 
 def _lasting(boot: Boot) -> Boot:
-    """Without what changes at each check."""
+    """Copy of a record without the fields that change at each check."""
     return replace(boot, seen_at=0.0, attempts=(), held_at=None if boot.held_at is None else 0.0)
 
 
 def try_save(box: Box, boot: Boot, report: Report) -> None:
-    """Pinning matters more."""
+    """Save a record, and report a failure: pinning matters more."""
     try:
         save(box, boot, report)
     except OSError as error:
@@ -206,12 +221,12 @@ def no_report(line: str) -> None:
 
 
 def note_end(box: Box) -> None:
-    """Note that the box is being shut down, as root. Raises OSError."""
+    """Record, as root, that the box is being shut down. Raises OSError."""
     _change(box, lambda boot: replace(boot, ended=True, seen_at=box.uptime()))
 
 
 def note_backend(box: Box, backend: str, passed_over: tuple[str, ...] = ()) -> None:
-    """Note what speaks now, with the versions that it speaks on, as root. Raises OSError."""
+    """Record, as root, the backend that speaks now, and the versions it speaks on. Raises OSError."""
     _change(box, lambda boot: _with_versions(box, replace(boot, backend=backend, passed_over=passed_over)))
 
 
@@ -226,7 +241,7 @@ def _change(box: Box, change: Callable[[Boot], Boot]) -> None:
 def mutex(box: Box) -> Iterator[None]:
     """Let one process at a time set clocks: the timer's check waits for a technician's command.
 
-    Raises TimeoutError after MUTEX_WAIT_S, OSError when the file cannot be made.
+    Raises TimeoutError after MUTEX_WAIT_S, OSError if the file cannot be made.
     """
     folder = box.root.private_folder(paths.ROOTS_RUN)
     name = os.path.basename(paths.CLOCK_MUTEX)

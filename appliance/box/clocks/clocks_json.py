@@ -1,6 +1,6 @@
 """/run/f5-appliance/clocks.json: the result of root's check, for unprivileged readers.
 
-Times are in seconds since boot, with the boot's id: a wall clock that starts in 1970 and is set later would
+Times are in seconds since boot, with the boot's id. A wall clock starts in 1970 and is set later, which would
 make a fresh file look old, or an old one fresh.
 """
 
@@ -20,50 +20,50 @@ from appliance.fields import Between, Ranged, from_mapping
 
 SCHEMA = 1
 CHECK_PERIOD_S = 30.0
-"""Period of f5-clocks-check.timer; a test compares them."""
+"""Period of f5-clocks-check.timer; a test compares the two."""
 FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
 STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported", "unknown")
-"""`unknown`: not all could be read, or a reader cannot use the file."""
+"""`unknown`: not everything could be read, or the reader cannot use the file."""
 NUMBERS = Between(-1e15, 1e15)
-"""Above any frequency and any time in a record."""
+"""Range of numbers in a record, far above any frequency and any time."""
 Number = Annotated[float, NUMBERS]
 Count = Annotated[int, NUMBERS]
 
 
 @dataclass(frozen=True)
 class Unpin(Ranged):
-    """The last time that clocks were found unpinned, not by unlock."""
+    """The last time that root's check found clocks unpinned, and nobody had unlocked them."""
 
     at: Number
     """Seconds since boot."""
     what: tuple[str, ...]
-    """Faults by domain."""
+    """Faults, by domain."""
     who: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Clocks(Ranged):
-    """The fields but `parts` are keys of the file."""
+    """State of the clocks. The fields are keys of the file, except `parts`."""
 
     state: State
     boot_id: str = ""
     checked_at: Number = 0.0
     """Seconds since boot."""
     mode: str = ""
-    """Power mode, e.g. MAXN."""
+    """Power mode, as "MAXN"."""
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """cpu0, gpu, emc … → {min, max, current, ceiling, pinned, why}, in Hz."""
+    """Domain (cpu0, gpu, emc …) → {min, max, current, ceiling, pinned, why}, in Hz."""
     repins: Count = 0
-    """In this boot, after an unpin."""
+    """How often clocks were pinned again in this boot."""
     last_unpin: Unpin | None = None
     why: str = ""
-    """For people; empty when pinned."""
+    """Reason for people; "" if the clocks are pinned."""
     reason: Reason = Reason.UNKNOWN
-    """The same for programs."""
+    """Reason for programs."""
     parts: tuple[str, ...] = field(default=(), compare=False)
-    """Sentences of `why`, when it is ours."""
+    """Sentences of `why`, if this process wrote them."""
 
     @classmethod
     def because(cls, state: State, reason: Reason, parts: Iterable[str] = (), **fields: Any) -> Clocks:
@@ -83,14 +83,14 @@ def stamped(box: Box, clocks: Clocks) -> Clocks:
 
 
 def publish(box: Box, clocks: Clocks) -> Clocks:
-    """Returns its content, with boot id and time. Raises OSError."""
+    """Write the file; return its content, with boot id and time. Raises OSError."""
     now = stamped(box, clocks)
     box.root.replace(paths.CLOCKS, json.dumps(document(now), indent=1) + "\n")
     return now
 
 
 def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
-    """The state is `unknown` when the file is absent, damaged, old or of another boot."""
+    """Read the file. The state is `unknown` if the file is absent, damaged, old or of another boot."""
     try:
         raw = box.root.record(path)
         clocks: Clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
@@ -104,7 +104,7 @@ def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
     if clocks.boot_id != box.boot_id:
         return _unknown(Reason.OTHER_BOOT, f"{path} is from before the last boot")
     age_s = box.uptime() - clocks.checked_at
-    # `checked_at` is rounded to milliseconds and can be ahead by half of one.
+    # `checked_at` is rounded to milliseconds, so it can be half a millisecond ahead.
     if age_s < -0.001:
         return _unknown(Reason.DAMAGED, f"{path} cannot be used: its time is yet to come")
     if age_s > FRESH_S:
@@ -118,7 +118,7 @@ def _unknown(reason: Reason, why: str) -> Clocks:
 
 
 def _check(schema: object, clocks: Clocks) -> None:
-    """Raises ValueError."""
+    """Check a file's content. Raises ValueError."""
     if schema != SCHEMA:
         raise ValueError("it is of another schema")
     for domain in clocks.domains.values():

@@ -1,4 +1,4 @@
-"""State and next step, from a verdict and root's record of this boot. Pure."""
+"""State and next step, from a verdict and root's record of this boot. All functions are pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ LOCK_COMMAND = "sudo f5-clock-lock lock"
 HOUR_S = 3600.0
 REPINS_PER_HOUR = 6
 ROUNDED_S = 0.001
-"""Times of an unpin are rounded to milliseconds."""
+"""Precision of the times of an unpin."""
 
 
 @dataclass(frozen=True)
 class Assessment:
+    """The verdict on the clocks, together with this boot's record: what to do, and what to report."""
+
     reading: ClockVerdict
     record: Boot
     problems: tuple[str, ...] = ()
     """Errors of pinning, before the reading."""
     rebooting: bool = False
     given_up: Reason = Reason.NONE
-    """Why root's check does not pin for now, if so."""
+    """Reason why root's check does not pin for now; NONE if it does."""
 
     @property
     def reboot_pending(self) -> bool:
@@ -35,37 +37,31 @@ class Assessment:
 
     @property
     def pinned(self) -> bool:
-        """As far as possible before a due reboot."""
+        """True if everything is pinned that can be pinned before a due reboot."""
         return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
-
-    def is_barred(self, mode: str) -> bool:
-        """Return whether an earlier version gave up a power mode, unless the site asks for it by name."""
-        return mode in self.record.barred and not (
-            self.reading.target.by_site and mode == self.reading.target_name
-        )
 
     @property
     def fixable(self) -> bool:
-        """Pinning cannot lift a thermal cap."""
-        loose = self.reading.fixable and not self.is_barred(self.reading.mode)
-        return loose or self.mode_to_set(allow_reboot=False) is not None
+        """True if pinning would change something. It cannot lift a thermal cap."""
+        return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
 
     @property
     def unpinned(self) -> bool:
-        """Since the last reading."""
+        """True if the clocks were unpinned after the last reading."""
         record = self.record
         return record.unlocked_at is None and record.held_at is not None and not self.pinned
 
     def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
-        """The target, if it is to be set: once in a boot, or when nvpmodel may reboot."""
+        """The target mode, if it is to be set: once in a boot, or if nvpmodel may reboot the box."""
         target = self.reading.target_mode
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
-        if target is None or done or self.is_barred(target.name):
+        if target is None or done:
             return None
         return None if self.record.reboot_for == target.name and not allow_reboot else target
 
     @property
     def clocks(self) -> Clocks:
+        """The clocks' state for `status`, by the verdict and this boot's record, with reasons."""
         seen, record = self.reading.clocks, self.record
         state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
         if state == "unpinned" and record.unlocked_at is not None:
@@ -73,9 +69,6 @@ class Assessment:
         elif state == "unpinned" and self.reboot_pending and self.rebooting:
             state, reason = "reboot_pending", Reason.REBOOTING
             parts = (f"rebooting into power mode {record.reboot_for}",)
-        elif state == "unpinned" and self.is_barred(self.reading.target_name):
-            reason = Reason.POWER_LOSSES
-            parts = (f"boots ended in {self.reading.target_name}, so an earlier version gave it up", *parts)
         elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
             state, reason = "reboot_pending", Reason.REBOOT_FAILED
             parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)
@@ -90,16 +83,16 @@ class Assessment:
 
 
 def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
-    """Note in the record the mode asked and applied, and whether a reboot is due."""
+    """Record the wanted and the current mode, and whether a reboot is due."""
     record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
     if reading.in_target_mode:
-        # The mode may be set by name, but not yet on the GPU.
+        # nvpmodel may report the mode although it is not yet on the GPU.
         record = dataclasses.replace(record, reboot_for="" if reading.target_in_effect else reading.mode)
     return Assessment(reading, record, problems)
 
 
 def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
-    """Note that clocks are pinned; `by_us`: which after an unpin counts as a re-pin."""
+    """Record that clocks are pinned. `by_us`: after an unpin this counts as a re-pin."""
     if not now.pinned:
         return now
     before, mode = now.record, now.reading.mode
@@ -110,13 +103,13 @@ def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
 
 
 def with_pin(record: Boot, mode: str, at: float) -> Boot:
-    """Note that clocks are pinned in `mode`, or about to be."""
+    """Record that clocks are pinned in `mode`, or about to be."""
     first = record.pinned_at if record.pinned == mode else None
     return dataclasses.replace(record, pinned=mode, pinned_at=at if first is None else first)
 
 
 def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
-    """`at`: seconds since boot. Returns whether root's check is to pin, and the state that it begins with."""
+    """Return whether root's check is to pin now, and the state before it does. `at`: seconds since boot."""
     record = now.record
     if now.reading.refusal or now.pinned or record.unlocked_at is not None or not now.fixable:
         return False, now
@@ -124,7 +117,7 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     if len(recent) < REPINS_PER_HOUR:
         return True, dataclasses.replace(now, record=dataclasses.replace(record, attempts=(*recent, at)))
     wait_s = HOUR_S - (at - recent[-REPINS_PER_HOUR])
-    # After an attempt that worked the clocks were pinned, and an unpin is noted when they are so no more.
+    # If an attempt worked, the clocks were pinned after it, and a later unpin is recorded.
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS

@@ -1,7 +1,9 @@
-"""Power modes of nvpmodel.conf, and the target, which this box is to be in: parsed and chosen, not read.
+"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. Texts are parsed here, not
+read.
 
-The target is chosen by name: ids differ between modules, and the highest power has not the highest id. A site
-may name a lower one for its supply or cooling: `device.power_mode` of the daemon's configuration.
+The target is chosen by name: ids differ between modules, and the mode with the highest power has not the
+highest id. A site may name a lower mode for its supply or cooling: `device.power_mode` of the daemon's
+configuration.
 """
 
 from __future__ import annotations
@@ -15,28 +17,32 @@ from appliance.box.root import error_text, parse_int
 from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
-"""The mode without limits, preferred name first."""
+"""Names of the mode without limits, the preferred one first."""
 NOT_SET = "power mode is not set"
-"""JetPack 7, with exit status 0 (public scripts that look for it): the status file then names a mode
-that was not applied."""
+"""Message of nvpmodel on JetPack 7, with exit status 0 (public scripts search for it).
+
+The status file then names a mode that was not applied.
+"""
 MODE_NAME = r"\w[\w-]*|[A-Za-z_][\w.+-]*"
-"""Pattern of a power mode's name, which YAML reads as a string unquoted."""
+"""Pattern of a power mode's name. YAML reads such a name as a string without quotes."""
 MODE_LETTERS = "letters, digits, _, -, + and dots"
 POWER_MODE_LINE = (
     "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`, "
     f"NAME of {MODE_LETTERS}"
 )
 UNCAPPED = (2**31 - 1, 2**63 - 1)
-""""No limit", beside -1."""
+"""Numbers that mean "no limit", as -1 does."""
 HARMLESS = re.compile(r"NVPM ERROR: Error opening \S+\s*: 13\b")
-"""About files that only root may open; the mode that it prints is right."""
+"""Errors about files that only root may open. The printed mode is right."""
 
 Setting = tuple[str, str]
-"""A parameter and its argument, e.g. ("GPU", "MAX_FREQ")."""
+"""A parameter and its argument, as ("GPU", "MAX_FREQ")."""
 
 
 @dataclass(frozen=True)
 class Mode:
+    """A power mode, as nvpmodel's file describes it."""
+
     id: int
     name: str
     settings: Mapping[Setting, str] = field(default_factory=dict)
@@ -49,15 +55,15 @@ class Mode:
 
     @property
     def tpc_mask(self) -> int | None:
-        """A bit for each GPU cluster that is off."""
+        """Mask with a bit for each GPU cluster that is off."""
         return parse_int(self.settings.get(("TPC_POWER_GATING", "TPC_PG_MASK")))
 
     def limit(self, parameter: str, kind: str = "MAX_FREQ") -> int | None:
-        """MAX_FREQ or MIN_FREQ: CPU in kHz, GPU and EMC in Hz; None where there is no limit."""
+        """MAX_FREQ or MIN_FREQ: CPU in kHz, GPU and EMC in Hz; None if there is no limit."""
         return limit_or_none(parse_int(self.settings.get((parameter, kind))))
 
     def allows(self, other: Mode) -> bool:
-        """It has every core and TPC of the other, and no cap below the other's."""
+        """True if this mode has every core and TPC of the other, and no cap below the other's."""
         caps = [(self.limit(name), other.limit(name)) for name, kind in self.settings if kind == "MAX_FREQ"]
         return (
             set(self.cores) >= set(other.cores)
@@ -68,12 +74,12 @@ class Mode:
 
 @dataclass(frozen=True)
 class Conf:
-    """nvpmodel.conf."""
+    """Content of nvpmodel.conf."""
 
     paths: Mapping[Setting, str]
     modes: tuple[Mode, ...]
     default: int | None = None
-    """Id; of a box in which none has been set."""
+    """Id of the default mode, for a box in which no mode has been set."""
 
     def by_name(self, name: str) -> Mode | None:
         return next((mode for mode in self.modes if mode.name == name), None)
@@ -94,28 +100,34 @@ class Conf:
 
 @dataclass(frozen=True)
 class TargetMode:
+    """The power mode that the box should have."""
+
     mode: Mode | None = None
     by_site: bool = False
-    """Its caps are then intended."""
+    """True if the site named the mode. Its caps are then intended."""
     problem: str = ""
     needs_root: bool = False
-    """The mode is then the one that is set."""
+    """True if only root can read which mode the site named. The target is then the current mode."""
 
 
 @dataclass(frozen=True)
 class CurrentMode:
+    """The power mode that the box has."""
+
     name: str = ""
     id: int | None = None
     problem: str = ""
-    """No reason to doubt a name that is there."""
+    """Reason why the mode is unknown. If there is a name, it is no reason to doubt it."""
     unset: bool = False
-    """nvpmodel has applied none in this boot."""
+    """True if nvpmodel has applied no mode in this boot."""
 
 
 @dataclass(frozen=True)
 class PowerModes:
+    """Power modes of this box: all, the current one and the target."""
+
     conf: Conf | None = None
-    """None when nvpmodel.conf cannot be used."""
+    """Content of the file, if it can be used."""
     current: CurrentMode = field(default_factory=CurrentMode)
     target: TargetMode = field(default_factory=TargetMode)
 
@@ -123,7 +135,7 @@ class PowerModes:
 def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, status: str) -> PowerModes:
     """Parse the texts of nvpmodel.conf, the site's configuration, nvpmodel and its status file, and choose.
 
-    An exception in place of a text: why it cannot be read.
+    An exception in place of a text is the error that reading it raised.
     """
     try:
         parsed = parse_conf(_text(conf))
@@ -142,7 +154,7 @@ def _text(read: str | Exception) -> str:
 
 
 def parse_conf(text: str) -> Conf:
-    """Raises ValueError when it holds no power mode."""
+    """Parse nvpmodel.conf. Raises ValueError if it has no power mode."""
     paths: dict[Setting, str] = {}
     modes: list[tuple[int, str, dict[Setting, str]]] = []
     default = None
@@ -170,7 +182,10 @@ def parse_conf(text: str) -> Conf:
 
 
 def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
-    """The site's, else the best known, or the present one if it allows as much: it may be newer."""
+    """Mode that the site names, else the best known one.
+
+    If the current mode allows as much, it stays: it may be newer than this code.
+    """
     try:
         name = power_mode(_text(site))
     except FileNotFoundError:
@@ -190,9 +205,9 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
 
 
 def power_mode(text: str) -> str:
-    """Parse `device.power_mode` of the daemon's configuration; "" for the best mode.
+    """Parse `device.power_mode` of the daemon's configuration; "" stands for the best mode.
 
-    Root's commands have no YAML parser: the one form of POWER_MODE_LINE is read, and any other raises
+    Root's commands have no YAML parser. They read the one form of POWER_MODE_LINE; any other form raises
     ValueError instead of being overlooked. `appliance check` compares the result with YAML's.
     """
     section, found = "", []
@@ -211,10 +226,10 @@ def power_mode(text: str) -> str:
 
 
 def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
-    """Take the answer of `nvpmodel -q`, else the mode of its status file, e.g. `pmode:0000`.
+    """Current mode: the answer of `nvpmodel -q`, else the mode of its status file, as `pmode:0000`.
 
-    The default of nvpmodel.conf counts only where nvpmodel is not installed: a hanging or garbled nvpmodel
-    does not mean the default mode.
+    The default of nvpmodel.conf counts only if nvpmodel is not installed: a hanging or garbled nvpmodel does
+    not mean the default mode.
     """
     answer, errors = parse_query(asked.text), nvpmodel_errors(asked)
     if answer.name:
@@ -230,7 +245,7 @@ def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMod
 
 
 def parse_query(text: str) -> CurrentMode:
-    """A line with the name, and the id alone on a later line."""
+    """Parse a line with the name, and a later line with the id alone."""
     found = re.search(r"^(?:NVPM VERB: Current mode: )?NV Power Mode:[ \t]*(\S+)", text, re.MULTILINE)
     if not found:
         return CurrentMode()
@@ -239,7 +254,7 @@ def parse_query(text: str) -> CurrentMode:
 
 
 def nvpmodel_errors(completed: Completed) -> str:
-    """Without those that only say that we are not root."""
+    """Errors of nvpmodel, except those that only result from not being root."""
     lines = (line.strip() for line in completed.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))
 

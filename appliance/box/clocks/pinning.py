@@ -1,6 +1,7 @@
-"""Lock, unlock and check the clocks: what root's clock-lock does.
+"""Lock, unlock and check the clocks: the commands of root's clock-lock.
 
-Each is the same route: read → judge → decide → act → publish; what is published was read back.
+Each goes the same way: read → judge → decide → act → publish. The published state was read back after the
+act.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ def lock(
     dry_run: bool = False,
     report: Report = no_report,
 ) -> Clocks:
-    """Pin, and publish what was read back.
+    """Pin the clocks, and publish the state that is read back.
 
     `allow_reboot` answers nvpmodel's question with yes: the box may then reboot at once. `unless_unlocked`
-    leaves clocks alone that a technician has unlocked. `dry_run` reports what would be done and returns the
-    present state. Raises NotRoot, NotPublished, ClockError.
+    leaves clocks alone that a technician has unlocked. `dry_run` only reports the steps, and returns the
+    current state. Raises NotRoot, NotPublished, ClockError.
     """
     if dry_run:
         now = _look(box, no_report)
@@ -70,9 +71,9 @@ def lock(
 
 
 def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Clocks:
-    """Release the clocks and publish; the check leaves them alone until the next lock or boot.
+    """Release the clocks and publish. The check leaves them alone until the next lock or boot.
 
-    Raises NotRoot, NotPublished, and ClockError when it had no effect.
+    Raises NotRoot, NotPublished, and ClockError if it had no effect.
     """
     if dry_run:
         now = _look(box, no_report)
@@ -85,7 +86,8 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
             return _publish(box, found, report)
         unlocked = dataclasses.replace(found.record, unlocked_at=box.uptime(), held_at=None, lost=False)
         try:
-            # Before anything is released: without this record the check would pin the clocks again.
+            # This is saved before anything is released: without the record, the check would pin the clocks
+            # again.
             boots.save(box, unlocked, report)
         except OSError as error:
             why = f"nothing was changed: the unlock cannot be noted: {error_text(error)}"
@@ -115,7 +117,7 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
 
 
 def end(box: Box) -> None:
-    """Note that the box is being shut down. Raises NotRoot, ClockError."""
+    """Record that the box is being shut down. Raises NotRoot, ClockError."""
     if not box.is_root:
         raise NotRoot("end takes root")
     try:
@@ -126,9 +128,9 @@ def end(box: Box) -> None:
 
 @contextlib.contextmanager
 def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
-    """Hold the mutex, read and judge; of a box that is not supported also without root.
+    """Hold the mutex, read and judge. On an unsupported box this works without root.
 
-    A mutex that cannot be taken, as on a full disk, is reported: pinning matters more. Raises NotRoot,
+    If the mutex cannot be taken, as on a full disk, that is reported: pinning matters more. Raises NotRoot,
     ClockError.
     """
     with contextlib.ExitStack() as stack:
@@ -150,7 +152,7 @@ def _look(box: Box, report: Report) -> Assessment:
 
 
 def _noted(box: Box, found: Assessment) -> Assessment:
-    """Note that the clocks are pinned, or unpinned since, with the suspects."""
+    """Record that the clocks are pinned, or were unpinned since the last check, and by which suspects."""
     if found.unpinned:
         unpin = Unpin(round(box.uptime(), 3), found.reading.faults, suspects(box, found))
         record = dataclasses.replace(found.record, held_at=None, lost=True, last_unpin=unpin)
@@ -159,7 +161,7 @@ def _noted(box: Box, found: Assessment) -> Assessment:
 
 
 def _publish(box: Box, now: Assessment, report: Report) -> Clocks:
-    """Save the record and publish, as root. Raises NotPublished."""
+    """Save the record and publish it, if this is root. Raises NotPublished."""
     clocks = now.clocks
     if not box.is_root:
         return clocks

@@ -1,7 +1,7 @@
-"""Read everything that the clocks are judged by, once, into one record of plain values.
+"""Reads everything that the clocks are judged by, once, into one record of plain values.
 
-Clocks of CPUs, GPU and memory controller (EMC); cores, idle states, TPCs; power modes, and the site's wish.
-Frequencies are in Hz; what cannot be read is None. Nothing here raises.
+The record has the clocks of CPUs, GPU and memory controller (EMC), cores, idle states, TPCs, power modes, and
+the site's wish. Frequencies are in Hz; None stands for anything unreadable. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -18,74 +18,84 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 
 GPU_NODES = ("ga10b", "gpu")
-"""In the device tree, of JetPack 5, and of 6 and 7."""
+"""Names of the GPU's node in the device tree: of JetPack 5, and of JetPack 6 and 7."""
 KHZ = 1_000
-"""The kernel's CPU files are in kHz."""
+"""Unit of the kernel's files for CPUs, in Hz."""
 QUERY_S = 10.0
 FAR_ABOVE = 1.05
-"""Least ratio of two frequencies that differ: the kernel and nvpmodel.conf round some of them differently."""
+"""Smallest ratio of two different frequencies: the kernel and nvpmodel.conf round some differently."""
 CONFS = {"p3701-0005": "p3701_0000"}
-"""Modules whose nvpmodel.conf is named by another's."""
+"""Module → name of its nvpmodel.conf, if that is another module's name."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """`top`: the hardware's maximum."""
+    """Limits of a clock. `top`: the hardware's maximum."""
 
     min: int | None = None
     max: int | None = None
     current: int | None = None
     top: int | None = None
     steps: tuple[int, ...] = ()
-    """Frequencies that the hardware has; empty if they are not known."""
+    """Frequencies that the hardware has; empty if unknown."""
 
     def within(self, limit: int) -> int:
-        """Highest frequency within a limit."""
+        """Highest frequency of the hardware within a limit."""
         if self.top is None or limit >= self.top:
             return limit
         return max((step for step in self.steps if step <= limit), default=limit)
 
     @property
     def fixed(self) -> bool:
-        """True if it cannot move."""
+        """True if the clock cannot move."""
         return self.min is not None and self.min == self.max
 
 
 @dataclass(frozen=True)
 class Cpu:
+    """A CPU core and its clock."""
+
     number: int
     online: bool
     range: Range
     idle: tuple[bool | None, ...] = ()
-    """Idle states: is each forbidden? None: it cannot be read."""
+    """Idle states: True if forbidden, None if unreadable."""
     measured: int | None = None
-    """Frequency by the core's own counters, for root; `range.current` repeats what was set."""
+    """Frequency by the core's own counters, which only root can read.
+
+    `range.current` merely repeats the set value.
+    """
 
 
 @dataclass(frozen=True)
 class Emc:
+    """The clock of the memory controller."""
+
     range: Range
     locked: bool
-    """Requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
+    """True if drivers' requests are ignored.
+
+    JetPack 7 has no such flag: it raises the lower limit instead.
+    """
     cap: int | None = None
-    """The power mode's cap, which does not lower `range.max`."""
+    """Cap of the power mode, which does not lower `range.max`."""
 
 
 class ConfFile(enum.Enum):
-    """Kind of file at nvpmodel.conf."""
+    """Kind of the file at nvpmodel.conf."""
 
     ABSENT = enum.auto()
     DANGLING = enum.auto()
-    """A link to nothing."""
+    """A link to a missing file."""
     FOREIGN = enum.auto()
-    """NVIDIA's link to the file of another module: nvpower.sh makes the right one where none lies."""
+    """NVIDIA's link to the file of another module. nvpower.sh makes the right link if there is none."""
     OWN = enum.auto()
-    """This module's, or its maker's."""
+    """The file of this module, or of its maker."""
 
 
 @dataclass(frozen=True)
 class ClockReadings:
-    """Readings; of a machine that is no Jetson only the platform."""
+    """Everything that was read. On a machine that is no Jetson, only `platform` is set."""
 
     platform: Platform
     is_root: bool
@@ -94,21 +104,22 @@ class ClockReadings:
     cpus: tuple[Cpu, ...] = ()
     """Every core that the kernel knows, online or not."""
     gpu_folder: str = ""
-    """Empty while it has no devfreq node, as early at boot."""
+    """Empty while the GPU has no devfreq node, as early at boot."""
     gpu: Range | None = None
     railgate: int | None = None
-    """1 if the driver may cut an idle GPU's power, 0 if not, None where there is no such switch.
+    """1 if the driver may cut an idle GPU's power, 0 if not, None without such a switch.
 
-    At 0 nvgpu, NVIDIA's GPL driver, never suspends an idle GPU, whatever `power/control` is set to, which is
-    `auto` in every mode that nvpmodel sets.
+    At 0 nvgpu, NVIDIA's GPL driver, never suspends an idle GPU. `power/control` does not change that; every
+    mode that nvpmodel sets makes it `auto`.
     """
     emc: Emc | None = None
     has_debugfs: bool = True
     tpc_mask: int | None = None
-    """A bit for each cluster (TPC) that is off."""
+    """Mask with a bit for each cluster (TPC) that is off."""
 
 
 def read(box: Box) -> ClockReadings:
+    """Read platform, power modes and clocks. On other machines than a Jetson, the platform only."""
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
         return ClockReadings(machine, box.is_root)
@@ -151,16 +162,17 @@ def cpus(root: Root) -> tuple[Cpu, ...]:
 
 
 def gpu_folder(root: Root) -> str:
-    """Empty while it has no devfreq node."""
+    """Folder of the GPU's devfreq node; "" while there is none."""
     folders = (f"{paths.DEVFREQ}/{name}" for name in root.names(paths.DEVFREQ))
     return next((path for path in folders if root.text(f"{path}/device/of_node/name") in GPU_NODES), "")
 
 
 def emc(root: Root) -> Emc | None:
-    """From `bwmgr`, else from debugfs, which only root can read."""
+    """Clock of the memory controller from `bwmgr`, else from debugfs, which only root can read."""
     if root.names(paths.BWMGR):
         clock = _devfreq(root, paths.BWMGR)
-        # No public capture shows its table of frequencies: without one, what it is limited to is its maximum.
+        # No public capture shows this driver's table of frequencies. Without a table, the current limit
+        # counts as the hardware's maximum.
         return Emc(replace(clock, top=clock.top or clock.max), clock.fixed, clock.max)
     rate, most = root.number(f"{paths.EMC}/rate"), root.number(f"{paths.EMC}/max_rate")
     if rate is None or most is None:
@@ -168,7 +180,7 @@ def emc(root: Root) -> Emc | None:
     cap = next((cap for path in paths.EMC_CAPS if (cap := limit_or_none(root.number(path)))), None)
     locked = root.number(paths.EMC_LOCK) == 1
     steps = frequencies(root, paths.EMC_STEPS, KHZ)
-    # Firmware may hold `most` down: what the memory can do is its last step, or the cap of the best mode.
+    # Firmware may hold `most` down. The memory's maximum is its last step, or the cap of the best mode.
     top = max(steps, default=most) if not cap or cap < FAR_ABOVE * most else max((cap, *steps))
     return Emc(Range(root.number(f"{paths.EMC}/min_rate"), most, rate, top, steps), locked, cap)
 
@@ -179,7 +191,7 @@ def idle_switches(root: Root, core: int) -> tuple[str, ...]:
 
 
 def frequencies(root: Root, path: str, unit: int = 1) -> tuple[int, ...]:
-    """Frequencies of a file, in Hz."""
+    """Frequencies that a file lists, in Hz."""
     words = (root.text(path) or "").split()
     return tuple(int(word) * unit for word in words if re.fullmatch(r"[0-9]{1,19}", word) and int(word))
 
@@ -193,7 +205,7 @@ def core_switch(number: int) -> str:
 
 
 def core_limit(number: int, kind: str = "min") -> str:
-    """The lower one, which jetson_clocks stores, or the upper one ("max"), which the power mode sets."""
+    """File of a core's lower limit, which jetson_clocks stores, or the upper ("max") of the power mode."""
     return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_{kind}_freq"
 
 

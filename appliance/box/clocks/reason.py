@@ -1,4 +1,4 @@
-"""Why a state of the clocks, or a finding, is what it is: what programs go by; the sentence is for people."""
+"""Reasons for a state of the clocks, or for a finding: words for programs. The sentences are for people."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import enum
 
 
 class Reason(str, enum.Enum):
-    """Published as `reason` beside the sentence. A word of another release reads as UNKNOWN."""
+    """Word that is published as `reason`. A word of another release reads as UNKNOWN."""
 
     NONE = ""
     """Nothing to explain."""
     UNKNOWN = "unknown"
-    """Word of another release, or none."""
+    """The word of another release, or no word."""
     UNSUPPORTED = "unsupported"
 
     # State `unpinned`.
     LOOSE = "loose"
     """A clock can move, or a unit is off."""
     CAPPED = "capped"
-    """Something holds clocks down, and that is all."""
+    """A limit lowers clocks, and there is no other fault."""
     WRONG_MODE = "wrong-mode"
-    """The power mode is not the target, or unknown."""
+    """The power mode is not the target, or is unknown."""
     NO_TARGET = "no-target"
     WRONG_CONF = "wrong-conf"
     """nvpmodel.conf cannot be used, or is another module's."""
     UNLOCKED = "unlocked"
-    """By a technician."""
+    """A technician unlocked the clocks."""
     UNPINNED_AGAIN = "unpinned-again"
-    """Root's check has given up for now: somebody unpins."""
+    """Root's check has given up for now, because somebody keeps unpinning."""
     PINNING_FAILS = "pinning-fails"
-    """Root's check has given up for now: pinning has no effect."""
+    """Root's check has given up for now, because pinning has no effect."""
 
     POWER_LOSSES = "power-losses"
-    """Several boots ended soon after pinning. Of a state: an earlier version gave up the mode for that."""
+    """Several boots ended soon after pinning. The check `boots` alone has this reason."""
 
     # State `reboot_pending`.
     REBOOT_DUE = "reboot-due"
     REBOOT_FAILED = "reboot-failed"
-    """A reboot for the mode was made, and it still wants one."""
+    """The box was rebooted for the mode, which still wants a reboot."""
     REBOOTING = "rebooting"
 
     # State `unknown`.
@@ -51,8 +51,8 @@ class Reason(str, enum.Enum):
 
     # Findings.
     CRASHED = "crashed"
-    """The check ended in an exception."""
-    # Reasons of the check l4t, beside REBOOT_DUE.
+    """The check raised an exception."""
+    # Reasons of the check l4t, which also has REBOOT_DUE.
     DPKG_UNFINISHED = "dpkg-unfinished"
     MIXED_RELEASES = "mixed-releases"
 

@@ -1,8 +1,8 @@
 """Circumstantial evidence of what unpinned the clocks.
 
 The desktop's power mode menu runs as `python3 /usr/share/nvpmodel_indicator/nvpmodel_indicator.py` (public
-process lists) and sets modes through pkexec (its line: polkit's pkexec.c). On JetPack 7 a udev rule runs
-nvpmodel too, through nvpower.sh (public patches of it), of which systemd tells nothing.
+process lists), and sets modes through pkexec (its log line: polkit's pkexec.c). On JetPack 7 a udev rule also
+runs nvpmodel, through nvpower.sh (public patches of it). systemd does not report that.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ QUERY_S = 10.0
 MOVES_CLOCKS = re.compile(
     rf"(?:^|[\s/])(?:{'|'.join(TOOLS)})(?:\.service)?(?=\s|$)|\bsystemctl\b.*\s(?:isolate|default|multi-user\.target)\b"
 )
-"""Commands that move clocks; the last three run nvpmodel.service again."""
+"""Commands that move clocks. The last three run nvpmodel.service again."""
 JOURNAL_LINE = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([^\s:\[]+)(?:\[\d+\])?:\s+(.*)")
 COMMAND = re.compile(r"COMMAND=(.*?)\]?$")
-"""Command in a line of sudo, and in brackets in one of pkexec."""
+"""Command in a line of sudo's log; in brackets in a line of pkexec's."""
 INDICATOR = "nvpmodel_indicator"
 MENU = f"{INDICATOR}, the desktop's power mode menu,"
 MAX_SUSPECTS = 8
@@ -33,12 +33,12 @@ MAX_CHARACTERS = 200
 
 
 def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
-    """Circumstances since the clocks were read as pinned. Does not raise."""
+    """Events since the clocks were last read as pinned. Does not raise."""
     since, mode_before, mode_now = now.record.held_at or 0.0, now.record.pinned, now.reading.mode
     found = []
     if mode_before and mode_now and mode_before != mode_now:
         found.append(f"power mode changed from {mode_before} to {mode_now}")
-    # The unit is a oneshot that leaves no active state behind, only the start time of its process.
+    # The unit is a oneshot. It leaves no active state, only the start time of its process.
     asked = ("show", "-p", ",".join(START_TIMES), SERVICE)
     completed = box.tools.execute("systemctl", *asked, timeout_s=QUERY_S)
     times = re.findall(rf"^(?:{'|'.join(START_TIMES)})=([0-9]{{1,18}})$", completed.output, re.MULTILINE)
@@ -59,7 +59,7 @@ def indicator(box: Box) -> str:
 
 
 def _journal(box: Box, since: float) -> Iterator[str]:
-    """In seconds since boot: the wall clock may have been set in between."""
+    """Lines of the journal, in seconds since boot: the wall clock may have been set in between."""
     arguments = ["--no-pager", "-q", "-b", "-n", "500", "-o", "short-monotonic"]
     arguments += [word for name in JOURNALLED for word in ("-t", name)]
     completed = box.tools.execute("journalctl", *arguments, timeout_s=QUERY_S)

@@ -1,9 +1,10 @@
-"""Judge the readings of the clocks, which are the kernel's, never what a tool has reported. Pure.
+"""Judges the readings of the clocks, which are the kernel's and never a tool's report. All functions are
+pure.
 
-Pinned means: the target power mode with all its cores and TPCs; online CPUs, GPU and EMC each fixed at the
-maximum that mode and module allow; idle states of the cores forbidden; the GPU's power kept on. There are no
-frequencies in the code: a maximum is the hardware's, or the cap of a mode that the site has named. Any other
-limit below it is a fault.
+Clocks are pinned if the power mode is the target, with all its cores and TPCs; if online CPUs, GPU and EMC
+are each fixed at the maximum that mode and module allow; if the idle states of the cores are forbidden; and
+if the GPU's power stays on. No frequency is in the code: a maximum is the hardware's, or the cap of a mode
+that the site has named. Any lower limit is a fault.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from appliance.box.system import Box
 
 NEEDS_ROOT = "needs root"
 SLOWED = 0.8
-"""Share of the frequency that is set; a measurement is some percent off."""
+"""Share of the set frequency below which a core counts as slowed. A measurement is some percent off."""
 
 
 class Cause(enum.Enum):
-    """Kind of a fault, or of what hides a domain."""
+    """Kind of a fault, or of the reason why a domain cannot be read."""
 
     OTHER = enum.auto()
     CAP = enum.auto()
     """Something limits the clock."""
     CONF = enum.auto()
-    """nvpmodel.conf is that of another module."""
+    """nvpmodel.conf is another module's."""
     NO_DEBUGFS = enum.auto()
     ROOT = enum.auto()
-    """Only root can read it."""
+    """Only root can read the domain."""
 
 
 @dataclass(frozen=True)
@@ -44,28 +45,30 @@ class Domain:
 
     values: Mapping[str, int | None]
     pinned: bool | None
-    """None: it could not be read."""
+    """None if it could not be read."""
     why: str = ""
-    """Or why it could not be read."""
+    """The fault, or the reason why it could not be read."""
     fixable: bool = False
-    """By jetson_clocks, which cannot lift a cap."""
+    """True if jetson_clocks can remove the fault. It cannot lift a cap."""
     cause: Cause = Cause.OTHER
     above: bool = False
-    """Its upper limit is above the target mode's."""
+    """True if the upper limit is above the target mode's."""
 
 
 @dataclass(frozen=True)
 class ClockVerdict:
+    """Readings of the clocks, and for each domain whether it is pinned."""
+
     seen: ClockReadings
     refusal: str = ""
-    """Why this box is not supported, if so."""
+    """Reason why this box is not supported; "" if it is."""
     mode_fault: str = ""
-    """Why the mode that is set is not the target, if so."""
+    """Reason why the current mode is not the target; "" if it is."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
 
     @property
     def mode(self) -> str:
-        """Empty when unknown."""
+        """Name of the current mode; "" if unknown."""
         return self.seen.modes.current.name
 
     @property
@@ -74,27 +77,27 @@ class ClockVerdict:
 
     @property
     def target_mode(self) -> Mode | None:
-        """None when it is unknown."""
+        """The target as a mode; None if it is unknown."""
         return self.target.mode
 
     @property
     def target_name(self) -> str:
-        """Empty when unknown."""
+        """Name of the target mode; "" if unknown."""
         return self.target_mode.name if self.target_mode else ""
 
     @property
     def above(self) -> dict[str, Domain]:
-        """Clocks that may go above what the target mode allows."""
+        """Clocks that may go above the limits of the target mode."""
         return {name: domain for name, domain in self.domains.items() if domain.above}
 
     @property
     def wrong_conf(self) -> bool:
-        """nvpmodel.conf cannot be used, or is another module's."""
+        """True if nvpmodel.conf cannot be used, or is another module's."""
         return self.seen.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
-        """The only fault is that something limits clocks, e.g. heat."""
+        """True if the only fault is that something limits clocks, such as heat."""
         bad = [domain for domain in self.domains.values() if domain.pinned is False]
         capped = all(domain.cause is Cause.CAP and not domain.fixable for domain in bad)
         return not self.mode_fault and bool(bad) and capped
@@ -110,12 +113,12 @@ class ClockVerdict:
 
     @property
     def fixable(self) -> bool:
-        """A clock can move, or a core of the present mode is off."""
+        """True if a clock can move, or a core of the current mode is off."""
         return any(domain.fixable for domain in self.domains.values())
 
     @property
     def slowed(self) -> tuple[str, ...]:
-        """Cores that run far below the frequency that is set, by their own counters."""
+        """Cores that run far below the set frequency, by their own counters."""
         measured = {
             f"cpu{core.number}": f"{megahertz(core.measured)} of {megahertz(core.range.current)}"
             for core in self.seen.cpus
@@ -134,20 +137,20 @@ class ClockVerdict:
 
     @property
     def target_in_effect(self) -> bool:
-        """On the GPU too, which may take a reboot."""
+        """True if the target mode is in effect on the GPU, too; that may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def cores_to_switch(self) -> dict[int, bool]:
-        """Cores that are off although the target mode has them, or the reverse; none in another mode."""
+        """Cores to turn on or off for the target mode; none while another mode is set."""
         wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
         wrong = [core for core in self.seen.cpus if wanted and core.online is not (core.number in wanted)]
         return {core.number: not core.online for core in wrong}
 
     @property
     def state(self) -> State:
-        """`unknown` if all that could be read is pinned, and something could not be read."""
+        """`unknown` if everything that could be read is pinned, but something could not be read."""
         if self.refusal:
             return "unsupported"
         if self.faults:
@@ -175,7 +178,7 @@ class ClockVerdict:
 
 
 def take_reading(box: Box) -> ClockVerdict:
-    """Read and judge; without root the state is `unknown` at best. Does not raise."""
+    """Read and judge the clocks. Without root the state is `unknown` at best. Does not raise."""
     seen = readings.read(box)
     refusal = str(seen.platform.refusal or "")
     if not seen.platform.is_jetson:
@@ -188,7 +191,7 @@ def megahertz(hz: int | None) -> str:
 
 
 def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
-    """One line for domains with the same fault: `cpu0–cpu7: …`."""
+    """Lines about faults. Domains with the same fault share a line: `cpu0–cpu7: …`."""
     names: dict[str, list[str]] = {}
     for name, why in faults.items():
         names.setdefault(why, []).append(name)
@@ -196,11 +199,12 @@ def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def span(names: list[str]) -> str:
-    """First and last name: `cpu0–cpu7`."""
+    """First and last name, as `cpu0–cpu7`."""
     return "–".join(dict.fromkeys((*names[:1], *names[-1:])))
 
 
 def _mode_fault(modes: PowerModes) -> str:
+    """The difference between the current power mode and the target; "" if there is none."""
     target, current = modes.target, modes.current
     if target.mode is None:
         return "" if target.needs_root else target.problem
@@ -212,6 +216,7 @@ def _mode_fault(modes: PowerModes) -> str:
 
 
 def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+    """Judge each clock domain: (name, Domain) for cores, GPU, memory and their switches."""
     mode, limits = modes.target.mode, Limits(modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
     if modes.target.needs_root:
@@ -245,18 +250,18 @@ def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Doma
 
 @dataclass(frozen=True)
 class Limits:
-    """Frequency limits in Hz."""
+    """Highest frequencies that the target mode allows, in Hz."""
 
     target: TargetMode
     current: str
 
     def cap(self, parameter: str, unit: int = 1) -> int | None:
-        """The mode's; None without one."""
+        """Cap of the mode; None if it has none."""
         cap = self.target.mode.limit(parameter) if self.target.mode else None
         return cap * unit if cap else None
 
     def ceiling(self, parameter: str, clock: Range, unit: int = 1) -> int | None:
-        """Highest that mode and hardware allow; None when the hardware's is unknown."""
+        """Highest frequency that mode and hardware allow; None if the hardware's maximum is unknown."""
         cap = self.cap(parameter, unit)
         return clock.top if clock.top is None or cap is None else min(clock.top, clock.within(cap))
 
@@ -266,13 +271,17 @@ class Limits:
 
     @property
     def suspicion(self) -> str:
-        """Of a limit below the ceiling."""
+        """Clause about the cause of a limit below the ceiling."""
         if self.target.mode is not None and self.current == self.target.mode.name:
             return f"although {self.current} allows it: a thermal cap, or somebody's"
         return f"in power mode {self.current or 'unknown'}"
 
     def conf_fault(self, ceiling: int | None, hardware: int | None, cap: int | None) -> str:
-        """A cap that the hardware does not reach; or one in the mode without limits, if no site named it."""
+        """Fault of nvpmodel.conf: a cap that the hardware does not reach, or any cap in the mode without
+        limits.
+
+        A mode that the site has named may have caps.
+        """
         if hardware and cap and cap > readings.FAR_ABOVE * hardware:
             is_it = f"is {paths.NVPMODEL_CONF} the one for this module and its firmware?"
             return f"ends at {megahertz(hardware)}, below the {megahertz(cap)} of {self.target_name}: {is_it}"
@@ -283,7 +292,7 @@ class Limits:
 
 
 def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domain:
-    """Both limits of a CPU or the GPU are to be at the ceiling."""
+    """Judge a CPU or the GPU: both limits are to be at the ceiling."""
     ceiling = limits.ceiling(parameter, clock, unit)
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top, limits.cap(parameter, unit))
@@ -308,13 +317,15 @@ def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domai
 
 
 def _emc(emc: Emc, limits: Limits) -> Domain:
+    """Judge the memory clock: capped, not locked, or allowed above the maximum of the mode."""
     clock = emc.range
     cap, ceiling = limits.cap("EMC"), limits.ceiling("EMC", clock)
     held = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
     values = {"min": clock.min, "max": held, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top, cap)
     reach = ceiling if ceiling is None or held is None else min(ceiling, held)
-    # With the lower limit at what is within reach nothing below it is free, whatever the hardware's maximum.
+    # If the lower limit is the highest reachable frequency, the clock cannot move, whatever the hardware's
+    # maximum.
     locked = emc.locked or clock.fixed or (reach is not None and clock.min == reach)
     # The firmware's maximum is no cap of the mode, because the firmware may raise it again.
     above = cap is not None and emc.cap is not None and ceiling is not None and emc.cap > cap
@@ -339,6 +350,7 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
 
 
 def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
+    """Compare the online cores with the mode. Without a mode, all must be online."""
     expected = (mode.cores if mode else ()) or tuple(core.number for core in cores)
     online = {core.number for core in cores if core.online}
     values = {"value": len(online.intersection(expected)), "expected": len(expected)}
@@ -351,7 +363,7 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     elif off or extra:
         name, has = mode.name if mode else "this box", "has" if off else "has not"
         why = f"{wrong} {'offline' if off else 'online'}, which {name} {has}"
-    # A lower mode has them off on purpose: there only the mode is at fault.
+    # A lower mode turns them off on purpose, so only the mode is at fault.
     fixable = bool(off or extra) and mode is not None and current == mode.name
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
 
@@ -365,18 +377,19 @@ def _idle(states: list[bool | None]) -> Domain:
 
 
 def _counted(value: int, expected: int, fault: str) -> Domain:
-    """Waking up from an idle state, or an idle GPU, delays a burst."""
+    """Judge a count of units. Waking from an idle state, or an idle GPU, delays a burst."""
     why = "" if value == expected else fault
     return Domain({"value": value, "expected": expected}, not why, why, fixable=bool(why))
 
 
 def _tpc(seen: ClockReadings, expected: int) -> Domain:
+    """Compare the mask of GPU clusters with the mode's."""
     mask = seen.tpc_mask
     values = {"value": mask, "expected": expected}
     if mask is None and not seen.is_root:
         return Domain(values, None, NEEDS_ROOT, cause=Cause.ROOT)
     if mask is None:
-        # For root too on JetPack 7, whose file for it is not known.
+        # On JetPack 7 even root cannot read it: its file there is not known.
         return Domain(values, None, "the TPC mask cannot be read")
     why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
     return Domain(values, not why, why)

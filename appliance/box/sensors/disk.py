@@ -12,26 +12,28 @@ from appliance.box.system import Box
 
 @dataclass(frozen=True)
 class Volume:
+    """A mounted file system."""
+
     mount: str
     total_bytes: int
     free_bytes: int
-    """For others than root."""
+    """Free for users other than root."""
     inodes: int
     """0 for a file system without a fixed number."""
     free_inodes: int
     read_only: bool
     volatile: bool = False
-    """In memory, so that a boot empties it."""
+    """True if it is in memory, so that a boot empties it."""
 
 
 Mounts = dict[str, tuple[str, tuple[str, ...]]]
-"""Mount point → type and options; of several on one the last counts."""
+"""Mount point → type and options. If several are mounted on one, the last counts."""
 
 
 def volumes(box: Box) -> tuple[Volume, ...]:
-    """Volume of each folder of paths.WRITTEN, once. Raises OSError.
+    """Volumes of the folders in paths.WRITTEN, each once. Raises OSError.
 
-    A root that is read-only, with the needed folders elsewhere, is so on purpose, and is left out.
+    A read-only root is left out if the needed folders are on other volumes: it is read-only on purpose.
     """
     lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
     mounts = {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
@@ -53,7 +55,7 @@ def _mount_of(path: str, mounts: Mounts) -> str:
 
 
 def _is_volatile(mount: str, mounts: Mounts) -> bool:
-    """tmpfs, or an overlay whose upper folder is in one, as overlayroot=tmpfs makes it."""
+    """True for tmpfs, or for an overlay whose upper folder is on one, as with overlayroot=tmpfs."""
     kind, options = mounts.get(mount, ("", ()))
     upper = next((option[9:] for option in options if option.startswith("upperdir=")), "")
     if kind == "overlay" and upper:

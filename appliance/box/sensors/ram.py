@@ -10,7 +10,7 @@ from appliance.box import paths
 from appliance.box.root import Root
 
 LARGE_BLOCK_BYTES = 4 << 20
-"""Block size in which tegrastats counts, and which NvMap prefers."""
+"""Size of the blocks that tegrastats counts and NvMap prefers."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Memory:
 
 
 def memory(root: Root) -> Memory | None:
-    """None when /proc/meminfo lacks a value."""
+    """Memory of the machine; None if /proc/meminfo lacks a value."""
     text = root.text(paths.MEMORY) or ""
     kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+([0-9]{1,18}) kB$", text, re.MULTILINE)}
     if not kib.get("MemTotal") or "MemAvailable" not in kib:
@@ -35,15 +35,15 @@ def memory(root: Root) -> Memory | None:
 
 
 def swapped_in_pages(root: Root) -> int | None:
-    """Since boot; None when /proc/vmstat lacks it."""
+    """Pages swapped in since boot; None if /proc/vmstat lacks the count."""
     found = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None:
-    """Count free blocks of 4 MiB over all zones; None when /proc/buddyinfo cannot be parsed.
+    """Number of free blocks of 4 MiB over all zones; None if /proc/buddyinfo cannot be parsed.
 
-    Its column n counts free blocks of 2ⁿ pages; a larger block counts as many times as it holds 4 MiB.
+    Its column n counts free blocks of 2ⁿ pages. A larger block counts as often as it contains 4 MiB.
     """
     text = root.text(paths.FREE_PIECES) or ""
     zones = re.findall(r"^Node \d+, zone\s+\w+((?:\s+[0-9]{1,18})+)$", text, re.MULTILINE)

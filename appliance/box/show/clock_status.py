@@ -1,4 +1,4 @@
-"""Clock status for technicians: a reading made now; without root, the last result of root's check."""
+"""Status of the clocks for technicians: a current reading; without root, the last result of root's check."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
+    """Everything that `f5-clocks status` prints."""
+
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()
@@ -38,7 +40,7 @@ def status(box: Box) -> Status:
         clocks = Assessment(reading, recorded(box, notes.append)).clocks
     else:
         clocks = reading.clocks
-        # Root's check sees more; its last result counts unless clocks came loose since.
+        # Root's check sees more. Its last result counts, unless clocks were unpinned since.
         if last.state != "unknown" and (last.state, clocks.state) != ("pinned", "unpinned"):
             age_s = box.uptime() - last.checked_at
             notes.append(f"needs root; what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")

@@ -12,9 +12,10 @@ MORE = " · all of it: f5-health --verbose"
 
 
 def table(findings: Sequence[Finding], *, verbose: bool = False) -> str:
-    """List findings, skipped checks by their reasons, and the totals that are not 0.
+    """Table of findings, with skipped checks by their reasons, and the totals that are not 0.
 
-    Unless `verbose`, show the first sentences of value and remedy, cut at WIDTH: the fault, and a command.
+    Unless `verbose`, it shows the first sentences of value and remedy, cut at WIDTH: the fault, and a
+    command.
     """
     checked = [finding for finding in findings if finding.level is not Level.SKIP]
     width = max((len(finding.check) for finding in checked), default=0)

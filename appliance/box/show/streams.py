@@ -8,18 +8,18 @@ import sys
 
 
 def open_streams() -> None:
-    """Let stdout and stderr show a question mark for what their encoding lacks."""
+    """Let stdout and stderr print a question mark for characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def say(line: str) -> None:
-    """Print a line at once. A terminal that was closed ends no setup and no rollback."""
+    """Print a line at once. A closed terminal must not end a setup or a rollback."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 
 
 def plain(text: str) -> str:
-    """Output of other programs must not control root's terminal."""
+    """Text without control characters: the output of other programs must not control root's terminal."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,8 +1,8 @@
 """Support bundle: states, logs and versions in one archive for the maker of the box.
 
-No texts, no voices, no secrets, nothing that identifies the box: `redact` filters everything. Findings of the
-application keep levels and numbers only, since its messages name voices. Parts are independent of each other;
-one that fails is a line in the archive's INDEX.
+The bundle contains no texts, no voices, no secrets, and nothing that identifies the box: `redact` filters
+everything. Findings of the application have levels and numbers only, because its messages name voices. Parts
+are independent; one that fails becomes a line in the archive's INDEX.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import dpkg, paths
-from appliance.box.checks import application, run_checks, slots
+from appliance.box.checks import application, slots
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import Finding, document
 from appliance.box.checks.readiness import merge_application
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.support import redact
@@ -40,14 +41,14 @@ THIS_BOOT, BOOT_BEFORE = "0", "-1"
 # A zone without letters is the difference to UTC: -03, +0545. systemd 249 prints a dash between the times.
 TIME = r"[A-Z][a-z]{2} [\d-]{10} [\d:]{8} (?:[A-Za-z]{2,6}|[+-]\d{2,4})"
 BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*")
-"""A line of `journalctl --list-boots`: offset, id, times of first and last entry."""
+"""A line of `journalctl --list-boots`: offset, id, times of the first and the last entry."""
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
-"""A property of a unit that systemd itself words."""
+"""Property of a unit that systemd itself words."""
 INSTALLED_VALUE = re.compile(r"[0-9][\w.+~-]{0,60}|p[0-9]{4}-[0-9]{4}")
 OF_PACKAGES = ("packages.txt", "installed.json")
-"""Parts of names and versions of NVIDIA's packages, each of a known form."""
+"""Parts with names and versions of NVIDIA's packages, each of a known form."""
 VERSIONS = (
     "import importlib.metadata as m, sys; sys.path.insert(0, sys.argv[1]); "
     "print('\\n'.join(sorted({f'{d.metadata[\"Name\"]}=={d.version}' for d in m.distributions()})))"
@@ -68,7 +69,7 @@ class Part:
 
 
 def collect(box: Box, app: Application) -> list[Part]:
-    """Make every part. Does not raise."""
+    """Collect every part. Does not raise."""
     scrub = redact.scrubber(box)
     texts: Mapping[str, Callable[[], str]] = {
         "health.json": lambda: _health(box, app),
@@ -81,7 +82,7 @@ def collect(box: Box, app: Application) -> list[Part]:
         "units.json": lambda: _units(box),
         **{f"journal-{name}.txt": _journal_of(box, name, THIS_BOOT) for name in JOURNALS},
         "kernel.txt": lambda: redact.kernel(_journal(box, THIS_BOOT, "-k")),
-        # After a crash the reason is in the boot before.
+        # After a crash, the reason is in the previous boot's journal.
         **{f"previous-boot/journal-{name}.txt": _journal_of(box, name, BOOT_BEFORE) for name in JOURNALS},
         "previous-boot/kernel.txt": lambda: redact.kernel(_journal(box, BOOT_BEFORE, "-k")),
         "boots.txt": lambda: _boots(box),
@@ -91,11 +92,12 @@ def collect(box: Box, app: Application) -> list[Part]:
         "configuration.yaml": lambda: redact.configuration(box.root.read(paths.CONFIG)),
         "contents.json": lambda: _contents(box),
     }
-    # A user may have the name of a package, and a version the form of an address.
+    # A user may have the name of a package, and a version may look like an address.
     return [_part(name, text, str if name in OF_PACKAGES else scrub) for name, text in texts.items()]
 
 
 def _part(name: str, text: Callable[[], str], scrub: Callable[[str], str]) -> Part:
+    """A part of the archive; an exception becomes its problem."""
     try:
         return Part(name, scrub(text()))
     except PartUnavailable as error:
@@ -115,7 +117,7 @@ def index(parts: Iterable[Part]) -> str:
 
 
 def write(out: Path, parts: Collection[Part], wall_s: float) -> None:
-    """Write the archive atomically, readable by its owner only. Raises OSError."""
+    """Write the archive atomically. Only its owner can read it. Raises OSError."""
     files = {"INDEX": index(parts), **{part.name: part.text for part in parts if not part.problem}}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
@@ -128,12 +130,12 @@ def write(out: Path, parts: Collection[Part], wall_s: float) -> None:
 
 
 def default_name(wall_s: float) -> str:
-    """Return a name that does not identify the box."""
+    """Name of the archive, which does not identify the box."""
     return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
 
 
 class PartUnavailable(Exception):
-    """A part that cannot be made; its message holds nothing of the box."""
+    """A part that cannot be collected. The message has no data of the box."""
 
 
 # The parts, in the order of the archive.
@@ -149,18 +151,18 @@ def _health(box: Box, app: Application) -> str:
 
 
 def _numbers(finding: Finding) -> Finding:
-    """Leave names and texts out of the figures of the application."""
+    """Finding of the application without names and texts in its figures."""
     figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
     return dataclasses.replace(finding, figures=figures)
 
 
 def _clocks(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Show texts as outlines, except the name of the power mode."""
+    """Document with outlines in place of texts, except the name of the power mode."""
     return {**outlined(document), "mode": document["mode"]}
 
 
 def _tool(box: Box, name: str, *arguments: str) -> str:
-    """Return outlines of a program's output."""
+    """Outlines of a program's output."""
     ran = box.tools.execute(name, *arguments, timeout_s=TOOL_S)
     if ran.missing:
         raise PartUnavailable(ran.summary)
@@ -209,7 +211,7 @@ def _boots(box: Box) -> str:
 
 
 def _packages(box: Box) -> str:
-    """Ours and NVIDIA's, with version and dpkg's state."""
+    """Our packages and NVIDIA's, with version and dpkg's state."""
     shown = [one for one in dpkg.packages(box.root).values() if OURS_AND_NVIDIAS.match(one.name)]
     if not shown:
         raise PartUnavailable("there is none")

@@ -1,7 +1,7 @@
-"""Redaction by allow-lists: only what is known to be harmless leaves the box.
+"""Redaction by allow-lists: only texts that are certainly harmless leave the box.
 
-Free text keeps technical words only and shows the rest as `…`, so nothing that a person said, named or typed
-remains. A last pass, `scrubber`, removes identifiers of this box that came through all the same.
+Free text keeps technical words only and shows the rest as `…`, so nothing remains that a person typed, and no
+name. A last pass, `scrubber`, removes identifiers of this box that passed nevertheless.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from appliance.box.system import Box
 
 WITHHELD = "…"
 WORDS = frozenset(Path(__file__).with_name("words.txt").read_text("utf-8").split())
-"""Words kept in free text: no names, and no articles or pronouns, which would make sentences readable.
+"""Words that stay in free text. There are no names in it, and no articles or pronouns, which would make
+sentences readable.
 
-A user, a host or a voice of such a name is not removed: it identifies nobody.
+A user, a host or a voice with such a name is not removed, because the name identifies nobody.
 """
 TRADE = re.compile(
     r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours
@@ -33,7 +34,7 @@ TRADE = re.compile(
 UNITS = r"(?:%|s|ms|kB|MB|MiB|GiB|kHz|Hz|MHz|°C|C|W|mW|x\d{1,4}MB)?"
 NUMBER = re.compile(rf"-?\d{{1,6}}(?:\.\d{{1,6}})?{UNITS}")
 READING = re.compile(rf"-?\d{{1,10}}(?:\.\d{{1,6}})?{UNITS}")
-"""NUMBER of a tool of NVIDIA, which prints frequencies in Hz."""
+"""NUMBER in the output of NVIDIA's tools, which print frequencies in Hz."""
 SYSFS = re.compile(r"/sys/(?:devices/(?:system/cpu|platform|gpu\.0)|kernel/nvpmodel|class/devfreq)[\w.@/-]*")
 PIECES = re.compile(r"[=@:/,|\[\]()]+")
 """Separators of words and numbers in a token, as in `MinFreq=729600` and `[3%@729,off]`."""
@@ -48,14 +49,15 @@ KERNEL_NAMES = (
     re.compile(r"()\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b()"),
     # Greedy: a name may contain a bracket.
     re.compile(r"(\bprocess \d+ \().*(\))"),
-    # A name in the kernel has at most 15 bytes and may contain colons: match up to the end of a word.
+    # A name in the kernel has at most 15 bytes and may contain colons, so this matches up to the end of a
+    # word.
     re.compile(r"(\bcomm:? ).{1,15}(?!\w)()"),
     re.compile(r"(\b(?:cpuset|\w*memcg|task)=).*?()(?=,(?:mems_allowed=|global_oom|\w*memcg=|task=|pid=)|$)"),
 )
-"""Identifiers of disks, processes and users in kernel lines; the two groups of a match stay."""
+"""Identifiers of disks, processes and users in kernel lines. The two groups of a match stay."""
 
 SHIPPED = Path(__file__).resolve().parents[3] / "configs" / "appliance.yaml"
-"""Has every key of the configuration: only those are shown, and of them only values of a known kind."""
+"""File with every key of the configuration. Only these keys are shown, and only values of a known kind."""
 SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|(?:MODE_)?\d{1,3}W|MAXN(?:_SUPER)?"
     r"|openvino|ort-cpu|ort-cuda|tensorrt|upstream|adaptive|low_latency|drop|name|speak|debug|info|warning|error"
@@ -70,7 +72,7 @@ HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
 
 
 def outline(message: str, number: re.Pattern[str] = NUMBER) -> str:
-    """Keep technical words, and numbers that follow one."""
+    """Technical words, and the numbers that follow one."""
     shown: list[str] = []
     for token in message.split():
         pieces = [piece for part in PIECES.split(token) if (piece := part.strip(EDGES))]
@@ -85,7 +87,7 @@ def outline(message: str, number: re.Pattern[str] = NUMBER) -> str:
 
 
 def outlined(value: Any) -> Any:
-    """Return a JSON value with each text of it as an outline; names of keys stay."""
+    """JSON value with an outline in place of each text. Names of keys stay."""
     if isinstance(value, str):
         return outline(value, READING)
     if isinstance(value, Mapping):
@@ -94,13 +96,13 @@ def outlined(value: Any) -> Any:
 
 
 def journal(text: str) -> str:
-    """Show times, and names and messages as outlines, without host names."""
+    """Times, and outlines of names and messages, without host names."""
     found = filter(None, map(JOURNAL.match, text.splitlines()))
     return "".join(f"[{line[1]}] {outline(line[2])}: {outline(line[3])}\n" for line in found)
 
 
 def kernel(text: str) -> str:
-    """About heat, current, GPU, memory and disks."""
+    """Lines of the kernel about heat, current, GPU, memory and disks."""
     lines = []
     for line in text.splitlines():
         if (found := JOURNAL.match(line)) and KERNEL.match(message := found[3]):
@@ -111,7 +113,7 @@ def kernel(text: str) -> str:
 
 
 def configuration(text: str) -> str:
-    """Show known keys and values, and `…` for others. Raises OSError."""
+    """Known keys and values of a configuration, and `…` for others. Raises OSError."""
     known = {(section, key): value for section, key, value in _lines(SHIPPED.read_text("utf-8"))}
     lines = []
     for section, key, value in _lines(text):
@@ -127,7 +129,7 @@ def configuration(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str]]:
-    """Section, key, value; a section's own line has no key, a line of another form `…`."""
+    """Section, key, value. A section's own line has no key; a line of another form is `…`."""
     section = ""
     for line in text.splitlines():
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
@@ -140,13 +142,13 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def scrubber(box: Box) -> Callable[[str], str]:
-    """`replacing` the identifiers of this box. Does not raise."""
+    """Function that removes the identifiers of this box; see `replacing`. Does not raise."""
     secrets = {secret.strip() for secret in _identities(box)}
     return replacing(secret for secret in secrets if len(secret) > 2 and secret.lower() not in WORDS)
 
 
 def replacing(secrets: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces addresses and `secrets` by `…`."""
+    """Function that replaces addresses and `secrets` by `…`."""
     known = (rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in sorted(secrets, key=len, reverse=True))
     patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *map(re.compile, known))
 
@@ -159,6 +161,7 @@ def replacing(secrets: Iterable[str]) -> Callable[[str], str]:
 
 
 def _identities(box: Box) -> Iterator[str]:
+    """Names that identify the box and its users: hosts, serial numbers, accounts, addresses, voices."""
     root = box.root
     files = (paths.ETC_HOST_NAME, paths.MACHINE_ID, paths.SERIAL_NUMBER, paths.HOST_NAME)
     yield from ((root.text(path) or "").strip("\0") for path in files)
@@ -172,6 +175,6 @@ def _identities(box: Box) -> Iterator[str]:
         place = f"{paths.VOICES}/{voice}"
         styles = (f"{place}/styles/{style}/style.yaml" for style in root.names(f"{place}/styles"))
         for record in (f"{place}/voice.yaml", *styles):
-            # Names and notes in a record: any value of its lines that is long enough.
+            # Names and notes in a record are values of its lines. All that are long enough count.
             values = re.findall(r"^(?:\w+:|\s+|- )\s*(.+)$", root.text(record) or "", re.MULTILINE)
             yield from (value.strip(" '\"") for value in values if len(value) > 7)

@@ -1,4 +1,4 @@
-"""ONNX graph → TensorRT engine, and the cache of engines: each is valid for one device alone."""
+"""ONNX graph → TensorRT engine, and the cache of engines. An engine is valid for one device only."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ USUAL_FRAMES = 512
 SEVERAL_PROFILES = (10, 8)
 """First version whose engines are accurate with several profiles (issue 4250)."""
 WEAKLY_TYPED = ((10, 0), (10, 12))
-"""First version supported, and the one that deprecates weak typing (release notes)."""
+"""First supported version, and the version that deprecates weak typing (release notes)."""
 REPORT_S = 1.0
 
 Report = Callable[[str], None]
-"""Takes a progress line; may raise Interrupted to end the build."""
+"""Takes a progress line. It may raise Interrupted to end the build."""
 Shape = tuple[int, ...]
 Sizes = tuple[int, int, int]
 """Minimum, optimum and maximum of an axis."""
@@ -59,9 +59,9 @@ class Profile:
 
 
 def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
-    """A profile for each range of N where the graph has rows (axis R), else one.
+    """A profile for each range of N if the graph has rows (axis R), else one profile.
 
-    A range's optimum is its end, where a step takes longest.
+    The optimum of a range is its end, because a step takes longest there.
     """
     axes = dict.fromkeys(a for t in spec.inputs for a in t.axes if isinstance(a, str))
     wide = {
@@ -79,25 +79,30 @@ def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
 
 @dataclass(frozen=True)
 class EngineSource:
+    """A graph, and how to build its engine."""
+
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
     tf32: bool = False
+    """True if float32 products may use TF32."""
 
 
 @dataclass(frozen=True)
 class EnginePlatform:
+    """Versions and device that a stored engine is valid for."""
+
     tensorrt: str
     driver: int
     """CUDA's version number: 12060 for 12.6."""
     compute_capability: str
     device: str
     multiprocessors: int
-    """Every Orin has the same name and compute capability."""
+    """Number of multiprocessors: every Orin has the same name and compute capability."""
 
 
 def import_runtime(backend: str) -> Any:
-    """Raises BundleError naming what is missing."""
+    """Import TensorRT. Raises BundleError naming what is missing."""
     try:
         import tensorrt
     except (ImportError, OSError) as error:
@@ -116,9 +121,11 @@ def import_runtime(backend: str) -> Any:
 
 
 def make_log(runtime: Any) -> Any:
-    """An ILogger that collects errors for `reason`. TensorRT holds no reference."""
+    """An ILogger that collects errors for `reason`. TensorRT holds no reference to it."""
 
     class Log(runtime.ILogger):  # type: ignore[misc]
+        """Collects TensorRT's errors, so that exceptions can name them."""
+
         def __init__(self) -> None:
             super().__init__()
             self._errors: list[str] = []
@@ -126,13 +133,13 @@ def make_log(runtime: Any) -> Any:
 
         def log(self, severity: Any, message: str) -> None:
             failed = severity in self._failures
-            # Warnings concern the graph, which cannot be changed on a device.
+            # Warnings are about the graph, which cannot be changed on a device.
             logger.log(logging.ERROR if failed else logging.DEBUG, "TensorRT: %s", message)
             if failed:
                 self._errors.append(message)
 
         def reason(self) -> str:
-            """ ": " and the errors since the last call; empty without any."""
+            """ ": " and the errors since the last call; "" without errors."""
             errors, self._errors = self._errors, []
             return f": {_line('; '.join(errors))}" if errors else ""
 
@@ -140,14 +147,16 @@ def make_log(runtime: Any) -> Any:
 
 
 def make_progress(runtime: Any) -> Any:
-    """An IProgressMonitor, called from TensorRT's threads; it holds no reference."""
+    """An IProgressMonitor. TensorRT's threads call it, and hold no reference to it."""
 
     class BuildMonitor(runtime.IProgressMonitor):  # type: ignore[misc]
+        """Reports the progress of a build, and can cancel it."""
+
         def __init__(self) -> None:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}
             self.stopped: BaseException | None = None
-            """Cancels the build at its next step."""
+            """Exception that cancels the build at its next step."""
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
             self._steps[phase_name] = (0, num_steps)
@@ -167,9 +176,9 @@ def make_progress(runtime: Any) -> Any:
 
 @contextlib.contextmanager
 def reporting(progress: Any, report: Report) -> Iterator[None]:
-    """Report progress every REPORT_S, since most of a profile is one step without a callback.
+    """Report progress every REPORT_S, because most of a profile is one step without a callback.
 
-    An exception of `report` is left in `progress.stopped`.
+    An exception of `report` is stored in `progress.stopped`.
     """
     ended, begun = threading.Event(), time.monotonic()
 
@@ -190,17 +199,17 @@ def reporting(progress: Any, report: Report) -> Iterator[None]:
 
 
 def start(factory: Callable[[Any], Any], log: Any, version: str) -> Any:
-    """A Builder or Runtime. Raises EngineFault where the library cannot start."""
+    """A Builder or Runtime. Raises EngineFault if the library cannot start."""
     try:
         return factory(log)
-    except (TypeError, RuntimeError) as error:  # TypeError: the library gave nothing
+    except (TypeError, RuntimeError) as error:  # TypeError: the library returned nothing
         raise fault_of(f"TensorRT {version} cannot start: {error}{log.reason()}") from error
 
 
 def fused_attentions(runtime: Any, engine: Any) -> int | None:
-    """Number of fused attention kernels; None where TensorRT does not tell.
+    """Number of fused attention kernels; None if TensorRT does not report them.
 
-    The inspector's words are from TensorRT's issue 4397: only reports may rest on them.
+    The inspector's words are from TensorRT's issue 4397, so only reports may depend on them.
     """
     try:
         told: dict[str, Any] = json.loads(
@@ -220,11 +229,11 @@ def build(
     report: Report = logger.debug,
     keep: Callable[[bytes], None] = lambda timing: None,
 ) -> tuple[bytes, bytes]:
-    """The serialised engine, and the timing cache `timing` extended by the build.
+    """Build an engine. Returns it serialised, and the timing cache `timing` extended by the build.
 
-    `keep` takes the timing cache also of a failed build. Where a TensorRT in WEAKLY_TYPED refuses the graph's
-    element types, each layer's is set. Raises BundleError when the graph cannot be built or its inputs
-    differ, EngineFault when TensorRT cannot start, and what `report` raises.
+    `keep` gets the timing cache, even of a failed build. If a TensorRT in WEAKLY_TYPED refuses the graph's
+    element types, each layer's type is set. Raises BundleError if the graph cannot be built or its inputs
+    differ, EngineFault if TensorRT cannot start, and the errors of `report`.
     """
     try:
         return _build(source, runtime, log, timing, report, keep, strongly_typed=True)
@@ -248,6 +257,10 @@ def _build(
     *,
     strongly_typed: bool,
 ) -> tuple[bytes, bytes]:
+    """Build an engine for all profiles.
+
+    Returns it, and the timing cache, which `keep` gets even if this fails.
+    """
     path, version = source.path, runtime.__version__
     builder = start(runtime.Builder, log, version)
     # TensorRT 11 knows strongly typed networks alone, and since 10 every batch is explicit.
@@ -267,7 +280,7 @@ def _build(
         raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(found ^ expected))}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
-    if not source.tf32:  # else products in float32 have ten bits of mantissa
+    if not source.tf32:  # otherwise products in float32 have ten bits of mantissa
         config.clear_flag(runtime.BuilderFlag.TF32)
     config.profiling_verbosity = runtime.ProfilingVerbosity.DETAILED  # for `fused_attentions`
     config.max_aux_streams = 0  # nothing here gains by more, and each context would have its own
@@ -296,12 +309,13 @@ def _build(
 
 
 def _hold_types(runtime: Any, network: Any, config: Any) -> None:
-    """Set each layer's type in a weakly typed network, where TensorRT would choose the fastest."""
+    """Set each layer's type in a weakly typed network; TensorRT would otherwise choose the fastest type."""
     floats = (runtime.DataType.FLOAT, runtime.DataType.HALF)
     for number in range(network.num_layers):
         layer = network.get_layer(number)
         types = [layer.get_output(index).dtype for index in range(layer.num_outputs)]
-        # As in TensorRT's tools: constants, and layers that compute shapes or conditions, have no precision.
+        # TensorRT's own tools do the same: constants, and layers that compute shapes or conditions, have no
+        # precision.
         if layer.type == runtime.LayerType.CONSTANT or not all(kind in floats for kind in types):
             continue
         layer.precision = types[0]
@@ -314,26 +328,26 @@ def _hold_types(runtime: Any, network: Any, config: Any) -> None:
 
 @dataclass
 class Tally:
-    """Engines that are built one after the other, for the progress lines of each."""
+    """Counter of the engines that are built one after the other, for their progress lines."""
 
     total: int
     number: int = 0
-    """The one that is built now, from 1."""
+    """Number of the current engine, from 1."""
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def so_far(self) -> str:
-        """Time since the first was begun, e.g. "7 min so far"."""
+        """Time since the first engine was begun, as "7 min so far"."""
         seconds = time.monotonic() - self.begun
         return f"{seconds:.0f} s so far" if seconds < 60 else f"{seconds / 60:.0f} min so far"
 
     def line(self, what: str, detail: str) -> str:
-        """A progress line; what comes before its colon changes with each engine."""
+        """A progress line. The part before its colon changes with each engine."""
         return f"{what}, {self.number} of {self.total}: {self.so_far}, {detail}"
 
 
 class EngineCache:
-    """A folder of engines, named by the hash of all that each depends on."""
+    """A folder of engines, named by the hash of everything that each depends on."""
 
     def __init__(
         self, folder: Path, platform: EnginePlatform, runtime: Any, log: Any, report: Report = logger.debug
@@ -348,22 +362,22 @@ class EngineCache:
         self.report(line)
 
     def parts(self, source: EngineSource) -> tuple[EngineSource, ...]:
-        """Sources of a graph's engines: one for each profile before SEVERAL_PROFILES."""
+        """Sources of a graph's engines. Before SEVERAL_PROFILES there is one for each profile."""
         if version_of(self._runtime) >= SEVERAL_PROFILES:
             return (source,)
         return tuple(replace(source, profiles=(profile,)) for profile in source.profiles)
 
     def name(self, source: EngineSource) -> str:
-        """File name of an engine. Raises BundleError when the graph cannot be read."""
+        """File name of an engine. Raises BundleError if the graph cannot be read."""
         return f"{hashlib.sha256(_json(self._ingredients(source))).hexdigest()}.engine"
 
     def size(self, source: EngineSource) -> int:
-        """Bytes of a graph's cached engines; 0 where one is missing. Raises BundleError."""
+        """Bytes of a graph's cached engines; 0 if one is missing. Raises BundleError."""
         kept = [self.folder / self.name(part) for part in self.parts(source)]
         return sum(path.stat().st_size for path in kept) if all(path.exists() for path in kept) else 0
 
     def digests(self, source: EngineSource) -> tuple[str, ...]:
-        """sha256 of a graph's engines; "" for a missing or damaged one. Raises BundleError, StorageError."""
+        """SHA-256 of a graph's engines; "" for a missing or damaged one. Raises BundleError, StorageError."""
         try:
             engines = (_read(self.folder / self.name(p), self._ingredients(p)) for p in self.parts(source))
             return tuple("" if engine is None else hashlib.sha256(engine).hexdigest() for engine in engines)
@@ -374,7 +388,7 @@ class EngineCache:
         (self.folder / self.name(source)).unlink(missing_ok=True)
 
     def engine(self, source: EngineSource) -> bytes:
-        """The cached engine of one of `parts`, or a new one, after minutes.
+        """The cached engine of one of `parts`, or a new one, which takes minutes.
 
         Raises BundleError, EngineFault, StorageError.
         """
@@ -385,7 +399,7 @@ class EngineCache:
                 return engine
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder):
-                # Another process may have built it meanwhile.
+                # Another process may have built it in the meantime.
                 if (engine := _read(kept, ingredients)) is not None:
                     return engine
                 return self._build(source, kept, ingredients)
@@ -393,6 +407,7 @@ class EngineCache:
             raise StorageError(f"the cache of engines {self.folder}: {error}") from error
 
     def _build(self, source: EngineSource, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
+        """Build an engine and store it, with `ingredients` in its header."""
         for left in self.folder.glob("*.new"):  # from a build that was killed
             left.unlink()
         self.tally.number += 1
@@ -416,6 +431,7 @@ class EngineCache:
         return engine
 
     def _ingredients(self, source: EngineSource) -> dict[str, Any]:
+        """Everything that an engine depends on. A stored engine with other ingredients is not used."""
         try:
             graph = hashlib.sha256(source.path.read_bytes())
             for weights in files_of(source.path):
@@ -441,7 +457,7 @@ def version_of(runtime: Any) -> tuple[int, ...]:
 def files_of(graph: Path) -> list[Path]:
     """The files of a graph's weights. Raises OSError."""
     content = graph.read_bytes()
-    # Named in the graph as plain bytes; the library that parses them is not on the device.
+    # The graph names them as plain bytes. The library that parses graphs is not on the device.
     return [
         beside
         for beside in sorted(graph.parent.iterdir())
@@ -454,13 +470,13 @@ def _header(ingredients: Mapping[str, Any], engine: bytes) -> dict[str, Any]:
 
 
 def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
-    """The engine after a line of JSON; None if missing or damaged."""
+    """The engine after a line of JSON; None if the file is missing or damaged."""
     try:
         head, _, engine = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
     if head != _json(_header(ingredients, engine)):
-        logger.warning("%s: damaged; the engine is built anew", path)
+        logger.warning("%s: damaged; the engine is built again", path)
         return None
     return engine
 

@@ -1,7 +1,7 @@
 """Comparison of a backend with the CPU's float32.
 
-TensorRT has been silently wrong for this model at sizes beside the optimum (its issue 4450), and in fused
-attention at single batch sizes (4837): so lengths and rows vary.
+TensorRT has been silently wrong for this model at sizes other than the optimum (its issue 4450), and in fused
+attention at single batch sizes (4837). So lengths and rows vary.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory
 from appliance.request import FloatArray, Segment
 
 BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int8-qdq": 1e-1}
-"""Largest ‖a − b‖ / ‖b‖ of an output, chosen: half precision has 4e-3 on a CPU, blank audio 1."""
+"""Largest ‖a − b‖ / ‖b‖ of an output.
+
+The bounds are chosen: half precision has 4e-3 on a CPU, blank audio 1.
+"""
 WHOLE = "sample"
 """Name of the comparison of a whole log-mel by `share`."""
 NFE, FINE_NFE = 7, 32
 ALLOWED_SHARE = 0.25
-"""Most of a sample's error is then that of its few steps."""
+"""Largest share. With it, most of a sample's error comes from its few steps."""
 LENGTHS = (16, 150, 512, 530, 1280, 1300)
-"""Frames, besides the longest: on both sides of the ends of `build.RANGES`, most padded."""
+"""Frames, besides the longest: on both sides of the ends of `build.RANGES`, mostly padded."""
 REFERENCES = (40, 480, 1126)
 TIMES = np.array([0.3, 0.45, 0.6])
-"""Times of the steps; only the first computes the reference's keys and values."""
+"""Times of the steps. Only the first computes the reference's keys and values."""
 USUAL = (400, 350)
 """Frames of reply and reference."""
 FAILED: NDArray[np.generic] = np.full(1, np.nan, np.float32)
@@ -43,13 +46,16 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
+    """Distance of one graph's results from the CPU's."""
+
     graph: str
     frames: int
     reference: int
     rows: int
     error: float
-    """Infinite where a number is not finite."""
+    """Infinite if a number is not finite."""
     bound: float
+    """Largest error that is allowed."""
 
     @property
     def holds(self) -> bool:
@@ -64,6 +70,7 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
+    """Graphs that a sampling uses."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),
@@ -96,7 +103,7 @@ def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> 
 def compare_steps(
     engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, lengths: Sequence[int]
 ) -> Iterator[Comparison]:
-    """Compare velocities, for rows of these frames."""
+    """Compare velocities, for rows of these lengths in frames."""
     manifest = engine.manifest
     used = graphs_of(manifest.defaults.sampling)
     after = [name for name in ("step_keys", "step_reply") if name in used]
@@ -115,10 +122,10 @@ def compare_steps(
 
 
 def share(engine: Synthesizer, exact: Synthesizer, segment: Segment) -> float:
-    """Error of lossy arithmetic relative to that of few steps: the mean absolute difference of log-mel
-    between `engine` and `exact` at the segment's steps, over that of those and FINE_NFE on `exact`.
+    """Error of lossy arithmetic, relative to the error of few steps.
 
-    Raises ValueError, EngineFault.
+    It is the mean absolute difference of log-mel between `engine` and `exact` at the segment's steps, over
+    the difference between these steps and FINE_NFE on `exact`. Raises ValueError, EngineFault.
     """
     fine = dataclasses.replace(segment, times=exact.manifest.defaults.times(FINE_NFE))
     expected = _sample(exact, segment)
@@ -142,7 +149,7 @@ def _lengths(longest: int) -> list[int]:
 
 
 def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
-    """‖a − b‖ / ‖b‖, infinite where a number is not finite."""
+    """‖a − b‖ / ‖b‖, infinite if a number is not finite."""
     if not np.isfinite(found).all():
         return math.inf
     a, b = found.astype(np.float64), expected.astype(np.float64)
@@ -154,7 +161,7 @@ def _steps(
 ) -> Iterator[Comparison]:
     """Compare a segment whose successive steps run these graphs."""
     known, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
-    # With `exact` a row holds the reference too.
+    # With `exact`, a row includes the reference.
     frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
     rows = engine.manifest.sampler.rows(segment.guidance)
     moved = zip(graphs, _velocities(engine, segment), _velocities(exact, segment), strict=True)
@@ -186,7 +193,7 @@ def _velocities(engine: Synthesizer, segment: Segment) -> list[FloatArray]:
 
 
 def _or_failed(compute: Callable[[], T], failed: T) -> T:
-    """The result, or `failed` after an EngineFault. Raises DeviceLost, OutOfDeviceMemory."""
+    """Result of `compute`, or `failed` after an EngineFault. Raises DeviceLost, OutOfDeviceMemory."""
     try:
         return compute()
     except (DeviceLost, OutOfDeviceMemory):

@@ -1,7 +1,7 @@
 """Builds a bundle's engines for this device, compares them with the CPU, and records the result.
 
-A graph that cannot be built, or differs, is built in the next Arithmetic. Old engines stay until the new ones
-have passed.
+A graph that cannot be built, or that differs, is built in the next Arithmetic. Old engines stay until the new
+ones have passed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 3
 KEPT_RECORDS = 2
-"""Records kept, of each bundle in use and of all others: the last, and one to go back to."""
+"""Records that stay, for each bundle in use and for all others: the last one, and one to go back to."""
 MIB = 1 << 20
 
 OpenBackend = Callable[[str], Backend]
@@ -50,16 +50,16 @@ class EngineRecord:
     format: int
     platform: dict[str, Any]
     engines: dict[str, tuple[str, ...]]
-    """SHA-256 of each."""
+    """Graph → SHA-256 of each of its engines."""
     arithmetic: dict[str, str]
-    """An Arithmetic's value, for graphs that do not compute as exported."""
+    """Graph → value of an Arithmetic, for graphs that do not compute as exported."""
     refused: dict[str, str]
-    """Reason for that."""
+    """Graph → reason for its other arithmetic."""
     worst: dict[str, float]
     build_s: dict[str, float]
-    """Duration of a build; absent for cached ones."""
+    """Graph → seconds of its build; cached graphs are absent."""
     attentions: dict[str, int]
-    """Fused attention kernels of a step graph; absent in float32 or where unknown."""
+    """Step graph → number of fused attention kernels; absent in float32, or if unknown."""
 
     @property
     def safer(self) -> dict[str, Arithmetic]:
@@ -68,6 +68,8 @@ class EngineRecord:
 
 @dataclass(frozen=True)
 class PlannedEngine:
+    """An engine that is stored, or that must be built."""
+
     graph: str
     profiles: int
     kept: bool
@@ -77,15 +79,20 @@ class PlannedEngine:
 
 @dataclass(frozen=True)
 class BuildPlan:
+    """Steps that `prepare` would take, for --dry-run."""
+
     device: str
     folder: Path
     engines: tuple[PlannedEngine, ...]
     compared: bool
+    """True if the engines were compared with the CPU's results before."""
     speaking_bytes: int
+    """Estimate of GPU memory while speaking."""
     lanes: int
     build_s: float | None
-    """Estimate by earlier builds; None without any."""
+    """Estimate from earlier builds; None if there are none."""
     attentions: Mapping[str, int]
+    """Graph → fused attentions in its stored engine."""
 
     @property
     def disk_bytes(self) -> int:
@@ -134,11 +141,10 @@ def ensure(
     postponed: str = "",
     beside: Collection[Path] = (),
 ) -> Mapping[str, Arithmetic]:
-    """Prepare engines where no valid record is found. Returns graphs that do not compute as exported.
+    """Prepare engines unless there is a valid record. Returns the graphs that do not compute as exported.
 
-    `postponed`: reason for building none now. `beside`: folders of bundles in use too. Raises BundleError
-    when the bundle is not for this device or building is postponed, StorageError when the cache cannot be
-    used.
+    `postponed`: reason for building none now. `beside`: folders of other bundles in use. Raises BundleError
+    if the bundle is not for this device or building is postponed, StorageError if the cache cannot be used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
@@ -152,7 +158,7 @@ def ensure(
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> BuildPlan:
-    """Raises BundleError, StorageError."""
+    """Plan of a `prepare`. Raises BundleError, StorageError."""
     record = read_record(backend.cache.folder, bundle)
     engines = []
     weights = 0
@@ -196,9 +202,9 @@ def safer(manifest: Manifest, graph: str, now: Arithmetic | None) -> Arithmetic 
 def prepare(
     bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int, beside: Collection[Path] = ()
 ) -> EngineRecord:
-    """Build missing engines, compare all, write the record, and remove what no bundle `beside` uses.
+    """Build missing engines, compare all, write the record, and remove engines that no bundle in use needs.
 
-    Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
+    Raises BundleError if a graph is wrong in every Arithmetic, StorageError if the disk is full.
     """
     cache = backend.cache
     planned = plan(bundle, backend, lanes)
@@ -263,7 +269,7 @@ def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
 def engine_sources(
     bundle: Bundle, backend: TrtBackend, safer: Mapping[str, Arithmetic]
 ) -> dict[str, EngineSource]:
-    """Sources by graph. Raises BundleError for a missing graph."""
+    """Graph → source. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
@@ -278,9 +284,9 @@ def engine_sources(
 
 
 def read_record(folder: Path, bundle: Bundle) -> EngineRecord | None:
-    """A bundle's record; None if missing or damaged. Raises StorageError if unreadable."""
+    """Record of a bundle; None if missing or damaged. Raises StorageError if unreadable."""
     path = _record_path(folder, bundle)
-    if not path.exists():  # as named until 0.27
+    if not path.exists():  # name until 0.27
         path = folder / f"{identity(bundle.folder)}.json"
     try:
         record: EngineRecord = from_mapping(
@@ -297,7 +303,10 @@ def read_record(folder: Path, bundle: Bundle) -> EngineRecord | None:
 
 
 def _record_path(folder: Path, bundle: Bundle) -> Path:
-    """Each version that builds other engines has its own: an upgrade that is undone finds what it had."""
+    """Path of a record.
+
+    Versions that build other engines have their own, so an undone upgrade finds its record.
+    """
     return folder / f"{identity(bundle.folder)}.{FORMAT}.{build.FORMAT}.json"
 
 
@@ -315,7 +324,7 @@ def _build_and_compare(
     build_s: dict[str, float],
     attentions: dict[str, int],
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """(failed graph → reason, `EngineRecord.worst`); adds to `build_s` and sets `attentions`."""
+    """(failed graph → reason, `EngineRecord.worst`). Adds to `build_s`, and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     backend.safer = safer
     engine: Synthesizer | None = None
@@ -387,7 +396,10 @@ def available_bytes() -> int:
 
 
 def _remove_old(folder: Path, used: Collection[str]) -> None:
-    """Keep the newest records, of these bundles each and of all others, and their engines. Raises OSError."""
+    """Remove all but the newest records (of each bundle in `used`, and of all others), and their engines.
+
+    Raises OSError.
+    """
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     kept: set[str] = set()
     seen = Counter[str]()

@@ -1,4 +1,4 @@
-"""TensorRT on an NVIDIA GPU; run only on a fake one so far."""
+"""TensorRT on an NVIDIA GPU. It has run only on a fake one so far."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Slot:
-    """An execution context on a profile, shared by bindings: it reads their sizes when work is enqueued."""
+    """An execution context on a profile, shared by bindings. It reads their sizes when work is enqueued."""
 
     context: Any
     profile: Profile
     last: TrtBound | None = None
-    """The binding whose shapes and addresses are set."""
+    """Binding whose shapes and addresses are set."""
 
 
 class TrtBound:
+    """A graph with its inputs and outputs. It uses a context of the graph when it runs."""
+
     def __init__(
         self, graph: TrtGraph, slot: Slot, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
     ) -> None:
@@ -45,6 +47,8 @@ class TrtBound:
 
 
 class TrtGraph:
+    """An engine of TensorRT and its execution contexts."""
+
     def __init__(
         self,
         backend: TrtBackend,
@@ -74,7 +78,7 @@ class TrtGraph:
             slot.context.set_device_memory(workspace.address, workspace.nbytes)
 
     def close(self) -> None:
-        """Drop contexts and engines; the stream must be idle."""
+        """Drop contexts and engines. The stream must be idle."""
         for slot in self._slots:
             self._forget(slot)
         self._slots.clear()
@@ -107,6 +111,7 @@ class TrtGraph:
         bound.runs += 1
 
     def _set(self, bound: TrtBound) -> None:
+        """Give the context the shapes and addresses of a binding."""
         context = bound.slot.context
         for name, shape in bound.shapes.items():
             if not context.set_input_shape(name, shape):
@@ -123,7 +128,7 @@ class TrtGraph:
             raise self._fault("cannot be run")
 
     def _forget(self, slot: Slot) -> None:
-        """Drop the captured graph: changed shapes make it void (TensorRT's issue 3798)."""
+        """Drop the captured graph: changed shapes make it invalid (TensorRT's issue 3798)."""
         if slot.last is not None and slot.last.captured is not None:
             self._backend.drop(slot.last.captured)
             slot.last.captured = None
@@ -145,17 +150,19 @@ class TrtGraph:
 
 
 class TrtBackend(DeviceMemory):
-    """Engines of this device, which share working memory."""
+    """Engines of this device. They share working memory."""
 
     name = "tensorrt"
     label = "tensorrt"
     builds = True
-    # One guided lane. More would gain little: a few hundred frames keep a Jetson's GPU busy.
+    # A single guided lane. More would gain little: a few hundred frames keep a Jetson's GPU busy.
     max_batch = 2
 
     def __init__(self, engines: Path, device: int = 0, report: Report = logger.debug) -> None:
-        """Raises BundleError where TensorRT, cuda-python, the driver or the device is missing; `engines` is
-        the folder of the cache."""
+        """`engines` is the folder of the cache.
+
+        Raises BundleError if TensorRT, cuda-python, driver or device is missing.
+        """
         self._runtime = build.import_runtime(self.name)
         super().__init__(self.name, device)
         try:
@@ -170,14 +177,14 @@ class TrtBackend(DeviceMemory):
         self.attentions: dict[str, list[int | None]] = {}
         """Graph → `fused_attentions` of its engines."""
         self.safer: Mapping[str, Arithmetic] = {}
-        """Graphs to load in other arithmetic."""
+        """Graph → arithmetic to load it in, if not as exported."""
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
-        """Load a graph's engines, after minutes where they are not cached.
+        """Load a graph's engines. If they are not cached, that takes minutes.
 
-        Raises BundleError, StorageError, and EngineFault when TensorRT refuses a cached engine.
+        Raises BundleError, StorageError, and EngineFault if TensorRT refuses a cached engine.
         """
         tf32 = self.safer.get(name) is Arithmetic.TF32
         source = EngineSource(path, spec, build.profiles_of(spec, ranges), tf32)
@@ -195,6 +202,7 @@ class TrtBackend(DeviceMemory):
         return graph
 
     def _deserialise(self, source: EngineSource) -> Any:
+        """Load the stored engine. A damaged one is removed. Raises EngineFault."""
         engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
         if engine is None:
             reason = self._log.reason()

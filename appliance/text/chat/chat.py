@@ -1,4 +1,4 @@
-"""Chat → speakable text: letters made plain, spans found and spoken, words joined."""
+"""Makes a line of chat speakable: plain letters, then spans with their words, then the words joined."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import emoji
 from appliance.config import TextConfig
 from appliance.text.chat import letters, scan
 from appliance.text.chat.line import ChatLine, Languages
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import TEXT_MARKS, Marks
 from appliance.text.chat.rewrite import Rewriting
 from appliance.text.normalise import normalise
@@ -18,16 +19,13 @@ from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _SKIN = re.compile("[\U0001f3fb-\U0001f3ff]")
-_DRAWN = str.split(
-    "🧑❤🧑 💑 🧑❤💋🧑 💏 👨🤝👨 👬 👩🤝👨 👫 👩🤝👩 👭 👨🐰👨 👯♂ 🧑🐰🧑 👯 👩🐰👩 👯♀ 👨🫯👨 🤼♂ 🧑🫯🧑 🤼 "
-    "👩🫯👩 🤼♀ 🫱🫲 🤝"
-)
-_COUPLES = dict(zip(map("\u200d".join, _DRAWN[::2]), map("\u200d".join, _DRAWN[1::2]), strict=True))
-"""Sequences that exist with two skin tones alone, and the emoji without."""
+_DRAWN = ["\u200d".join(drawn) for drawn in LISTS["couples"]]
+_COUPLES = dict(zip(_DRAWN[::2], _DRAWN[1::2], strict=True))
+"""Emoji that exist only with two skin tones → the emoji without them."""
 _ASIDE = re.compile(r"\s?\([^()]*\)|[:：]")
-"""künstler(in), O button (blood type)"""
+"""Matches a remark in an emoji's name: künstler(in), O button (blood type)."""
 PICTURE = "[\u2600-\u2bff\U0001f200-\U0001faff]"
-"""An emoji that is no letter or digit."""
+"""Matches emoji that are not letters or digits."""
 MOST_EMOJI = 3
 MOST_REPEATS = 3
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
@@ -40,9 +38,9 @@ _UNSPACED = re.compile(f"[{HAN}{KANA}]")
 def rewrite(
     text: Rewriting, choices: TextConfig, marks: Marks, languages: Languages, can_say: Callable[[str], bool]
 ) -> None:
-    """Make a chat line speakable, in words of the languages in force; accents that can be said stay."""
+    """Make a line of chat speakable, in the words of `languages`. Accents stay if the vocabulary has them."""
     letters.plain(text, can_say)
-    # Before `normalise` removes the joiners within an emoji.
+    # `normalise` removes the joiners within an emoji, so emoji come first.
     if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
         _name_emoji(text, emojis, choices, marks, languages.of(text.text))
     text.text = normalise(text.text, lines=True)
@@ -53,27 +51,38 @@ def rewrite(
     text.text = tidied(_joined(_without_repeats(text, line, spans)))
 
 
+_UNTIDY = [
+    (re.compile(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])"), ""),
+    (re.compile(r" ([,.!?;:，。！？、،؛؟…)])|(\() "), r"\1\2"),
+    (re.compile(r"([,，、])(?: ?[,，、])+"), r"\1"),
+    (re.compile(r"[,，、:：] ?([.!?。！？])"), r"\1"),
+    (re.compile(r"([.!?。！？]) ?[,，]"), r"\1"),
+    (re.compile(r"([.!?])(?: ?\.)+(?!\d)"), r"\1"),
+    (re.compile(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])"), ""),
+]
+"""Patterns in a text with single spaces, and their replacements."""
+
+
 def tidied(text: str) -> str:
-    text = re.sub(r"\s+", " ", text)
-    text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
-    text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
-    text = re.sub(r"([,，、])(?:\s?[,，、])+", r"\1", text)
-    text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
-    text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
-    text = re.sub(r"([.!?])(?:\s?\.)+(?!\d)", r"\1", text)
-    return re.sub(rf"^(?:[\s,.;:，。、：!?！？…]|-(?!\d))+(?=-?[\w({TEXT_MARKS}])", "", text).strip()
+    text = " ".join(text.split())
+    for pattern, tidy in _UNTIDY:
+        text = pattern.sub(tidy, text)
+    return text.strip()
 
 
 def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
+    """Note the change that a span makes."""
+    if span.kind is Kind.SPACE:
+        return
     written, said = line.text[span.start : span.end], span.spoken.strip()
     if span.kind in (Kind.PAUSE, Kind.DIRECTION):
         text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
-    elif span.kind is not Kind.SPACE and said != written.strip():
+    elif said != written.strip():
         text.note(span.kind.value, written, said)
 
 
 def _joined(spans: list[Span]) -> str:
-    """Words of spans, with spaces between, but not next to Chinese characters."""
+    """Words of spans, with spaces between them. Chinese characters need none."""
     parts: list[str] = []
     last = before = ""
     is_word = False
@@ -96,18 +105,17 @@ def _is_letter(character: str) -> bool:
 
 
 def _without_repeats(text: Rewriting, line: ChatLine, spans: list[Span]) -> list[Span]:
-    """Keep at most MOST_REPEATS of a word that follows itself, and each digit that is written as a word."""
+    """Shorten runs of a word to MOST_REPEATS words. Digits that are written as words stay."""
     result: list[Span] = []
     run: list[Span] = []
 
     def close() -> None:
-        said, digit = run[0].spoken.strip() if run else "", line.language_at(run[0].start if run else 0).digit
-        if len(run) > MOST_REPEATS and said.lower() not in (digit(each).strip() for each in "0123456789"):
-            text.note(
-                Kind.REPEAT.value, line.text[run[0].start : run[-1].end], " ".join([said] * MOST_REPEATS)
-            )
-            cut = result.index(run[MOST_REPEATS])
-            del result[cut:]
+        if len(run) > MOST_REPEATS:
+            said, digit = run[0].spoken.strip(), line.language_at(run[0].start).digit
+            if said.lower() not in (digit(each).strip() for each in "0123456789"):
+                written = line.text[run[0].start : run[-1].end]
+                text.note(Kind.REPEAT.value, written, " ".join([said] * MOST_REPEATS))
+                del result[result.index(run[MOST_REPEATS]) :]
         run.clear()
 
     for span in spans:
@@ -128,7 +136,7 @@ def _without_repeats(text: Rewriting, line: ChatLine, spans: list[Span]) -> list
 def _name_emoji(
     text: Rewriting, emojis: list[Any], choices: TextConfig, marks: Marks, language: Language
 ) -> None:
-    """Put marks for the names of each run of emoji, each emoji of the line once."""
+    """Replace each run of emoji by a mark for their names. Each emoji of the line is named once."""
     original, rewritten, at = text.text, "", 0
     runs: list[list[Any]] = []
     for match in emojis:
@@ -154,7 +162,7 @@ def _name_emoji(
 
 
 def unnamed(text: str, named: set[str]) -> str:
-    """Text without the emoji that are `named`, to which the others are added."""
+    """The text without emoji that are in `named`. The other emoji are added to it."""
 
     def once(emoji_: str, _: object) -> str:
         bare = _SKIN.sub("", emoji_)
@@ -166,13 +174,13 @@ def unnamed(text: str, named: set[str]) -> str:
 
 
 def _emoji_name(character: str, language: Language) -> str:
-    """Name without its skin tone; "" in a language that `emoji` lacks."""
+    """Name of an emoji, without its skin tone; "" if `emoji` lacks the language."""
     if language.code not in emoji.LANGUAGES:
         return ""
     bare = _SKIN.sub("", character)
     bare = _COUPLES.get(bare.replace("\ufe0f", ""), bare)
     name = emoji.demojize(bare, language=language.code, delimiters=("", ""), version=None)
-    if name == bare:  # a skin tone alone, too
+    if name == bare:  # also for a skin tone alone
         return ""
     name = _ASIDE.sub("", name.replace("_", " ")).strip()
     return re.sub(r"\d+\w*", lambda m: span.spoken if (span := language.numbers.at(m[0], 0)) else m[0], name)

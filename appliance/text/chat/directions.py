@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from appliance.text.chat.lists import LISTS
 from appliance.text.ssml import MAX_BREAK_S
 
-_WORDS = {
-    kind: words.split()
-    for paragraph in Path(__file__).with_suffix(".txt").read_text("utf-8").split("\n\n")
-    for kind, words in [paragraph.split(":", 1)]
-}
-"""Paragraphs of directions.txt."""
-_ACTIONS = _WORDS["actions"]
-_SOUNDS, _MOODS, _NO_ACTIONS = (frozenset(_WORDS[kind]) for kind in ("sounds", "moods", "no actions"))
+_ACTIONS, _DOES, _SOUNDS = LISTS["actions"], frozenset(LISTS["does"]), frozenset(LISTS["sounds"])
+_MOODS, _NO_ACTIONS = frozenset(LISTS["moods"]), frozenset(LISTS["no actions"])
 _CHINESE = re.compile(
     r"(?:大|苦|微|冷|偷|坏|傻|轻|小声|低声|轻声|长长|深深|清|深|哭|一声)*(?:笑|叹气|叹息|咳嗽|咳|哭|哭泣|沉默|鼓掌|嗓子|耳语|呼吸|吸气|打哈欠|开心|生气|难过|激动|温柔)(?:了?一?声|着)?"
 )
@@ -24,27 +18,11 @@ _PAUSE = re.compile(
     re.IGNORECASE,
 )
 PAUSE_S = 0.5
-"""Length of a pause that names none."""
-
-
-def _third_person(stem: str) -> str:
-    if stem.endswith("y") and stem[-2] not in "aeiou":
-        return f"{stem[:-1]}ies"
-    return f"{stem}es" if stem.endswith(("s", "sh", "ch", "x")) else f"{stem}s"
-
-
-def _participle(stem: str) -> str:
-    if stem.endswith("e") and stem != "breathe":
-        return f"{stem[:-1]}ing"
-    doubled = stem[-1] if stem in ("grin", "hum", "nod", "shrug", "hug", "pat", "sob", "clap") else ""
-    return f"{stem}{doubled}ing"
-
-
-_DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _participle(stem)))
+"""Seconds of a pause that states no length."""
 
 
 def pause_s(inside: str) -> float | None:
-    """Seconds of a pause; None for other words."""
+    """Seconds of the pause that these words request; None for other words."""
     match = _PAUSE.fullmatch(inside.strip())
     if not match:
         return None
@@ -55,7 +33,10 @@ def pause_s(inside: str) -> float | None:
 
 
 def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
-    """True if words in brackets or asterisks say how to speak; `before` and `after` stand around them."""
+    """True if words in brackets or asterisks are a stage direction.
+
+    `before` and `after` are the text around them.
+    """
     if _CHINESE.fullmatch(inside.strip()):
         return True
     words = inside.lower().split()
@@ -71,7 +52,7 @@ def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
         return True
     if bracket != "*":
         return False
-    # Asterisks hold actions and stressed words: an action is a whole sentence.
+    # Asterisks enclose actions and stressed words. An action is a whole sentence.
     alone = re.search(r"(?:^|[.!?…*\n])\s*$", before) and re.match(r"\s*(?:$|[A-Z\n\"*])|[.!?]", after)
     if not alone:
         return len(words) == 1 and words[0] in _SOUNDS - {"laugh", "hug", "music", "silence", "breath"}

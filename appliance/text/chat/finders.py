@@ -1,20 +1,21 @@
-"""Spans that may hold anything: links, tags, markup, directions, emotes, faces, names."""
+"""Finds spans that may contain anything: links, tags, markup, directions, emotes, faces, names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from appliance.text.chat.directions import is_direction, pause_s
 from appliance.text.chat.line import LINK, MAIL, ChatLine
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import TEXT_MARKS, Silent
 from appliance.text.languages.en.capitals import is_initials
 from appliance.text.scripts import HAN, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 Reading = Callable[[ChatLine, re.Match[str]], "str | tuple[Kind, str] | None"]
-"""Words of a match, with another kind than the table's if need be; None if it is no such span."""
+"""Words of a match, with a kind if it is not the row's; None if the match is not such a span."""
 
 
 def _link(line: ChatLine, match: re.Match[str]) -> str:
@@ -26,7 +27,11 @@ def _mail(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _listing(line: ChatLine, match: re.Match[str]) -> str:
-    return f" {line.language_at(match.start()).listing} "
+    return f" {line.language_at(match.start()).listing} " if line.choices.code == "name" else " "
+
+
+def _dropped_code(line: ChatLine, match: re.Match[str]) -> str | None:
+    return None if line.choices.code == "name" else " "
 
 
 def _emote(line: ChatLine, match: re.Match[str]) -> str:
@@ -57,7 +62,7 @@ def _phone(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
-    """Cheer500"""
+    """Read Cheer500."""
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
@@ -66,7 +71,7 @@ def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _file(line: ChatLine, match: re.Match[str]) -> str | None:
-    """report-2026.pdf"""
+    """Read report-2026.pdf."""
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
@@ -90,6 +95,7 @@ def _pause_element(line: ChatLine, match: re.Match[str]) -> str:
 
 
 def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
+    """Read text in brackets or asterisks: a pause, a stage direction, or an emote."""
     bracket, inside = match[0][0], match[0][1:-1].strip(" /")
     if (seconds := pause_s(inside)) is not None and (bracket != "*" or inside != "beat"):
         return Kind.PAUSE, f" {line.marks.silent(Silent(pause_s=seconds))} "
@@ -103,7 +109,9 @@ def _bracketed(line: ChatLine, match: re.Match[str]) -> tuple[Kind, str] | None:
     return None
 
 
-def _face(line: ChatLine, match: re.Match[str]) -> str:
+def _face(line: ChatLine, match: re.Match[str]) -> str | None:
+    if match[0] == "X)" and re.search(r"\([^()]*$", line.text[: match.start()]):
+        return None  # (Alfonso X)
     return f" {line.language_at(match.start()).heart} " if match[0][:2] == "<3" else " "
 
 
@@ -120,6 +128,7 @@ def _escape(line: ChatLine, match: re.Match[str]) -> str | None:
 
 
 def _item(line: ChatLine, match: re.Match[str]) -> str | None:
+    """Read the number of a list's item. None if it is an ordinal of the text."""
     language = line.language_at(match.start())
     own = language.numbers.at(line.text, match.start())
     if own and own.end > match.end(1):
@@ -147,23 +156,15 @@ _SECRET = (
     r"(?<![\w+/-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
     r"|(?=[A-Za-z+/_-]*\d)(?=[a-z0-9+/_-]*[A-Z])(?=[A-Z0-9+/_-]*[a-z])[A-Za-z0-9+/_-]{24,}=*)(?![\w-])"
 )
-"""Identifiers of machines, hashes, keys."""
-_CHEERS = (
-    "Cheer|BibleThump|CheerWhal|Corgo|Uni|ShowLove|Party|SeemsGood|Pride|Kappa|FrankerZ|HeyGuys|DansGame|EleGiggle"
-    "|TriHard|Kreygasm|4Head|SwiftRage|NotLikeThis|FailFish|VoHiYo|PJSalt|MrDestructoid|bday|RIPCheer|Shamrock|PogChamp"
-    "|DoodleCheer|BitBoss|Streamlabs|Muxy|HolidayCheer|Goal|Anon|Charity"
-)
-"""Twitch's names of cheers, which stand before their bits."""
-_ENDINGS = (
-    "pdf|png|jpe?g|gif|webp|svg|bmp|mp[34]|m4a|wav|ogg|opus|flac|mkv|avi|mov|webm|txt|md|csv|jsonl?|ya?ml|toml|ini"
-    "|cfg|conf|log|xml|html?|css|js|tsx?|jsx|py|rs|cpp|hpp|java|kt|swift|rb|php|sh|bat|ps1|lua|sql|exe|dll|msi|dmg"
-    "|iso|zip|rar|7z|gz|tar|docx?|xlsx?|pptx?|psd|fbx|ttf|otf|bak|tmp|apk|jar|onnx|safetensors|gguf|ckpt|srt|sav"
-)
-"""Endings of file names."""
+"""Matches identifiers of machines, hashes and keys."""
+_CHEERS = "|".join(LISTS["cheers"])
+"""Names of Twitch's cheers, which precede the number of bits."""
+_ENDINGS = "|".join(LISTS["endings"])
+"""Extensions of file names."""
 _IN_NAME = rf"(?:-|[^\W{HAN}{KANA}])"
 _ATTRIBUTE = r"""\s+[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
 THOUGHTS = "think|thinking|reasoning|analysis|tool_call|function_call"
-"""Tags between which a language model says what nobody is to hear."""
+"""Tags of a language model around text that nobody should hear."""
 _FORUM_CODE = (
     r"(?i)\[/?(?:b|i|u|s|url|img|color|size|font|quote|code|spoiler|center|list|inst)(?:=[^\[\]\n]*)?\]"
 )
@@ -180,12 +181,16 @@ _IN_BRACKETS = (
     r"|（[^（）\n]{1,20}）|【[^【】\n]{1,20}】"
 )
 _PHONE_NUMBER = r"(?<!\w)(?:\+?\d{1,3}[ -]?)?\(\d{2,4}\)[ .-]?\d{3,5}(?:[ .-]\d{2,4}){0,3}(?!\w)"
-_ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
-    (("</",), Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", " "),
+_ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
+    ("<", Kind.THINKING, rf"(?s)<({THOUGHTS})>.*?</\1>", " "),
     ("<", Kind.MARKUP, r"(?is)<(script|style)\b[^<>]*>.*?</\1>", " "),
-    ("`", Kind.CODE, r"(?ms)^```.*?^```[^\n]*$|```.*?```", _listing),
+    ("`~", Kind.CODE, r"(?ms)^(```|~~~).*?^\1[^\n]*$|```.*?```", _listing),
+    ("`", Kind.CODE, r"(?m)^```[^\n]*(?:\n[^\n]+)*|(`{1,2})(?!`)[^\n]{1,300}?(?<!`)\1(?!`)", _dropped_code),
+    (">", Kind.QUOTE, r"(?m)^(?!>>>)(?:>+ [^\n]*\n)+(?=[^\s>—–-])", ""),
+    ("@", Kind.QUOTE, r"\A[^\n@]{1,40}@([\w.-]+)[:：][^\n]*\n\s*(?=@\1(?!\w))", ""),
+    ("@", Kind.DATA, r"\A@[\w-]+=\S* :\S+ PRIVMSG #\w+ :", ""),
     (":", Kind.DATA, r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*", " "),
-    ("", Kind.CODE, _SECRET, " "),
+    ("0123456789", Kind.CODE, _SECRET, " "),
     ("[", Kind.MARKUP, _FORUM_CODE, " "),
     ("]", Kind.LINK, r"\]\([^()\s]+(?:\s+\"[^\"]*\")?\)", " "),
     ("]", Kind.MARKUP, r"!?\[(?=[^\[\]\n]*\]\([^()\s]+(?:\s+\"[^\"]*\")?\))", " "),
@@ -193,7 +198,12 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
     (".:", Kind.LINK, f"(?i:{LINK})", _link),
     ("<", Kind.EMOTE, r"<a?:(\w{2,40}):\d+>", _emote),
     ("[", Kind.EMOTE, r"\[(?:emote|emoji|sticker):(?:\d+:)?([\w-]{0,40})\]", _emote),
-    ("", Kind.EMOTE, rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])", _cheer),
+    (
+        "0123456789",
+        Kind.EMOTE,
+        rf"(?i)(?<![^\W{HAN}{KANA}])({_CHEERS})(\d{{1,7}})(?![^\W{HAN}{KANA}])",
+        _cheer,
+    ),
     (".", Kind.CODE, _FILE_NAME, _file),
     ("<", Kind.PAUSE, r"<(?:break|pause)(?:\s+time=[\"']?|[\s:]+)?(\d[\w.]*)?[\"']?\s*/?>", _pause_element),
     ("<", Kind.DIRECTION, r"<[a-z]{3,12}/?>", _direction_tag),
@@ -204,7 +214,7 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
     (":", Kind.EMOTE, r"(?<!\w):(?=[\d_-]*[a-zA-Z])([a-zA-Z0-9_-]{1,40}):(?!\w)", _emote),
     ("", Kind.EMOTICON, _FACE, _face),
     ("(（", Kind.EMOTICON, _KAOMOJI, " "),
-    ("@", Kind.NAME, rf"(?<!\w)@([\w{MARKS}]+)", _name),
+    ("@", Kind.NAME, rf"(?<!\w)@@?([\w{MARKS}]+)", _name),
     ("#", Kind.HASHTAG, rf"(?<!\w)#([^\W\d][\w{MARKS}]*)#?", _name),
     ("#", Kind.LAYOUT, r"(?m)^#{1,6}\s+(?=\S)", ""),
     ("-*_=|", Kind.LAYOUT, r"(?m)^(?:[-*_=]{3,}|[\s|:-]{5,})$", ""),
@@ -216,20 +226,23 @@ _ROWS: tuple[tuple[Sequence[str], Kind, str, Reading | str], ...] = (
     ("`", Kind.MARKUP, "`+", ""),
     ("$", Kind.MARKUP, r"\$\$", " "),
 )
-"""Signs of which one must be there, kind, pattern, words or their reading, in order of precedence."""
-_PATTERNS = [(signs, kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
+"""Characters (the text has one of them), kind, pattern, and words or their reading.
+
+In order of precedence.
+"""
+_PATTERNS = [(frozenset(signs), kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
     re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
     re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
 )
-"""Marks of emphasis and formulas: the marks are spans, the text between them is read as usual."""
+"""Emphasis and formulas. Only their marks are spans; the text between is read as usual."""
 
 
 @dataclass
 class _Spans:
-    """Spans that do not overlap."""
+    """Spans that do not overlap. A later span that would overlap is dropped."""
 
     taken: bytearray
     spans: dict[int, Span] = field(default_factory=dict)
@@ -241,10 +254,11 @@ class _Spans:
 
 
 def find(line: ChatLine) -> dict[int, Span]:
+    """Spans by their beginning. An earlier row of the table has precedence."""
     text = line.text
-    spans = _Spans(bytearray(len(text)))
+    spans, characters = _Spans(bytearray(len(text))), set(text)
     for signs, kind, pattern, read in _PATTERNS:
-        if signs and not any(sign in text for sign in signs):
+        if signs and signs.isdisjoint(characters):
             continue
         for match in pattern.finditer(text):
             if spans.taken[match.start()]:
@@ -254,7 +268,7 @@ def find(line: ChatLine) -> dict[int, Span]:
                 spans.add(kind, *match.span(), words)
             elif words is not None:
                 spans.add(words[0], *match.span(), words[1])
-    for pattern in _PAIRED if any(sign in text for sign in "*_~|$") else ():
+    for pattern in () if characters.isdisjoint("*_~|$") else _PAIRED:
         for match in pattern.finditer(text):
             if not (any(spans.taken[slice(*match.span(1))]) or any(spans.taken[slice(*match.span(3))])):
                 spans.add(Kind.MARKUP, *match.span(1), "")

@@ -13,11 +13,14 @@ _LETTERS = str.maketrans("013457", "oieast")
 WRITTEN = re.compile(
     r"(?<![A-Za-z\d])(?=[A-Za-z\d]{4})(?![A-Za-z]\d{1,2}[A-Za-z]\d{1,2}(?![A-Za-z\d]))[A-Za-z]+(?:[013457]{1,2}[A-Za-z]+)+([013457]?)(?![A-Za-z])"
 )
-"""Digits between letters; one that ends a word, mp3 or top5, counts alone. S3E4 and L4D2 are no words."""
+"""Words with digits between letters.
+
+A digit at the end, as in mp3 or top5, is not enough; S3E4 and L4D2 are no words.
+"""
 
 
 def word(match: re.Match[str]) -> str:
-    """A match of WRITTEN in letters, if the dictionary of English has that word."""
+    """Letters of a match of WRITTEN, if the English dictionary has that word; else the match."""
     whole, last = match[0], len(match[0]) - len(match[1])
     for end in (len(whole), last):
         letters = whole[:end].translate(_LETTERS)

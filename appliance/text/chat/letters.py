@@ -1,4 +1,4 @@
-"""Letters drawn otherwise → plain ones: digits, wide, squared, small capitals, look-alikes, struck out."""
+"""Decorative letters → plain ones: digits, wide, squared, small capitals, look-alikes, struck out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from appliance.text.chat.rewrite import Rewriting
 from appliance.text.spans import Kind
 
 _SYMBOLS = dict(zip(str.split("times cdot pm leq geq neq approx div to"), "××±≤≥≠≈÷→", strict=True))
-"""Commands of LaTeX, and the sign that each is."""
+"""Commands of LaTeX, and the sign for each."""
 _ENTITY = re.compile(r"&(?:[a-zA-Z][a-zA-Z0-9]{1,20}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _LATEX = re.compile(
     r"\\(?:d?frac\{([^{}]{1,40})\}\{([^{}]{1,40})\}|sqrt\{([^{}]{1,40})\}"
@@ -33,22 +33,22 @@ _LIKE = dict(
         strict=True,
     )
 )
-"""Look-alikes, Cyrillic and Greek."""
+"""Look-alike letters of Cyrillic and Greek, and their Latin letters."""
 _ALIKE = "".join(_LIKE)
 _MIXED = re.compile(rf"(?<!\w)(?=\w*[A-Za-z])(?=\w*[{_ALIKE}])[A-Za-z0-9{_ALIKE}]{{2,}}(?!\w)")
 _STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
-"""NFC has composed most of the marks that belong to letters."""
+"""Marks that strike or decorate. NFC has already composed most marks that belong to letters."""
 _OVERLAYS = re.compile("[\u0334-\u0338\u0488\u0489\u20d2-\u20e6]")
 _MOST_MARKS = 2
-"""Most marks on one letter, of those in the vocabulary; more marks are decoration."""
+"""Most marks on one letter, among marks of the vocabulary. More marks are decoration."""
 _FOREIGN = re.compile(r"(?<![A-Za-z])[\u0370-\u03ff\u0400-\u052f]{2,}(?![A-Za-z])")
 """A Greek or Cyrillic word."""
 _DEGREE = re.compile(r"˚|º(?=\s?[CF](?![A-Za-z]))")
-"""Drawn as a ring, or as the ending of an ordinal."""
+"""A degree sign that is drawn as a ring, or as the ending of an ordinal."""
 _NUMERO = re.compile(r"№\s*(?=\d)")
 _HALF = re.compile(r"[\u00bc-\u00be\u2150-\u215e](?=[^\W\d_\u00bc-\u00be\u2150-\u215e])")
 _POWER = re.compile(r"(?<=\^\d)\^")
-"""Within ^1^2, a twelfth power."""
+"""A sign inside ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"
 """Letters among the emoji."""
 _SQUARED = re.compile(f"(?:(?<=[A-Za-z])[{_SQUARES}]|[{_SQUARES}](?=\ufe0f?[A-Za-z]))\ufe0f?")
@@ -57,10 +57,13 @@ _LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
 
 
 def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
-    """Emoji stay, and ℃, speakable accents, and look-alikes in a line with Greek or Cyrillic words."""
+    """Make letters plain.
+
+    Keeps emoji, ℃, accents that the vocabulary has, and look-alikes in a line with Greek or Cyrillic words.
+    """
 
     def struck(match: re.Match[str]) -> str:
-        """H̴i̴ → Hi; ɛ̃ stays."""
+        """Text without its strikes: H̴i̴ → Hi; ɛ̃ stays."""
         kept = [mark for mark in match[0] if can_say(mark) and not _OVERLAYS.match(mark)]
         return "".join(kept) if len(kept) <= _MOST_MARKS else ""
 
@@ -81,7 +84,7 @@ def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
         Kind.WIDTH.value, _FANCY, lambda m: _POWER.sub("", _STRIKES.sub(struck, "".join(map(_plain, m[0]))))
     )
     if any(square in text.text for square in _SQUARES):
-        for _ in range(3):  # a letter shows its neighbour to be one
+        for _ in range(3):  # each replaced letter shows that the next one is a letter too
             text.sub(Kind.WIDTH.value, _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
     if not _FOREIGN.search(text.text):
         text.sub(Kind.WIDTH.value, _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
@@ -94,12 +97,15 @@ def _latex(match: re.Match[str]) -> str:
 
 
 ORDINALS = "ªº"
-"""Endings of Romance ordinals, which are no letters in superscript."""
+"""Endings of Romance ordinals. They are no superscript letters."""
 
 
 @lru_cache(maxsize=4096)
 def _plain(character: str) -> str:
-    """Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2", ㎡ → m2; others stay."""
+    """The plain form of a character; other characters stay.
+
+    Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2", ㎡ → m2.
+    """
     folded = unicodedata.normalize("NFKC", character)
     name = unicodedata.name(character, "")
     value = unicodedata.numeric(character, None)

@@ -1,4 +1,4 @@
-"""A line of chat with its languages, and the choices that say how it is spoken."""
+"""A line of chat: its text, the language of each part, and the configuration."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from appliance.config import TextConfig
+from appliance.text.chat.lists import LISTS
 from appliance.text.chat.marks import Marks
 from appliance.text.languages.plain import PLAIN
 from appliance.text.scripts import HAN, KANA, LETTERS, WIDE
 from appliance.text.spans import Language
 
-_TLDS = (
-    "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link|ai|eu|fr|it|es|nl|ru|us|ca|edu"
-    "|gov|stream|site|online"
-)
-_LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end is the sentence's
+_TLDS = "|".join(LISTS["domains"])
+_LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end belongs to the sentence
 LINK = (
     rf"(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)[^\s{HAN}{KANA}，。！？、<>]+{_LINK_END}"
     rf"|(?<![\w@.-])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?::\d{{2,5}})?(?:/[^\s{HAN}{KANA}，。！？<>]*{_LINK_END})?(?!(?![{HAN}{KANA}])[\w-]|\.\w)"
@@ -26,32 +24,36 @@ MAIL = r"(?<![\w.+-])(?:mailto:)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _NAME = re.compile(
     rf"{MAIL}|{LINK}|[@#]\w+|\[[^\]]*\]|<[^>]*>|:\w+:|(?<=[^\W\d_])\.[a-z]{{2,4}}(?!\w)", re.IGNORECASE
 )
-_CLAUSE = re.compile(r"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)")
+_NAMING = re.compile(r"[.@#[<:]")
+_CLAUSE = re.compile(rf"[，。！？；!?;\n।॥؟۔؛،]|[,.](?=\s\D)|(?<=[^\W\d_][^\W\d_]|.[{HAN}])\.(?=\s)")
 _SIGNS = re.compile(
     r"(?<![A-Za-z])[A-Z]{2,5}(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,3}(?=[.:：]?\d)|(?<=\d)(?:[A-Za-z/]{1,5}"
     r"|\s(?i:fps|hp|xp|km/h|km|kg|cm|mm|ml|ms|hz|gb|mb|tb|min))(?![A-Za-z])"
 )
-"""Acronyms, and signs of numbers, which all languages write in Latin letters: GG, 10 FPS, lvl99."""
+"""Acronyms, units, and labels of numbers, which all languages write in Latin letters: GG, 10 FPS."""
 _CAPITALISED = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]*")
 _LAUGHTER = re.compile(r"(?<![A-Za-z])[wW]{2,}(?!\.?[A-Za-z])")
-"""A Japanese laugh, which is no Latin word."""
+"""Matches a Japanese laugh, which is not a Latin word."""
 _NUMBER = re.compile(r"(?<!\w)\W?[$€£¥₹₽₩]?\d[\d.,:]*")
 _LATIN, _OTHER = "LATIN", "OTHER"
 
 
 def unnamed(text: str) -> str:
-    """Text without links, names, tags and emotes, which tell no language."""
-    return _NAME.sub(" ", text) if any(sign in text for sign in ".@#[<:") else text
+    """Text without links, names, tags and emotes, because these say nothing about its language."""
+    return _NAME.sub(" ", text) if _NAMING.search(text) else text
 
 
 class Languages:
-    """Languages in force. A clause is in the first language that has the script of most of its words.
+    """Languages in force. A clause is in the first language whose script most of its words have.
 
-    Acronyms do not count. Among words of another script, Latin names and a single Latin word do not either.
+    Acronyms do not count. Next to words of another script, neither do Latin names and a single Latin word.
     """
 
     def __init__(self, listed: Sequence[Language], readable: Collection[str]) -> None:
-        """`readable` are the scripts that the vocabulary has; letters of others tell no language."""
+        """`readable` are the vocabulary's scripts.
+
+        Letters of other scripts say nothing about the language.
+        """
         self.first = listed[0] if listed else PLAIN
         self._listed = listed
         scripts = dict.fromkeys(script for language in listed for script in language.scripts)
@@ -59,7 +61,7 @@ class Languages:
         groups |= {_LATIN: LETTERS[_LATIN]} if _LATIN in readable else {}
         if others := "".join(LETTERS[script] for script in readable if script not in groups):
             groups[_OTHER] = others
-        # A single letter, as in "x 3", tells nothing; a single Chinese character does.
+        # A single letter, as in "x 3", says nothing about the language; a single Chinese character does.
         self._words = re.compile(
             "|".join(
                 f"(?P<{script}>[{letters}]{'' if script in WIDE else '{2,}'})"
@@ -78,17 +80,20 @@ class Languages:
         return tuple(language.code for language in self._listed)
 
     def of(self, text: str, default: Language | None = None) -> Language:
-        """Language of a text; `default`, or the first, if no word tells one; PLAIN for an unlisted script."""
+        """Language of a text. `default`, or the first, if no word shows one; PLAIN if none has the script."""
         return self._most(self._written(text), default or self.first)
 
     def likeliest(self, text: str) -> list[Language]:
-        """Languages that share the script of most words of a text; none if no word tells."""
+        """Languages that have the script of most words of a text; none if it has no words."""
         written = self._written(text)
         most = max((self._share(written, language) for language in self._listed), default=(0, False))
         return [language for language in self._listed if most[0] and self._share(written, language) == most]
 
     def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
-        """Language of the whole, and the (end, language) of each clause and of a number beside a word."""
+        """Language of the whole line, and (end, language) of each clause and of numbers within.
+
+        A number next to a word of another script is in that word's language.
+        """
         written = self._written(text)
         whole = self._most(written, self.first)
         if len(written) < 2:
@@ -106,14 +111,14 @@ class Languages:
         return whole, result
 
     def _beside(self, text: str, match: re.Match[str], default: Language) -> Language:
-        """Language of a number before or after a word of a script that is not Latin."""
+        """Language of a number before or after a word whose script is not Latin."""
         after = text[match.end() : match.end() + 3].strip(" %$€£¥₹₽₩")[:1]
         letter = after if after.isalpha() else text[: match.start() + 1].rstrip(" ")[-1:]
         written_so = [language for language, letters in self._letters if letters.match(letter)]
         return default if default in written_so else next(iter(written_so), default)
 
     def _written(self, text: str, is_mixed: bool = False) -> Counter[str | None]:
-        """Words in each script; characters of scripts without spaces."""
+        """Number of words in each script; of characters, if the script has no spaces."""
         text = _LAUGHTER.sub("", unnamed(text))
         written = Counter(match.lastgroup for match in self._words.finditer(text))
         if not self._letters or not written[_LATIN]:
@@ -131,22 +136,25 @@ class Languages:
         return 2 * wide + sum(written[s] for s in language.scripts if s not in WIDE), wide > 0
 
     def _most(self, written: Counter[str | None], default: Language) -> Language:
+        """The language with the most words; PLAIN if no language has their script."""
         if not written:
             return default
         most = max(self._listed, key=lambda language: self._share(written, language), default=PLAIN)
         first = WIDE.intersection(self.first.scripts)
         if not WIDE.intersection(most.scripts) and any(written[script] for script in first):
-            return self.first  # the names within it are foreign, but not its grammar
+            return self.first  # the clause has foreign names, but the grammar of the first language
         return most if any(written[script] for script in most.scripts) else PLAIN
 
 
 class ChatLine:
+    """A line of chat, with its languages and the configuration."""
+
     def __init__(self, text: str, choices: TextConfig, marks: Marks, languages: Languages) -> None:
         self.text, self.choices, self.marks = text, choices, marks
         self.whole, self._clauses = languages.clauses(text)
         self._ends = [end for end, _ in self._clauses]
-        cased = [c for c in text if c.isupper() or c.islower()]
-        self.shouted = len(cased) >= 5 and sum(map(str.isupper, cased)) > 0.6 * len(cased)
+        capitals, small = sum(map(str.isupper, text)), sum(map(str.islower, text))
+        self.shouted = capitals + small >= 5 and capitals > 0.6 * (capitals + small)
 
     def languages(self) -> Iterator[tuple[int, Language]]:
         """(end, language) of each clause."""

@@ -1,4 +1,4 @@
-"""A text being rewritten, with its changes."""
+"""A text that is being rewritten, and its changes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 from appliance.request import Change
 
 MOST_CHANGES = 4_096
-"""Changes that the longest text can have."""
+"""Number of changes that a text of the greatest length can have."""
 MOST_CHARACTERS = 60
 
 
 @dataclass
 class Rewriting:
-    """Keeps the first MOST_CHANGES changes, and the first of each later kind."""
+    """A text, its first MOST_CHANGES changes, and later ones if they are the first of their kind."""
 
     text: str
     changes: list[Change] = field(default_factory=list)
+    _kinds: set[str] = field(default_factory=set)
 
     def sub(self, kind: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
+        """Replace matches, and note each change."""
 
         def replaced(match: re.Match[str]) -> str:
             new = to(match)
@@ -31,7 +33,8 @@ class Rewriting:
         self.text = pattern.sub(replaced, self.text)
 
     def note(self, kind: str, before: str, after: str) -> None:
-        if len(self.changes) < MOST_CHANGES or all(change.kind != kind for change in self.changes):
+        if len(self.changes) < MOST_CHANGES or kind not in self._kinds:
+            self._kinds.add(kind)
             before, after = (shortened(text.strip()) for text in (before, after))
             self.changes.append(Change(kind, before, after))
 

@@ -1,4 +1,16 @@
-"""Pass over a line: spans that a finder takes, and readings of all places between them."""
+"""Reads a line in one pass: divides the text into spans, each with its words.
+
+Why one pass: each character belongs to exactly one span, so the words of one span are never read again as the
+text of another. First the finders take spans that may hold anything, such as links, tags and emotes. These
+are masked by _TAKEN, so that no reading runs into them. Then, at each place, the first reading that matches
+takes a span, and the pass goes on behind it. The time is linear, and the kind of each span tells the user
+what was changed.
+
+The cost: a reading must decide from the written text around its place, because it cannot see what other
+readings made of it; and the order of readings in their tables is part of their meaning. The alternative, a
+sequence of substitutions that each see the results of earlier ones, is in use only for drawn letters
+(letters.py), before this pass.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +25,11 @@ from appliance.text.scripts import HAN, JOINERS, KANA, MARKS
 from appliance.text.spans import Kind, Language, Span
 
 _TAKEN = "\ue000"
-"""Stands for the characters of a finder's span, so that no reading runs into them."""
+"""Replaces the characters of a finder's span."""
 _SPACE = re.compile(r"[^\S\n]+")
 _NEWLINE = re.compile(r"\s*\n\s*")
 _NEW_SENTENCE = re.compile(rf"[A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я\d{HAN}{KANA}{_TAKEN}\u0590-\u139f\u1780-\u18af\uac00-\ud7a3]")
-"""Start of a line that does not go on."""
+"""Matches the beginning of a line that does not continue the sentence before it."""
 _CHINESE = re.compile(f"[{HAN}]+")
 _LETTERS = rf"(?:(?![{HAN}{KANA}])[^\W\d_][{MARKS}{JOINERS}]*)+"
 _WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*|[{KANA}]+")
@@ -25,12 +37,12 @@ _MARK = re.compile(f"[{TEXT_MARKS}]|{PRIVATE.pattern}")
 _NUMERIC = re.compile(rf"[-−+]?(?:{CURRENCY}\s?)?\.?\d")
 _PUNCTUATION = re.compile(r"[!?！？]{2,}|\.{2,}|。{2,}|…{2,}|([~～,，、¡¿؟۔،؛।-])\1+")
 _GLUED = re.compile(rf"(?<=[^\W_{HAN}{KANA}])(?:[!?]+|…|\.{{2,}})(?=[^\W_{HAN}{KANA}])")
-"""End of a sentence without a space behind it: run!1 run."""
+"""Matches the end of a sentence without a space after it: run!1 run."""
 _POINT = re.compile(r"(?<=[^\W\d_])\.(?=\d)")
 _LAST_WORD = re.compile(r"[^\W\d_]+$")
 _RELEASES = frozenset(str.split("rc beta alpha pre dev build preview post patch"))
 _SHORT = frozenset(str.split("vol ep ch fig pp pg ver vs lv lvl st no nr art cap tel kap"))
-"""Before a number; "no" and the like end a sentence too."""
+"""Abbreviations before a number. In other places, "no" and others end a sentence."""
 _PLURAL = re.compile(r"[A-Z]{2,5}'?s")
 _CAPITALS = re.compile("[A-Z]+")
 _HAN_DIGIT = "〇零一二三四五六七八九十百千万亿"
@@ -67,12 +79,14 @@ def spans(line: ChatLine) -> list[Span]:
 
 
 def _stop(before: list[Span]) -> str:
+    """Words of a line break: a full stop if the words before it end with a letter or digit."""
     last = next((span.spoken.rstrip() for span in reversed(before) if span.spoken.strip()), "")[-1:]
     is_word = last.isalnum() or unicodedata.category(last or " ")[0] == "M"
     return ("。" if _CHINESE.match(last) else ". ") if is_word else " "
 
 
 def _read(line: ChatLine, text: str, language: Language, place: int) -> Span:
+    """The span at a place of the masked text."""
     character = text[place]
     if match := _SPACE.match(text, place):
         return Span(Kind.SPACE, place, match.end(), " ")
@@ -101,7 +115,7 @@ def _read(line: ChatLine, text: str, language: Language, place: int) -> Span:
 
 
 def _point(earlier: str, language: Language) -> str:
-    """A full stop between a word and a digit: rc.1, vol.2, the end of a sentence."""
+    """Words of a full stop between a word and a digit: rc.1, vol.2, or the end of a sentence."""
     match = _LAST_WORD.search(earlier[-24:])
     word = match[0] if match else ""
     if word.lower() in language.abbreviations or word.lower() in _SHORT:
@@ -113,13 +127,14 @@ def _point(earlier: str, language: Language) -> str:
 def _chinese(text: str, match: re.Match[str]) -> Span:
     start, end, said = *match.span(), match[0]
     ordinal = said.find("第")
-    if ordinal > 0:  # the number after it is another span's
+    if ordinal > 0:  # the number has a span for itself
         end, said = start + ordinal, said[:ordinal]
     short = _REPEATED_HAN.sub(r"\1\1\1", said) if said.strip(_HAN_DIGIT) else said
     return Span(Kind.WORD if short == said else Kind.REPEAT, start, end, short)
 
 
 def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
+    """The span of a word. Capitals are read by the language; drawn-out words are shortened."""
     word = match[0].replace("’", "'")
     if (
         (len(word) > 1 or line.shouted)
@@ -129,19 +144,19 @@ def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
         said = _undrawn(read[1], language) if read[0] is Kind.SHOUTING else read[1]
         return Span(read[0], *match.span(), said)
     stem = _CAPITALS.match(match.string, match.start()) if _PLURAL.fullmatch(word) else None
-    if stem and (read := language.capitals(stem, line.shouted)) and read[0] is Kind.ACRONYM:
-        return Span(Kind.ACRONYM, *match.span(), read[1] + word[stem.end() - stem.start() :])
+    if stem and (read := language.capitals(stem, line.shouted)) and read[0] in (Kind.ACRONYM, Kind.ROMAN):
+        return Span(read[0], *match.span(), read[1] + word[stem.end() - stem.start() :])
     short = word if word.lower() == "www" else _undrawn(word, language)
     return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
 
 
 def _undrawn(word: str, language: Language) -> str:
-    """Word without letters and syllables that are repeated to draw it out."""
+    """The word with fewer repeated letters and syllables, which draw it out."""
     return _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER[language.stretched].sub(_shortened, word))
 
 
 def _shortened(match: re.Match[str]) -> str:
-    """noooo → noo."""
+    """Shorten a run of one letter: noooo → noo."""
     return match[1].lower() * 3 if match[0] == match.string else match[0][:2]
 
 

@@ -1,4 +1,7 @@
-"""Languages with words for numbers and signs: each is a folder by its code, read at its first use."""
+"""The languages that have words for numbers and signs.
+
+Each is a folder, named by its code and loaded at first use.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,20 @@ WORDS = "words.tsv"
 LANGUAGES: Mapping[str, Path] = MappingProxyType(
     {path.parent.name: path for path in sorted(Path(__file__).parent.glob(f"*/{WORDS}"))}
 )
-"""File of words of each language."""
+"""Code → the language's file of words."""
 
 
 class UnknownLanguage(ValueError):
-    """No language has this code; the message names the known codes."""
+    """No language has this code. The message names the known codes."""
 
 
 def base_code(tag: str) -> str:
-    """ "de-AT", "en_GB", "zh-CN" → "de", "en", "zh"."""
+    """The language of a tag: "de-AT", "en_GB", "zh-CN" → "de", "en", "zh"."""
     return tag.strip().replace("_", "-").partition("-")[0].lower()
 
 
 def speech(code: str, *others: Path) -> Speech:
-    """Grammar of a language; the rows of `others` replace its own rows.
+    """Grammar of a language. Rows of the files `others` replace its own rows.
 
     Raises UnknownLanguage and WordsError.
     """
@@ -41,12 +44,12 @@ def speech(code: str, *others: Path) -> Speech:
     if path is None:
         raise UnknownLanguage(f"{code!r} is not known; {', '.join(LANGUAGES)} are")
     base = path.parent.name
-    grammar: type[Speech] = import_module(f"{__name__}.{base}").Grammar
+    grammar: type[Speech] = getattr(import_module(f"{__name__}.{base}"), "Grammar", Speech)
     return grammar(base, read(path, *others) if others else own(path))
 
 
 def language(code: str, *others: Path) -> Language:
-    """Raises UnknownLanguage and WordsError."""
+    """The language of a code, with rows of `others` as in `speech`. Raises UnknownLanguage and WordsError."""
     return language_of(speech(code, *others)) if others else _language(base_code(code))
 
 
@@ -57,11 +60,11 @@ def _language(code: str) -> Language:
 
 @cache
 def known(code: str) -> Language:
-    """The language, or PLAIN in the script of an unregistered language."""
+    """The language of a code; for an unknown one, PLAIN with the language's script."""
     base = base_code(code)
     return language(base) if base in LANGUAGES else replace(PLAIN, code=base, scripts=(script_of(base),))
 
 
 def muted(spoken: Language) -> Language:
-    """PLAIN, in the scripts of a language."""
+    """PLAIN, with the scripts of a language."""
     return replace(PLAIN, code=spoken.code, scripts=spoken.scripts)

@@ -1,4 +1,8 @@
-"""Facets of a language: the settings and words of its file, by subject."""
+"""The settings and words of a language's file, by subject: numbers, money, units and so on.
+
+A default is right for most languages. The pattern (?!) matches nothing. Classes here have a field for each
+row of a table of settings, and for each table of words, of a file words.tsv.
+"""
 
 from __future__ import annotations
 
@@ -21,95 +25,106 @@ class Scale(NamedTuple):
 
 class Numbers(NamedTuple):
     point: str = ""
-    """Word between whole and decimals."""
+    """Word between the whole number and its decimals."""
     decimal: str = ","
-    """Decimal mark; the other of comma and point groups thousands."""
+    """Decimal mark: comma or point. The other mark groups thousands."""
     mixed: bool = False
-    """True: each mark may be either, and no comma is a decimal mark but before a unit."""
+    """True if both marks can be either. Then a comma is a decimal mark only before a unit."""
     pairs: bool = False
-    """True: two decimals are read as one number."""
+    """True if two decimals are read as one number."""
     spaced: bool = True
-    """Spaces between words."""
+    """True if words have spaces between them."""
     comma: str = ","
-    """Between groups of digits, and before the ends of lists."""
+    """Separates spoken groups of digits, and the last two items of a list."""
     unsigned: str = r"\w.)%°"
-    """Characters after which - and + are no sign of a number."""
+    """After these characters, - and + are not the sign of a number."""
     letter: str = r"[^\W\d_]"
-    """Pattern of a letter that may belong to a code or unit."""
+    """Pattern of a letter that may be part of a code or unit."""
     nouns: Mapping[str, str] = _NONE
-    """Gender of nouns, with / between their forms; it has precedence over `feminine`."""
+    """Noun (with / between its forms) → its gender. This has precedence over `feminine`."""
     feminine: str = "(?!)"
     """Pattern of a feminine noun after a number."""
     no_noun: str = "(?!)"
-    """Pattern of a word after a number that is not its noun."""
+    """Pattern of a word that follows a number and is not the noun that it counts."""
+    phone: str = (
+        r"(?:\+\d{1,3}(?:[ ./-]{1,2}(?:\(\d{1,4}\)[ ./-]?)?\d{1,8})+|0\d{1,3}(?:\.\d{2,4}){2,}"
+        r"|\d{3}[ .-]\d{3}[ .-]\d{4}|0\d{1,4}(?:[ /-]\d{2,8})+)|\d{1,4}(?:[ -]\d{2,4}){3,}"
+        r"|\d{2,4}(?:-\d{2,4}){2,}|\d{3}-\d{4}|1[389]00(?: \d{3,4}){1,2}(?! ?\d)|(?:\+\d{7,}|0\d{6,})"
+    )
+    """Pattern of a telephone number of seven digits or more: +49 30 1234567, 06.12.34.56.78, 321 434-5049"""
+    ordinal_endings: str = "(?!)"
+    """Pattern of the ending that makes a number an ordinal; a or ª at its end makes it feminine."""
     labels: str = "(?!)"
-    """Pattern of a word before a number that the number names: level 5."""
+    """Pattern of a word that has a number as its name: level 5."""
 
 
 class Money(NamedTuple):
     currencies: Mapping[str, tuple[Noun, Noun | None]] = _NONE
-    """Noun by sign, and the noun of its hundredth part."""
+    """Sign or code → noun, and the noun of its hundredth part."""
     before: str = ""
-    """Currencies that may come before the number too, besides codes of three capitals: Rs. 500."""
+    """Currencies that may precede the number, besides codes of three capitals: Rs. 500."""
     cents: str = ""
-    """Format of {whole} and {part}, with the {noun} of the part."""
+    """Format of {whole} and {part}, and of {noun}, the noun of the part."""
     scales: Mapping[str, Scale] = _NONE
-    """A whole number, and a number without a noun, are written out. A sign without power is always spoken."""
+    """Sign of a scale → its power and its noun.
+
+    5k is spoken as the number 5000, but 1.5m with the noun: one point five million. A scale without power
+    always has its noun; a scale without noun never has one.
+    """
     unstopped: str = ""
-    """Scales of three and four letters that are whole words, without a full stop of their own."""
+    """Scales of three or four letters that are whole words, and have no full stop."""
     of: str = ""
-    """Format of a noun after millions."""
+    """Format of the noun after millions."""
     of_vowel: str = ""
-    """The same for a noun that begins with a vowel."""
+    """Format of the noun after millions, if it begins with a vowel."""
 
 
 class Units(NamedTuple):
     nouns: Mapping[str, Noun] = _NONE
+    """Unit → noun."""
     cased: Mapping[str, Noun] = _NONE
-    """Units whose letters in another case are none: W."""
+    """Units that are units only in this case: W."""
     per: Mapping[str, str] = _NONE
-    """Words of denominators of rates."""
+    """Unit → its words in the denominator of a rate."""
     per_word: str = "{}"
-    """Format of any other word after the / of a price."""
+    """Format of other words after the / of a price."""
     repeated: str = ""
-    """Units that both ends of a range have: 五日到十日."""
+    """Units that are spoken at both ends of a range: 五日到十日."""
     glued: str = "(?!)"
     """Pattern of a word that may follow a number without a space: $20off."""
     unspaced: str = "A L nm ns"
-    """Units that are words too, and units only without a space before: 5 A day."""
+    """Units that are also words, so they are units only if no space precedes them: 5 A day."""
     measured: str = "km m kb mb gb kbit mbit gbit"
-    """Units whose rates are named without a number too: in km/h."""
+    """Units whose rates are read even without a number: in km/h."""
     seats: str = "(?!)"
-    """Pattern of a word before a number and a letter that is no unit: gate 5A."""
+    """Pattern of a word before a number with a letter that is not a unit: gate 5A."""
     degrees: str = "(?!)"
-    """Pattern of a word after 2° that is no noun with an ordinal."""
+    """Pattern of a word after 2° that does not make it an ordinal."""
     weather: str = "(?!)"
-    """Pattern of a word before 25º that makes it a temperature."""
+    """Pattern of a word that makes 25º after it a temperature."""
 
 
 class Dates(NamedTuple):
     months: Mapping[str, str] = _NONE
     unshortened: str = ""
     """Short names of months that may be other words after a number: 3 set."""
-    first: str = ""
-    """The first day of a month, if it is no cardinal."""
     date: str = "{day} {month}"
     dated: str = "{day} {month} {year}"
     before: str = "(?!)"
-    """Pattern of a word before 24/12."""
+    """Pattern of a word that makes 24/12 after it a date."""
     day_first: str = "[-/.]"
-    """Marks of a date with its day first: 24.12.2026"""
+    """Marks in a date that begins with the day: 24.12.2026"""
     of_month: str = r"\.?\s(?:de\s)?"
-    """Pattern between a day and its month."""
+    """Pattern of the text between a day and its month."""
     years: str = r"(?:1[1-9]|20)\d\d"
     """Pattern of a year at either end of a range."""
     seasons: bool = False
-    """True if 2025/26 are two years."""
+    """True if 2025/26 means two years."""
     weekdays: Mapping[str, tuple[str, str]] = _NONE
-    """Names of short forms, and the names as a range's end."""
+    """Short name of a weekday → its name, and its name as the end of a range."""
     weekday_range: str = "{} {}"
     century: str = "(?!)"
-    """Pattern of the noun before a century's number."""
+    """Pattern of the noun before the number of a century."""
     short_century: str = "(?!)"
 
 
@@ -117,74 +132,83 @@ class Times(NamedTuple):
     hour: str = r"\s?h(?:rs?)?"
     """Pattern of the word for hour after a time."""
     hour_minute: str = "(?!)"
-    """Pattern between hour and minutes but for the colon: 19h30."""
+    """Pattern of the text between hour and minutes, besides a colon: 19h30."""
     before: str = "(?!)"
-    """Pattern of a word before 17:02:51 as a time of day."""
+    """Pattern of a word that makes 17:02:51 after it a time of day."""
     lasting: str = "(?!)"
-    """Pattern of a word that makes 00:45 or 1h30 a length of time."""
+    """Pattern of a word that makes 00:45 or 1h30 a duration."""
     with_seconds: str = "{clock} {seconds}"
     marks: str = "h H"
     """Words for hour before the dash of a range of times."""
     stopped: str = "min"
-    """Units of time with a full stop of their own: 30 Min."""
+    """Units of time that may have a full stop: 30 Min."""
 
 
 class Signs(NamedTuple):
     words: Mapping[str, str] = _NONE
-    """Words by a sign of SIGNS."""
+    """Key of SIGNS → words."""
     limits: Mapping[str, str] = _NONE
-    """Words of < and > before a number that stands alone: <5 min."""
+    """Words for < and > before a number that stands alone: <5 min."""
     symbols: Mapping[str, str] = _NONE
-    """Words of signs that no reading takes and that the vocabulary lacks, besides & + = % × ÷."""
+    """Words for other signs, besides & + = % × ÷, that the vocabulary lacks."""
     fractions: Mapping[str, str] = _NONE
     to: str = ""
-    """Word between the ends of a range; the next three stand between two numbers too."""
+    """Word between the ends of a range. `score`, `out_of` and `versus` also stand between two numbers."""
     score: str = ""
     out_of: str = ""
     versus: str = ""
     number: str = ""
-    """Word of #1."""
+    """Word for the sign in #1."""
     version: str = ""
     dot: str = ""
-    """Between the parts of a version."""
+    """Word between the parts of a version."""
     ending: str = ""
-    """Word before the ending of a file's name, if it is not `dot`."""
+    """Word before the extension of a file's name; "" means `dot`."""
     minus: str = ""
     slash: str = ""
-    """Between two words with a / between them."""
+    """Word for the / between two words."""
 
 
 class Chat(NamedTuple):
     link: str = ""
     mail: str = ""
     listing: str = ""
-    """Words for a block of code."""
+    """Words that replace a block of code."""
     heart: str = ""
     short: Mapping[str, str] = _NONE
-    """Words of short words of chat."""
+    """Short form in chat → words."""
     abbreviations: Mapping[str, str] = _NONE
-    """"" stays as written. The full stop ends no sentence."""
+    """Abbreviation → words ("" if it stays as written). Its full stop does not end a sentence."""
     labels: Mapping[str, str] = _NONE
-    """Words of short nouns before a number, with their full stop if they need one."""
+    """Short noun before a number → words. A key with a full stop matches only with it."""
     versions: str = "(?!)"
-    """Pattern of a word before a number whose point is no decimal's: Patch 4.2"""
+    """Pattern of a word that makes the point of the number after it not a decimal point: Patch 4.2"""
     kings: str = "(?!)"
-    """Pattern of a name before the Roman numeral of a king."""
+    """Pattern of a name before a king's Roman numeral."""
     queens: str = "(?!)"
     regnal_stop: str = ""
-    """Pattern of the full stop that belongs to it: Ludwig XIV."""
+    """Pattern of the full stop that is part of a king's number: Ludwig XIV."""
     roman: bool = True
     """False if `Speech.capitals` reads Roman numerals."""
     roman_ending: str = "(?!)"
     """Pattern of the ending of an ordinal in Roman numerals: XVe."""
     roman_feminine: str = "(?!)"
-    """Pattern of the same before a feminine noun."""
+    """Pattern of such an ending before a feminine noun."""
 
 
 class Writing(NamedTuple):
     scripts: str = "LATIN"
-    """First words of its letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
+    """First words of the letters' Unicode names: LATIN, CYRILLIC, CJK, HIRAGANA, DEVANAGARI, ARABIC …"""
     sample: str = ""
-    """Letters of the words; a vocabulary that lacks a letter cannot say the words."""
+    """Letters of the language's words. A vocabulary that lacks one of them cannot speak the words."""
     stretched: int = 4
-    """Equal letters in a row, from which on a word is shortened: noooo. German has three: Schifffahrt."""
+    """Number of equal letters that show that a word is drawn out: noooo.
+
+    German words have three: Schifffahrt.
+    """
+
+
+FACETS: Mapping[str, type[Any]] = {
+    facet.__name__.lower(): facet for facet in (Numbers, Money, Units, Dates, Times, Signs, Chat, Writing)
+}
+"""Tables in which each row is a setting."""

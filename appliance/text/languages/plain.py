@@ -1,4 +1,4 @@
-"""PLAIN: a language without words for numbers and signs, which stay as they are."""
+"""PLAIN: the language of texts whose numbers and signs stay as they are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from appliance.text.scripts import MARKS
 from appliance.text.spans import Kind, Language, Readings, before
 
 MOST_CAPITALS = 4
-"""Most letters of an acronym, in a line that is not shouted or has words in small letters."""
+"""Longest acronym, in letters. Longer capitals are shouted; in a line that shouts, so are shorter words."""
 _UNSPOKEN = re.compile(r"(?!.*(.)\1.)(?!.*[AEIOUYÀ-ÆÈ-ÏÒ-ÖÙ-ÝАЕЁИОУЫЭЮЯΑΕΗΙΟΥΩ]).+")
-"""Capitals without a vowel, which are no word: RTX; HMM and GRRR are shouted."""
+"""Matches capitals that cannot be a word, because they have no vowel: RTX. But GRRR is shouted."""
 _MORE = rf"(?:[^\W_]|[{MARKS}])*"
 SMALL = "a-zß-öø-ÿа-яёα-ω"
-"""Letters of a pattern's brackets."""
+"""Small letters, for a pattern's brackets."""
 _SHOUTED = re.compile(
     rf"(?<!\w)[^\W\d_{SMALL}]{{{MOST_CAPITALS + 1},}}(?!\w)|^(?!.*(?<!\w)[{SMALL}]{{2,}}(?!\w))"
 )
@@ -22,14 +22,14 @@ _SHOUTED = re.compile(
 
 @lru_cache(maxsize=8)
 def _has_shouting(text: str) -> bool:
-    """True if a line that is mostly capitals has a word of many, or no word in small letters."""
+    """True if a line of capitals has a word that is longer than an acronym, or no word in small letters."""
     return _SHOUTED.search(text) is not None
 
 
 def unshouted(
     match: re.Match[str], shouted: bool, acronyms: frozenset[str] = frozenset()
 ) -> tuple[Kind, str] | None:
-    """Lower capitals, in any script, but not `acronyms`, nor short words in a line that is not shouted."""
+    """Write shouted capitals of any script in small letters. None for `acronyms` and other short words."""
     word = match[0]
     if word in acronyms:
         return None

@@ -1,4 +1,7 @@
-"""A language's file of words, read strictly: a tab-separated table that a native speaker can correct."""
+"""Reads a language's file of words: a tab-separated table that a native speaker can correct.
+
+Any error is reported.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,31 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
-from appliance.text.languages.facets import (
-    Chat,
-    Dates,
-    Money,
-    Noun,
-    Numbers,
-    Scale,
-    Signs,
-    Times,
-    Units,
-    Writing,
-)
+from appliance.text.languages import facets
+from appliance.text.languages.facets import FACETS, Noun, Scale
+from appliance.text.languages.numerals import NAMES, Numeral
 from appliance.text.spans import Kind
 
 COLUMNS = ("table", "written", "spoken", "also")
 
 
 class WordsError(ValueError):
-    """A file of words that cannot be read; the message names the file, row and column."""
+    """A file of words is invalid. The message names the file, row and column."""
 
 
 class Rule(NamedTuple):
     kind: Kind
     pattern: str
     spoken: str
+    earlier: str
+    """Pattern of words that must precede; "" for any."""
+    is_without: bool
+    """True if the words in `earlier` must not precede."""
 
 
 class Row(NamedTuple):
     place: str
-    """File and row."""
+    """File and row, for messages."""
     table: str
     written: str
     spoken: str = ""
@@ -49,22 +47,26 @@ class Row(NamedTuple):
 
 
 class Words(NamedTuple):
-    numbers: Numbers
-    money: Money
-    units: Units
-    dates: Dates
-    times: Times
-    signs: Signs
-    chat: Chat
-    writing: Writing
+    numbers: facets.Numbers
+    money: facets.Money
+    units: facets.Units
+    dates: facets.Dates
+    times: facets.Times
+    signs: facets.Signs
+    chat: facets.Chat
+    writing: facets.Writing
+    numerals: Mapping[str, Mapping[int, Numeral]]
+    """Table → its rows of number words."""
     lists: Mapping[str, list[str]]
-    """Words in order, by name."""
+    """Name of a list → its words."""
+    patterns: Mapping[str, re.Pattern[str]]
+    """Name → a pattern for the language's Grammar."""
     rules: Mapping[str, list[Rule]]
-    """Rules by the place that they begin at: "at digit", "at letter", "at sign"."""
+    """Table → its rules: "at digit", "at letter" or "at sign", by the character that they begin with."""
 
 
 def _noun(text: str) -> Noun:
-    """ "hora/horas", "f:hora/horas": "f:" before a feminine noun."""
+    """A noun from "hora/horas" (forms) or "f:hora/horas" (with gender)."""
     gender, colon, forms = text.rpartition(":")
     return Noun(tuple(forms.split("/")), gender if colon else "m")
 
@@ -95,11 +97,6 @@ def _as_noun(row: Row) -> Noun:
     return _noun(row.spoken)
 
 
-_FACETS: Mapping[str, type[Any]] = {
-    **{"numbers": Numbers, "money": Money, "units": Units, "dates": Dates, "times": Times, "signs": Signs},
-    **{"chat": Chat, "writing": Writing},
-}
-"""Tables whose rows are a setting each."""
 _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "unit": ("units", "nouns", _as_noun),
     "cased": ("units", "cased", _as_noun),
@@ -121,48 +118,61 @@ _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "label": ("chat", "labels", _said),
     "noun": ("numbers", "nouns", _gender),
 }
-"""Tables of many rows: their facet, its field, and the value of a row."""
+"""Tables of words: their facet, its field, and the function that makes a row's value."""
 _FORMATS: Mapping[str, Sequence[str]] = {
     **{"date": ("day", "month"), "dated": ("day", "month", "year"), "with_seconds": ("clock", "seconds")},
     **{"cents": ("whole", "part", "noun"), "of": ("",), "of_vowel": ("",), "per_word": ("",)},
     "weekday_range": ("",),
 }
-"""Names in the braces of settings that are formats."""
+"""Settings that are formats, and the names allowed in their braces."""
+_NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
+"""Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*_FACETS, *_TABLES, "list", *_RULES)
-_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *_FACETS}
+_KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
+_MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *FACETS}
 
 
 @cache
 def own(path: Path) -> Words:
-    """Words of a language's own file."""
+    """The words of a language's own file, cached."""
     return read(path)
 
 
 def read(*paths: Path) -> Words:
-    """Words of files; a later file's rows replace equal rows. Raises WordsError."""
+    """The words of some files. Rows of a later file replace those with the same key. Raises WordsError."""
     rows: dict[tuple[str, str], Row] = {}
     for path in paths:
         rows |= _rows(path)
-    settings: dict[str, dict[str, Any]] = {name: {} for name in _FACETS}
+    settings: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
+    numerals: dict[str, dict[int, Numeral]] = {}
     lists: dict[str, list[str]] = {}
+    patterns: dict[str, re.Pattern[str]] = {}
     rules: dict[str, list[Rule]] = {name: [] for name in _RULES}
     for row in rows.values():
-        if row.table in _FACETS:
+        if row.table in FACETS:
             settings[row.table][row.written] = _setting(row)
         elif row.table in _TABLES:
             facet, name, value = _TABLES[row.table]
             settings[facet].setdefault(name, {})[row.written] = value(row)
+        elif row.table.partition(" ")[0] in _NUMERALS:
+            numerals.setdefault(row.table, {}).update(_numerals(row))
         elif row.table == "list":
             lists[row.written] = row.spoken.split()
+        elif row.table == "pattern":
+            patterns[row.written] = _compiled(row, "spoken", row.spoken)
         else:
             rules[row.table].append(_rule(row))
     return Words(
-        **{name: facet(**settings[name]) for name, facet in _FACETS.items()}, lists=lists, rules=rules
+        **{name: facet(**settings[name]) for name, facet in FACETS.items()},
+        numerals=numerals,
+        lists=lists,
+        patterns=patterns,
+        rules=rules,
     )
 
 
 def _rows(path: Path) -> dict[tuple[str, str], Row]:
+    """Read and check the rows of a file. Raises WordsError."""
     found: dict[tuple[str, str], Row] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
@@ -187,14 +197,15 @@ def _check(row: Row) -> None:
     for column in COLUMNS:
         if (cell := getattr(row, column)) != cell.strip():
             raise row.error(column, f"{cell!r} has a space at an end")
-    if row.table not in _KNOWN:
+    if row.table not in _KNOWN and row.table.partition(" ")[0] not in _NUMERALS:
         raise row.error("table", f"{row.table!r} is not known; {', '.join(_KNOWN)} are")
     if not row.written or not (row.spoken or row.table in _MAY_BE_SILENT):
         raise row.error("spoken" if row.written else "written", "is empty")
 
 
 def _setting(row: Row) -> str | bool | int:
-    defaults = _FACETS[row.table]._field_defaults
+    """Value of a setting, by the type of its default. Raises WordsError."""
+    defaults = FACETS[row.table]._field_defaults
     plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
     if row.written not in plain:
         raise row.error("written", f"{row.written!r} is not known; {', '.join(plain)} are")
@@ -214,13 +225,36 @@ def _setting(row: Row) -> str | bool | int:
     return row.spoken
 
 
+def _numerals(row: Row) -> dict[int, Numeral]:
+    """Rows of a single number, or of each number in a range."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?(?:/(\d+))?", row.written)
+    if not match:
+        raise row.error("written", f"{row.written!r} is no number; 7, 20-90 and 1100/100 are")
+    words = row.spoken.split() if match[2] else [row.spoken]
+    first, last = int(match[1]), int(match[2] or match[1])
+    step = (last - first) // max(len(words) - 1, 1)
+    if first + step * (len(words) - 1) != last:
+        raise row.error("spoken", f"has {len(words)} words, which are not those of {row.written}")
+    rows = {}
+    for number, word in enumerate(words):
+        base, pattern = first + step * number, (row.also or "{word}").replace("{word}", word)
+        for name in re.findall(r"\{([^:{}/]*)[^{}/]*\}", pattern):
+            if name not in NAMES:
+                raise row.error("spoken", f"{{{name}}} is not known; {{{'}, {'.join(NAMES)}}} are")
+        rows[base] = Numeral(int(match[3] or 10 ** (len(str(base)) - 1)), pattern)
+    return rows
+
+
 def _rule(row: Row) -> Rule:
     kinds = {kind.value: kind for kind in Kind}
     if row.also not in kinds:
         raise row.error("also", f"{row.also!r} is no kind of change; {', '.join(kinds)} are")
-    groups = _compiled(row, "written", row.written).groups
+    earlier, _, pattern = row.written.rpartition(" … ")
+    groups = _compiled(row, "written", pattern).groups
+    _compiled(row, "written", earlier)
     _check_format(row, [str(group) for group in range(groups + 1)])
-    return Rule(kinds[row.also], row.written, row.spoken)
+    words = earlier.removeprefix("not ")
+    return Rule(kinds[row.also], pattern, row.spoken, words, words != earlier)
 
 
 def _check_format(row: Row, names: Sequence[str]) -> None:

@@ -1,16 +1,16 @@
-"""Phones of US English in misaki's notation, with a vowel's stress folded into it."""
+"""Phones of US English in misaki's notation. A vowel's stress is part of its token."""
 
 from __future__ import annotations
 
 from appliance.contract.placement import MARKS, SPACE
 
 CONSONANTS = "bdfhjklmnpstvwzðŋɡɹʃʒʤʧθT"
-"""T is a flap."""
+"""Consonants; T is a flap."""
 VOWELS = "AIOWYiuæɑɔəɛɜɪʊʌᵊᵻɐ"
-"""A, I, O, W, Y are diphthongs: say, sigh, so, how, boy."""
+"""Vowels; A, I, O, W, Y are diphthongs: say, sigh, so, how, boy."""
 STRESSES = ("", "ˈ", "ˌ")
 TOKENS = (SPACE, *CONSONANTS, *(stress + vowel for stress in STRESSES for vowel in VOWELS), *MARKS)
-"""In the order of a vocabulary's lines."""
+"""All tokens, in the order of a vocabulary's lines."""
 KNOWN = frozenset(TOKENS)
 
 _ALIKE = {
@@ -18,7 +18,7 @@ _ALIKE = {
     **{"…": ".", "ʔ": "t", "ɾ": "T", "ɚ": "ɜ", "r": "ɹ", "g": "ɡ", "x": "k", "ɬ": "l", "ɒ": "ɑ", "ç": "h"},
     **{"y": "j", "c": "k", "q": "k", "a": "æ", "e": "A", "o": "O", "Q": "O"},
 }
-"""Symbols of other notations, and marks, by those that stand for them; others have no sound."""
+"""Symbol of another notation, or mark → the symbol used here. Other symbols have no sound."""
 
 
 def folded(phonemes: str) -> list[tuple[str, int, int]]:

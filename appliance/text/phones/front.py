@@ -1,4 +1,7 @@
-"""English text → phones: words by their context, from the last to the first."""
+"""English text → phones.
+
+Words are read from the last to the first, because a word depends on the next one.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +28,24 @@ HERE = Path(__file__).parent
 NETWORK, OWN = HERE / "unknown.onnx", HERE / "words.txt"
 KEPT = 256
 LONGEST_KEPT = 400
-"""Characters; longer texts are read anew each time, others, as transcripts, before each reply."""
+"""Longest text whose reading stays in memory, in characters: transcripts, which every reply needs."""
 MOST_PARTS = 16
 """Parts of a compound that may be one word of the dictionary."""
 LONGEST_INITIALS = 5
-"""Letters; unknown words without a vowel are spelt: brb."""
+"""Letters of the longest unknown word without a vowel that is spelt: brb."""
 SILENT = frozenset("'\"")
-"""Signs without a sound of their own that belong to a text's words."""
+"""Signs without a sound that belong to a text's words."""
 
 _ALIKE = str.maketrans(dict.fromkeys("’‘ʼ´`", "'") | dict.fromkeys("“”„", '"') | {"‒": "-", "―": "—"})
 _MARKS = frozenset(";:,.!?—…")
 _MARK_TAGS = frozenset((".", ",", "-LRB-", "-RRB-", "``", "''", ":", "$", "#", "NFP"))
 _JOINTS = frozenset("',-._/")
-"""Signs within a word."""
+"""Signs inside a word."""
 _SIGNS = frozenset("&+%@")
 _WIDE = frozenset("AIOWYʤʧ")
 _CONSONANTS = re.compile("[b-df-hj-np-tv-xz]+", re.I)
 _DRAWN_OUT = re.compile(r"(.)\1+$")
-"""Last letter of a word such as soo, yess."""
+"""Last letters of a drawn-out word such as soo, yess."""
 _RUN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+(?:[.,]\d+)*")
 _BARE = str.maketrans(
     {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
@@ -51,18 +54,20 @@ _BARE = str.maketrans(
 
 
 class PhoneWord(NamedTuple):
-    """A stretch of a text without spaces, marks included."""
+    """A stretch of a text without spaces, including marks."""
 
     begin: int
     end: int
     first: int
     """Index of its first token."""
     last: int
-    """Index behind its last token; equal to `first` where it has none."""
+    """Index after its last token; equal to `first` if it has none."""
 
 
 @dataclass(frozen=True)
 class Reading:
+    """Phones of a text, with its words."""
+
     tokens: tuple[str, ...]
     """Tokens of the alphabet; a single space between words."""
     words: tuple[PhoneWord, ...]
@@ -74,10 +79,13 @@ class _Part(NamedTuple):
 
 
 class Phones:
-    """Deterministic and thread-safe; takes any text in linear time and raises for none."""
+    """Reads texts as phones.
+
+    Deterministic and thread-safe. Reads any text, in linear time, and never raises.
+    """
 
     def __init__(self, table: Path = ENGLISH, network: Path = NETWORK, own: Path = OWN) -> None:
-        """Raises OSError and ValueError for a file that is missing or of another format."""
+        """Raises OSError and ValueError if a file is missing or of another format."""
         self._table = Table(table)
         self._tagger = Tagger(self._table)
         self._network = Network(network)
@@ -92,7 +100,7 @@ class Phones:
         return self._kept(text) if len(text) <= LONGEST_KEPT else self._read(text)
 
     def _own(self, row: tuple[str, str]) -> tuple[str, str]:
-        """A word of our own list and its reading: phones between slashes, or words."""
+        """A word of our list and its reading: phones between slashes, or words."""
         word, reading = row
         if reading[0] == reading[-1] == "/":
             return word, reading[1:-1]
@@ -112,7 +120,7 @@ class Phones:
         return _joined(text, spans, said[::-1])
 
     def _stretch(self, stretch: Sequence[tuple[PhonePiece, str]], ahead: Ahead) -> tuple[str, Ahead]:
-        """Reading of what stands between two spaces, and of its start as the words before it see it."""
+        """Reading of a stretch without spaces, and its beginning as the words before it see it."""
         said: list[str] = []
         for is_mark, group in groupby(reversed(stretch), key=lambda one: _mark(*one) is not None):
             if is_mark:
@@ -128,7 +136,7 @@ class Phones:
         return "".join(reversed(said)), ahead
 
     def _compound(self, compound: Sequence[_Part], ahead: Ahead) -> tuple[str, Ahead]:
-        """Reading of parts without a space: from the end, the most that are one word."""
+        """Reading of parts without a space between them: from the end, as many as are one word."""
         said = [""] * len(compound)
         outer, right = ahead, len(compound)
         while right:
@@ -147,7 +155,7 @@ class Phones:
         return _balanced([part.text for part in compound], said), ahead
 
     def _known(self, word: str, tag: str, ahead: Ahead) -> str | None:
-        """Reading by the dictionary, of foreign letters without their marks too."""
+        """Reading by the dictionary; a foreign word is also looked up without its accents."""
         word = unicodedata.normalize("NFKC", word)
         reading = self._lexicon.read(word, tag, ahead)
         if reading is None and not word.isascii() and (bare := _bare(word)):
@@ -166,7 +174,7 @@ class Phones:
         return (self._lexicon.spelt(bare) if is_initials else None) or self._network(bare)
 
     def _runs(self, text: str, tag: str, ahead: Ahead) -> str:
-        """Reading of what is no word: each run of letters, each number."""
+        """Reading of a text that is no word: each run of letters, each number."""
         said: list[str] = []
         for run in _RUN.findall(text):
             if run[0].isdecimal():
@@ -183,7 +191,7 @@ def front() -> Phones:
 
 
 def can_say(character: str) -> bool:
-    """True for what has a token, alone or in a word; accents are left away."""
+    """True if a character has a token, alone or in a word. Accents are dropped."""
     if character.isalpha():
         return bool(_bare(character))
     return (
@@ -195,7 +203,7 @@ def can_say(character: str) -> bool:
 
 
 def rows(text: str) -> Iterator[tuple[str, str]]:
-    """(word, reading) of each line of our own list; # begins a remark."""
+    """(word, reading) of each line of our list; # begins a remark."""
     for line in text.splitlines():
         line = line.partition("#")[0].strip()
         if line:
@@ -204,7 +212,7 @@ def rows(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _mark(piece: PhonePiece, tag: str) -> str | None:
-    """Marks of a piece that is no word; None for a word and for what joins words."""
+    """Marks of a piece that is no word; None for a word, and for a sign that joins words."""
     sign = piece.text
     if sign in _SIGNS or any(map(str.isalnum, sign)):
         return None
@@ -216,7 +224,7 @@ def _mark(piece: PhonePiece, tag: str) -> str | None:
 
 
 def _initials(words: Sequence[str], tags: Iterable[str]) -> list[str]:
-    """Tags, in which capitals that stand one after another are names: A F K is not an article."""
+    """Tags in which consecutive capitals are names: the A of A F K is not an article."""
     single = [len(word) == 1 and word.isupper() for word in words]
     beside = zip([False, *single], single, [*single[1:], False], strict=False)
     return [
@@ -225,7 +233,7 @@ def _initials(words: Sequence[str], tags: Iterable[str]) -> list[str]:
 
 
 def _merged(compound: Sequence[_Part]) -> tuple[str, str]:
-    """Text of adjacent parts, and the tag of that with the most letters, of which capitals count twice."""
+    """Text of adjacent parts, and the tag of the part with the most letters; a capital counts as two."""
     main = max(compound, key=lambda part: len(part.text) + sum(c != c.lower() for c in part.text))
     return "".join(part.text for part in compound), main.tag
 
@@ -235,7 +243,7 @@ def _is_to(word: str, tag: str) -> bool:
 
 
 def _balanced(texts: Sequence[str], said: Sequence[str]) -> str:
-    """Readings of a compound's words as one word, the lightest half of which lose their primary stress."""
+    """Readings of a compound's words as one word. The lightest half of them lose their primary stress."""
     signs = {1 if c.isdigit() else 0 if c.isalpha() else 2 for c in "".join(texts) if c not in _JOINTS}
     if len(signs) > 1 or "/" in texts:
         return " ".join(filter(None, said))
@@ -254,7 +262,7 @@ def _balanced(texts: Sequence[str], said: Sequence[str]) -> str:
 
 
 def _bare(word: str) -> str:
-    """A word in the letters a to z and apostrophes; others are left out."""
+    """The word in letters a to z and apostrophes, without other characters."""
     decomposed = unicodedata.normalize("NFKD", word.translate(_BARE)).translate(_BARE)
     return "".join(c for c in decomposed if c == "'" or (c.isascii() and c.isalpha()))
 
@@ -264,7 +272,7 @@ def _joined(text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]) ->
     words: list[PhoneWord] = []
     for (begin, end), reading in zip(spans, said, strict=True):
         made = alphabet.tokens(" ".join(reading.split()))
-        # A full stop is an initial's too, and then without a sound: but not at the end.
+        # A full stop may be an initial's, without a sound; but not at the end.
         if made and end == spans[-1][1] and text[end - 1] == "." and made[-1] not in MARKS:
             made.append(".")
         if made and tokens:

@@ -1,7 +1,7 @@
-"""Readings of words: the dictionary's, those of inflected forms, of function words and of initials.
+"""Readings of words: of the dictionary, of inflected forms, of function words and of initials.
 
-The dictionary is misaki's of US English; stress, inflection and the weak forms follow misaki 0.9.4, as hibari
-does it. Readings are strings of misaki's symbols.
+The dictionary is misaki's for US English. Stress, inflection and weak forms follow misaki 0.9.4, as hibari
+does. Readings are strings of misaki's symbols.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from appliance.text.phones.table import Table
 
 KIND = "w"
 SYMBOLS = "".join(map(chr, range(128))) + "ˈˌæðŋɑɔəɛɜɡɪɹʃʊʌʒʤʧθᵊᵻɐ"
-"""A reading's symbols by the bytes that stand for them in the table."""
+"""Symbols of readings; the table stores each as its index here."""
 SEPARATOR, OF_TAG, GOLD = "|", "=", "!"
-"""An entry is `reading|TAG=reading|…`, begun with ! where misaki is sure of it."""
+"""An entry is `reading|TAG=reading|…`; it begins with ! if misaki is sure of it."""
 ALONE = "None"
-"""Tag of a word's reading before a mark or at the end."""
+"""Tag for a word before a mark or at the end of the text."""
 PRIMARY, SECONDARY = "ˈ", "ˌ"
 KEPT = 2048
 LONGEST_WORD = 64
-"""Letters; no longer word is looked up."""
+"""Longest word that is looked up, in letters."""
 
 _FULL_VOWELS = frozenset(VOWELS) - {"ɐ", "ᵊ"}
-"""Those that may be stressed, and that "to" and "the" are spoken otherwise before."""
+"""Vowels that may be stressed. "to" and "the" change before them."""
 _FLAPPED_AFTER = frozenset("AIOWYiuæɑəɛɪɹʊʌ")
 _SIGNS = {"&": "and", "+": "plus", "%": "percent", "@": "at"}
 _INITIALS = re.compile(r"\.*[A-Za-z]{1,2}(?:\.+[A-Za-z]{1,2})+\.*")
@@ -37,14 +37,14 @@ _PARENTS = {"VB": "VERB", "NN": "NOUN", "RB": "ADV", "JJ": "ADJ"}
 
 
 class Ahead(NamedTuple):
-    """The start of what is spoken next."""
+    """The beginning of the next word, on which a reading depends."""
 
     vowel: bool | None = None
-    """None before a mark and at the end."""
+    """True if it begins with a vowel; None before a mark and at the end."""
     is_to: bool = False
 
     def before(self, reading: str, is_to: bool) -> Ahead:
-        """The same for the word in front of a reading; one without a sound changes nothing but `is_to`."""
+        """The same for the word before a reading. A reading without a sound changes `is_to` only."""
         for symbol in reading:
             if symbol in ";:,.!?—…":
                 return Ahead(None, is_to)
@@ -56,12 +56,12 @@ class Ahead(NamedTuple):
 class LexiconEntry(NamedTuple):
     is_gold: bool
     reading: str
-    """Empty where the word is spelt."""
+    """Empty if the word is spelt."""
     by_tag: Mapping[str, str]
 
 
 class Emphasis(NamedTuple):
-    """Stress that a word gets if it has none, by how it is written."""
+    """Stress that the spelling of a word adds if the word has none."""
 
     added: str
     raised: bool = False
@@ -90,7 +90,7 @@ def emphasised(reading: str, emphasis: Emphasis | None) -> str:
 
 
 def weakened(reading: str) -> str:
-    """A reading with its primary stress made secondary."""
+    """A reading whose primary stress is secondary."""
     if PRIMARY not in reading:
         return reading
     return reading.replace(SECONDARY, "").replace(PRIMARY, SECONDARY)
@@ -119,15 +119,15 @@ def _flapped(stem: str) -> str:
 
 
 class Lexicon:
-    """Thread-safe."""
+    """Looks up readings. Thread-safe."""
 
     def __init__(self, table: Table, own: Mapping[str, str]) -> None:
-        """`own` are readings of words in small letters, which come before the dictionary's."""
+        """`own`: readings of words in small letters; they have precedence over the dictionary's."""
         self._table, self._own = table, own
         self._entry = lru_cache(maxsize=KEPT)(self._look_up)
 
     def read(self, word: str, tag: str, ahead: Ahead) -> str | None:
-        """Reading of a word as it stands in a text; None for an unknown one."""
+        """Reading of a word in its context; None for an unknown word."""
         if len(word) > LONGEST_WORD:
             return None
         emphasis = SMALL if word == word.lower() else CAPITALS if word == word.upper() else CAPITALISED
@@ -147,13 +147,13 @@ class Lexicon:
         return self._inflected(word, tag, emphasis, ahead)
 
     def find(self, word: str) -> LexiconEntry | None:
-        """Entry of a word; where it has none as written, with its first letter in the other case."""
+        """Entry of a word as written, else with its first letter in the other case."""
         if (reading := self._own.get(word.lower())) is not None:
             return LexiconEntry(True, reading, {})
         return self._entry(word)
 
     def spelt(self, letters: str) -> str | None:
-        """Names of the letters, stressed on the last; None if one has no name."""
+        """Names of the letters, with the stress on the last; None if a letter has no name."""
         names = [self._entry(letter.upper()) for letter in letters if letter.isalpha()]
         if not names or None in names:
             return None
@@ -171,7 +171,7 @@ class Lexicon:
         return None if value is None else unpacked(value)
 
     def _function_word(self, word: str, tag: str, ahead: Ahead) -> str | None:
-        """Reading of a word that depends on its tag or what follows; of signs and initials with points."""
+        """Reading of a word that depends on its tag or the next word; of signs; of initials with points."""
         small = word.lower()
         if word in _SIGNS:
             return self._said(_SIGNS[word], tag, SMALL, ahead)
@@ -206,7 +206,7 @@ class Lexicon:
         return None
 
     def _is_small_at_heart(self, word: str, tag: str) -> bool:
-        """True for capitals that say nothing of the word: it may be looked up in small letters."""
+        """True if a word's capitals carry no meaning, so that it may be looked up in small letters."""
         return (
             len(word) > 1
             and word.replace("'", "").isalpha()
@@ -267,5 +267,5 @@ class Lexicon:
 
 
 def _parent(tag: str) -> str:
-    """Tag of a word class, as the dictionary has it, of a Penn tag."""
+    """Word class, as the dictionary names it, of a Penn tag."""
     return _PARENTS.get(tag[:2], tag)

@@ -10,9 +10,12 @@ from typing import NamedTuple
 from appliance.text.phones.table import Table
 
 KIND = "x"
-"""Words of several tokens, or of one with its mark: do|n't, gon|na, Mr.; a byte for the length of each."""
+"""Kind of the table of exceptions: words of several tokens, or of one with its mark (do|n't, gon|na, Mr.).
+
+The value has a byte for the length of each token.
+"""
 LONGEST = 24
-"""Characters of such a word at most."""
+"""Longest exception, in characters."""
 
 _SMALL, _CAPITAL = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
 _LETTER = r"(?:[^\W\d_]|[\u0300-\u036f])"
@@ -20,20 +23,22 @@ _QUOTES = "'\"«»‚"
 _MARKS = frozenset(f"…,:;!?¿¡()[]{{}}<>_#*&·—–™®©°§¶†‡•$£€¥{_QUOTES}")
 _FIRST = re.compile(rf"\.{{2,}}|…+|[{re.escape(''.join(sorted(_MARKS)))}%=]|\+(?!\d)")
 _ENDED = re.compile(rf"[{_SMALL}\d%+\-{re.escape(''.join(sorted(_MARKS)))}]|[{_CAPITAL}]{{2}}")
-"""Characters after which a full stop is one; after one capital it is an initial's."""
+"""Characters after which a full stop ends a sentence. After a single capital it belongs to an initial."""
 _WITHIN = re.compile(
     rf"\.{{2,}}|…+|(?<=[{_SMALL}{_QUOTES}])\.(?=[{_CAPITAL}{_QUOTES}])|(?<=[^\W\d_]),(?=[^\W\d_])"
     r"|(?<=[^\W_])(?:-{1,3}|[–—]{1,2}|[~:<>=/])(?=[^\W\d_])"
 )
 _PARTS = re.compile(rf"[-_]+|\d+(?:[.,]\d+)*|{_LETTER}+(?:'+{_LETTER}+)*|'+|[^\w\-']")
 _HUMPS = re.compile(rf"(?<=[{_SMALL}])(?=[{_CAPITAL}])|(?<=[{_CAPITAL}])(?=[{_CAPITAL}][{_SMALL}])")
-"""Places at which a camel's humps begin: Pog|Champ."""
+"""Places at which a hump of camel case begins: Pog|Champ."""
 
 
 class PhonePiece(NamedTuple):
+    """Part of a text that is looked up as one word or sign."""
+
     text: str
     begin: int
-    """Place in the whole text."""
+    """Index in the whole text."""
 
     @property
     def end(self) -> int:
@@ -41,7 +46,10 @@ class PhonePiece(NamedTuple):
 
 
 def pieces(text: str, begin: int, end: int, table: Table) -> list[PhonePiece]:
-    """Cut a stretch: marks come off both ends until a known exception or none is left, then within."""
+    """Cut a stretch.
+
+    Marks come off both ends, until an exception or no mark is left; then the stretch is cut inside.
+    """
     before: list[PhonePiece] = []
     behind: list[PhonePiece] = []
     while begin < end and not _lengths(text, begin, end, table):
@@ -64,7 +72,7 @@ def pieces(text: str, begin: int, end: int, table: Table) -> list[PhonePiece]:
 
 
 def parts(piece: PhonePiece) -> Iterator[PhonePiece]:
-    """Words of a compound, humps of a camel, numbers, hyphens and other signs."""
+    """Words of a compound, humps of camel case, numbers, hyphens and other signs."""
     for match in _PARTS.finditer(piece.text):
         begin = piece.begin + match.start()
         for hump in _HUMPS.split(match[0]):
@@ -73,12 +81,12 @@ def parts(piece: PhonePiece) -> Iterator[PhonePiece]:
 
 
 def _lengths(text: str, begin: int, end: int, table: Table) -> bytes:
-    """Lengths of an exception's tokens; empty for none."""
+    """Lengths of an exception's tokens; empty if it is none."""
     return (table.get(KIND, text[begin:end]) or b"") if end - begin <= LONGEST else b""
 
 
 def _last(text: str, begin: int, end: int) -> int:
-    """Begin of the mark that ends a stretch; its end for none."""
+    """Index of the mark that ends a stretch; the stretch's end if there is none."""
     if begin == end:
         return end
     mark, at = text[end - 1], end - 1

@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from appliance.text.phones.table import Table
 
 ONE_TAG, KNOWN, WEIGHTS, NAMES = "t", "k", "f", "n"
-"""Kinds: words that have one tag nearly always, words that features name, weights of a feature, the tags."""
+"""Kinds in the table: words that nearly always have one tag, words that features name, weights of a feature,
+the tags.
+"""
 WEIGHT = np.dtype([("tag", "u1"), ("tenths", "<i2")])
-"""Weight of a feature for one tag, by the tag's place in the list of names."""
+"""Weight of a feature for one tag; `tag` is the index in the list of names."""
 BEFORE, AFTER = ("-START2-", "-START-"), ("-END-", "-END2-")
 KEPT = 4096
 
 
 class Tagger:
-    """Thread-safe."""
+    """The tagger. Thread-safe."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -27,7 +29,7 @@ class Tagger:
         self._weights = lru_cache(maxsize=KEPT)(self._read_weights)
 
     def __call__(self, words: Sequence[str]) -> list[str]:
-        """A tag for each word; its features are the words beside it and the two tags before it."""
+        """A tag for each word. Its features are neighbouring words and the two tags before it."""
         around = [*BEFORE, *map(self._named, words), *AFTER]
         tags: list[str] = list(BEFORE)
         for at, word in enumerate(words):
@@ -36,7 +38,10 @@ class Tagger:
         return tags[2:]
 
     def _best(self, word: str, around: Sequence[str], tags: Sequence[str]) -> str:
-        """`around` are two words before it, itself and two after it."""
+        """Tag with the largest sum of weights.
+
+        `around` has two words before it, the word and two after it.
+        """
         far_before, before, named, after, far_after = around
         features = (
             *("b", f"s3={word[-3:]}", f"p1={word[0]}", f"w={named}", f"sh={_shape(word)}"),
@@ -49,7 +54,7 @@ class Tagger:
         return self._tags[int(np.argmax(scores))]
 
     def _read_weights(self, feature: str) -> NDArray[np.int32] | None:
-        """(tags,) tenths; None for an unknown feature."""
+        """(tags,) weights in tenths; None for an unknown feature."""
         value = self._table.get(WEIGHTS, feature)
         if value is None:
             return None
@@ -59,7 +64,7 @@ class Tagger:
         return weights
 
     def _named(self, word: str) -> str:
-        """A word as features name it: a rare one by its shape."""
+        """A word as features name it; a rare word is named by its shape."""
         if "-" in word[1:] and word[0] != "-":
             name = "!HYPHEN"
         elif word[0].isdigit():

@@ -12,11 +12,11 @@ KEPT = 4096
 
 
 class Network:
-    """Thread-safe."""
+    """The network. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Raises onnxruntime's errors for a missing or damaged file."""
-        # Imported here: a daemon whose bundle has no phones need not load it for this.
+        # The import is here, because a daemon whose bundle has no phones does not need it.
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -31,7 +31,7 @@ class Network:
         self._kept = lru_cache(maxsize=KEPT)(self._read)
 
     def __call__(self, word: str) -> str:
-        """Reading; characters that the network does not know are left out, a long word is cut."""
+        """Reading of a word. Characters that the network does not know are dropped; a long word is cut."""
         known = "".join(character for character in word if character in self._numbers)
         parts = (known[at : at + self._longest] for at in range(0, len(known), self._longest))
         return "".join(map(self._kept, parts))
@@ -39,5 +39,5 @@ class Network:
     def _read(self, letters: str) -> str:
         numbers = np.array([[self._numbers[letter] for letter in letters]], np.int64)
         [[found]] = self._session.run(None, {"chars": numbers})
-        # As for CTC: repeats are one symbol, 0 is none.
+        # Repeats are one symbol and 0 is none, as in CTC.
         return "".join(self._symbols[number - 1] for number, _ in groupby(found.tolist()) if number)

@@ -1,4 +1,14 @@
-"""A text that arrives bit by bit → complete pieces."""
+"""Cuts a text that arrives in parts into pieces, each as soon as it is complete.
+
+Why a cut is tested: a word or number is read by its neighbours, so pieces could be spoken in other words than
+the same text in one request. A piece ends only at a place that changes no word: the piece and the rest, read
+apart, must have the same words as both together, and no text that may still arrive can change them. The test
+uses the full rewriting of chat, so its words are the spoken words.
+
+The cost: the text around a place is read three times, which takes a millisecond. So the test reads only NEAR
+characters on each side, only if they contain something that neighbours decide, and at most MOST_TRIES times
+in a call. If a text has no such place, it is cut at another place when it is longer than MOST_HELD.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +25,41 @@ from appliance.text.pieces.split import Break, Budgets, Rank, breaks, finished
 from appliance.text.scripts import HAN, KANA, MARKS
 
 MOST_HELD = 300
-"""Characters that may wait for an end at which no word changes; a longer text is cut at another."""
+"""Characters that may wait for a place that changes no word. A longer text is cut at another place."""
 LETTERS_AHEAD = 4
-"""Letters of the words after a number from which on the number's reading is settled."""
+"""Number of letters that must follow a number, so that its reading is settled."""
 NEAR = 40
-"""Characters before and after an end that are read to judge the end."""
+"""Characters before and after a place that are read to test it."""
 MOST_REFUSED = 6
-"""Ends of one piece that are read in vain."""
+"""Most places per piece that fail the test. Then no more are tested."""
 MOST_TRIES = 2
-"""Ends that one call reads, each in a millisecond."""
+"""Most places that one call tests, each in about a millisecond."""
 _TAG = re.compile(rf"(</?(?:{THOUGHTS})>|</?[a-z_]{{0,14}}$|{PICTURE}(?:[\ufe0f🏻-🏿]|\u200d{PICTURE}?)*$)")
-"""Tag of thoughts; at the end also the start of a tag, or of an emoji."""
+"""Matches a tag of thoughts; at the end of the text, also the beginning of a tag or of an emoji."""
 _TELLING = re.compile(
-    rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|[A-ZА-Я]+(?![^\W\d_]))"
+    rf"[\d_]|[^\w\s{MARKS},;:!?.…’'।،؟。，！？、-]|(?<![^\W\d_])(?:[^\W\d_]{{1,3}}\.|(?:[A-ZА-Я]+|[b-df-hj-np-tv-xz])(?![^\W\d_]))"
 )
-"""Numbers, signs, capitals, short words with a full stop: their neighbours decide how they are read."""
+"""Numbers, signs, capitals, lone consonants, short words with a full stop: their neighbours decide a word."""
+_FENCE = re.compile(r"```|(?m:^~~~)")
+_QUOTE = re.compile(r"(?m)^>+ [^\n]*\Z|\A[^\n@]{1,40}@[\w.-]+[:：][^\n]*\Z|\A@[\w-]+=\S*(?: \S*){0,3}\Z")
+"""Matches a text that ends inside a quoted line, or inside the tags before a line."""
 _LETTER = rf"(?:[^\W\d_{HAN}{KANA}]|[{MARKS}])"
 _AHEAD = re.compile(rf"[{HAN}{KANA}]|{_LETTER}+(?=[^\w{MARKS}]|[{HAN}{KANA}])")
 _WORD = re.compile(rf"[{HAN}{KANA}]|(?:{_LETTER}|\d)+")
 
 
 class TextSplitter:
-    """Collects text and returns each piece once the piece is complete.
+    """Collects text, and returns each piece when it is complete.
 
-    A piece ends at a place where the piece and the text after it have the same words as both together, and
-    where later text changes no word. The first piece is the first clause that is long enough or, before any
-    clause ends, all words. Later pieces end with a sentence, or with a clause from `budgets.first` on. The
-    splitter drops the thoughts of a language model and emoji that an earlier piece has.
+    The first piece is the first clause that is long enough; before a clause ends, it is all whole words.
+    Later pieces end with a sentence, or with a clause if they are at least `budgets.first` long. Leaves out
+    the thoughts of a language model, and emoji that an earlier piece has.
     """
 
     def __init__(
         self, budgets: Budgets, languages: tuple[str, ...] = (), *, most: int = 4_096, verbatim: bool = False
     ) -> None:
-        """`languages` are the codes in force; an utterance has `most` characters; `verbatim`: as written."""
+        """`languages` are codes. `most` limits an utterance's characters. `verbatim`: no rewriting."""
         self._budgets, self._codes, self._verbatim, self.most = budgets, languages, verbatim, most
         self._languages = Languages([known(code) for code in languages or ("en",)], ())
         self.begin()
@@ -57,29 +69,29 @@ class TextSplitter:
         self._text = self._tag = self._thought = ""
         self._is_first, self._limit = True, self._budgets.first
         self._enough = 0
-        """Characters from which on the text is read again."""
+        """Number of characters from which the text is read again."""
         self._refused: set[int] = set()
-        """Ends at which words would change."""
+        """Places that failed the test."""
         self._named: set[str] = set()
         self._characters = 0
 
     @property
     def is_too_long(self) -> bool:
-        """True if the utterance, thoughts left out, has too many characters."""
+        """True if the utterance, without thoughts, has too many characters."""
         return self._characters > self.most
 
     @property
     def waiting(self) -> int:
-        """Characters that are in no piece yet."""
+        """Number of characters that are in no piece yet."""
         return len(self._text)
 
     def add(self, text: str) -> list[str]:
-        """Pieces that this text completes."""
+        """Add text and return the pieces that it completes."""
         self.take(text)
         return [piece for piece in iter(self.cut, None) if piece]
 
     def take(self, text: str) -> None:
-        """Append a text without its thoughts."""
+        """Add text, without its thoughts."""
         parts = [text] if self._verbatim else _TAG.split(self._tag + text)
         self._tag = ""
         for place, part in enumerate(parts):
@@ -95,12 +107,12 @@ class TextSplitter:
                 self._text += part if self._verbatim else unnamed(part, self._named)
 
     def cut(self) -> str | None:
-        """Next piece; "" if the next call may find one, None while the piece is incomplete."""
+        """The next piece; "" if another call may find one; None if the piece is incomplete."""
         self._tries, size, at = MOST_TRIES, self._limit + 2 * NEAR, None
         while at is None and self._tries and self.waiting >= self._enough:
             at = self._end(self._text[:size])
             if size >= self.waiting and self._tries:
-                # A text without an end is read again with a tenth more, and so in linear time.
+                # If there is no place yet, wait until the text is longer by a tenth: the time is linear.
                 is_full = len(self._text.encode()) > self._limit
                 self._enough = self.waiting + 1 + is_full * self.waiting // 10
             size *= 2
@@ -113,17 +125,17 @@ class TextSplitter:
         return piece
 
     def fit(self, budgets: Budgets) -> None:
-        """Cut the pieces after the first by other budgets."""
+        """Use other budgets for the next pieces."""
         self._budgets, self._limit = budgets, budgets.largest
 
     def rest(self) -> str:
-        """Rest at the end of the input; a thought that has not ended is dropped."""
+        """The rest, at the end of the input. An unfinished thought is dropped."""
         rest = self._text + ("" if self._thought else unnamed(self._tag, self._named))
         self.begin()
         return rest.strip()
 
     def _end(self, text: str) -> Break | None:
-        """End of the next piece; None while the piece is incomplete or after too many tries."""
+        """The end of the next piece; None if the piece is incomplete, or after too many tries."""
         budgets, most = self._budgets, finished(text)
         is_full = len(text.encode()) > self._limit
 
@@ -134,10 +146,12 @@ class TextSplitter:
             is_clause = at.rank is Rank.CLAUSE and (self._is_first or size >= budgets.first)
             return (0, 0, at.end) if is_clause or at.rank is Rank.SENTENCE else (1, -at.rank, -at.end)
 
-        # White space completes a clause as any following character would.
+        # White space completes a clause as any other character does.
         whole = f"{text[:most]}." if text[most - 1 : most].isspace() else text[: most + 1]
         cuts = breaks(whole, self._codes, Rank.IDEOGRAPH)
         ends = [at for at in cuts if at.end <= most and len(text[: at.end].encode()) >= budgets.minimum]
+        if not self._verbatim and _FENCE.search(text):
+            ends = [at for at in ends if len(_FENCE.findall(text, 0, at.end)) % 2 == 0]
         for at in (ends := sorted(ends, key=preference)):
             is_best = preference(at)[0] == 0
             if not (is_best or is_full or (self._is_first and at.rank >= Rank.SPACE)):
@@ -152,16 +166,19 @@ class TextSplitter:
     def _fits(self, text: str, at: Break, most: int) -> bool | None:
         """True if a piece may end there; None while later text may change that."""
         is_refused = at.end in self._refused or len(self._refused) >= MOST_REFUSED
-        if self._verbatim or is_refused or text.count("```", 0, at.end) % 2:
+        if self._verbatim or is_refused or _QUOTE.search(text, 0, at.end):
             return self._verbatim
         start, end = max(at.end - NEAR, 0), min(at.next + NEAR, most)
         left, right = text[start : at.end], text[at.next : end]
-        if right and at.rank < Rank.CLAUSE and left.split()[-1].startswith(right.split()[0]):
+        word = re.match(r"\w+", right)
+        if word and at.rank < Rank.CLAUSE and left.split()[-1].startswith(word[0]):
             return None  # a repeated word may be repeated once more
         near = left[-NEAR // 2 :], right[: NEAR // 2]
         if at.rank >= Rank.SPACE and not any(map(_TELLING.search, near)):
             return True if right or at.rank >= Rank.CLAUSE else None
-        if sum(len(word[0]) for word in _AHEAD.finditer(right)) < LETTERS_AHEAD:
+        ahead = _AHEAD.findall(right)
+        is_scale = at.rank < Rank.CLAUSE and left[-1:].isdigit()  # 1,5 milyon TL
+        if sum(map(len, ahead)) < LETTERS_AHEAD or (is_scale and len(ahead) < 2):
             return None
         self._tries -= 1
         fits = self._heard(left) + self._heard(right) == self._heard(text[start:end])
@@ -169,7 +186,7 @@ class TextSplitter:
         return fits
 
     def _heard(self, text: str) -> list[str]:
-        """Spoken words of a text."""
+        """Words of a text, as spoken."""
         said, marks = Rewriting(text), Marks()
         rewrite(said, TextConfig(), marks, self._languages, lambda mark: True)
         return _WORD.findall(marks.restored(said.text).casefold())

@@ -1,8 +1,8 @@
 """Pace of texts in different scripts: letters weighed by script, because UTF-8 bytes mislead.
 
-A text takes about as long as its translation (Coupé et al. 2019, doi:10.1126/sciadv.aaw2594): a weight says
-for how many Latin letters a letter of the script stands in article 1 of the Universal Declaration of Human
-Rights, but for Chinese characters, which upstream's bytes weigh with 3 beside Latin letters.
+A text lasts about as long as its translation (Coupé et al. 2019, doi:10.1126/sciadv.aaw2594). So a script's
+weight is the number of Latin letters per letter in article 1 of the Universal Declaration of Human Rights.
+Chinese characters have weight 3, as upstream's bytes weigh them against Latin letters.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _WEIGHTS = {
     **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA"), 0.9),
     **dict.fromkeys(("TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA"), 0.9),
 }
-"""Latin letters for a letter of each script; 1 for other scripts, spaces, digits and signs."""
+"""Latin letters per letter of each script; 1 for other scripts, spaces, digits and signs."""
 _SILENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
 """Accents and short vowels, which take no time."""
 _LETTERS = {name: re.compile(f"[{letters}]") for name, letters in LETTERS.items()}
 _AS_UPSTREAM = ({"CJK", "HIRAGANA", "KATAKANA"}, {"LATIN", "CJK"})
-"""Scripts for which, together, bytes do."""
+"""Sets of scripts: if both texts are within one of them, bytes are right."""
 
 
 def exchange(transcript: str, text: str) -> float:
-    """Bytes of `text` that take as long as a byte of the transcript; 1 if both have the same script."""
+    """Bytes of `text` that last as long as a byte of the transcript; 1 if both have the same script."""
     if transcript.isascii() and text.isascii():
         return 1.0
     both = {name for name, letters in _LETTERS.items() if letters.search(transcript + text)}
@@ -36,7 +36,7 @@ def exchange(transcript: str, text: str) -> float:
 
 
 def weight(text: str) -> float:
-    """Latin letters that take as long."""
+    """Number of Latin letters that last as long."""
     heard = _SILENT.sub("", text)
     return len(heard) + sum(
         (each - 1.0) * len(_LETTERS[name].findall(heard)) for name, each in _WEIGHTS.items()

@@ -1,6 +1,14 @@
-"""Text → pieces, one per segment: as upstream chunks it, or a short first piece, then growing ones.
+"""Text → pieces, one per segment: as upstream chunks it, or a short first piece and then growing ones.
 
 Sizes are UTF-8 bytes, from which upstream estimates durations.
+
+Why the pieces grow: a reply can start when its first piece is spoken, so that piece is short. While it plays,
+the engine synthesises the next, which may be longer by a factor (GROWTH). Each piece recomputes the
+reference's frames, so more pieces cost more of the engine; a text is cut only if the first audio comes
+earlier by WORTH_A_CUT. Among the places within a piece's budget, a sentence is better than a clause, a clause
+than a space, and a space than a place between characters. A place is never inside a number, an address, or a
+syllable. All places of a text are found once, so that the time stays linear; nothing looks at the sound of
+the cut.
 """
 
 from __future__ import annotations
@@ -18,19 +26,19 @@ from appliance.text.languages import known
 from appliance.text.scripts import JOINERS
 
 FIRST_MIN_S = 1.0
-"""Shortest planned piece; the model mumbles on less."""
+"""Shortest planned piece, in seconds. The model mumbles on shorter ones."""
 FIRST_MAX_S = 4.0
-"""Longest first piece."""
+"""Longest first piece, in seconds."""
 WORTH_A_CUT = 1 / 3
-"""Share of the time to first audio to save: each piece recomputes the reference's frames."""
+"""Share of the time to first audio that a cut must save, because each piece computes the reference again."""
 GROWTH = 2.0
-"""Largest ratio to the piece before, during whose playback one is synthesised."""
+"""Largest ratio to the previous piece, during whose playback a piece is synthesised."""
 
 _UPSTREAM_BREAK = re.compile(r"(?<=[;:,.!?])\s+|(?<=[；：，。！？])")
 
 
 def chunk_text(text: str, max_bytes: int) -> list[str]:
-    """Upstream's `chunk_text`: clauses packed greedily; a longer one stays whole."""
+    """Upstream's `chunk_text`: packs clauses greedily; a longer clause stays whole."""
     chunks: list[str] = []
     chunk = ""
     for sentence in filter(None, _UPSTREAM_BREAK.split(text)):
@@ -46,14 +54,14 @@ def chunk_text(text: str, max_bytes: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Budgets:
-    """Sizes in bytes."""
+    """Sizes of pieces, in bytes."""
 
     minimum: int
     """Floor, unless the text is shorter or has no other place to cut."""
     first: int
     largest: int
     reference: int = 0
-    """Size of the reference's transcript, computed with each piece."""
+    """Size of the reference's transcript, whose frames are computed with each piece."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.first <= self.largest:
@@ -63,7 +71,7 @@ class Budgets:
 
     @classmethod
     def at_pace(cls, bytes_per_second: float, *, minimum: int, largest: int, reference: int = 0) -> Budgets:
-        """`minimum` is a floor and `largest` a ceiling, in bytes."""
+        """Budgets for a speed in bytes per second. `minimum` is a floor and `largest` a ceiling, in bytes."""
         least = min(max(int(FIRST_MIN_S * bytes_per_second), minimum, 1), max(largest, 1))
         first = min(max(int(FIRST_MAX_S * bytes_per_second), least), max(largest, 1))
         return cls(least, first, max(largest, 1), reference)
@@ -73,11 +81,11 @@ class Budgets:
 
 
 def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = ()) -> list[str]:
-    """A short first piece, then growing ones; only white space at the cuts is lost.
+    """A short first piece, then growing ones. Only white space at the cuts is lost.
 
-    The first ends with the shortest clause that is long enough. Others fill their budget and end with a
-    sentence of its second half, else with a clause, at a space, or between characters. Numbers and URLs are
-    never cut, nor are syllables. A text that is not `worth_a_cut` stays whole. `languages` are codes, whose
+    The first piece ends with the shortest clause that is long enough. Others fill their budget, and end with
+    a sentence of its second half, else with a clause, at a space, or between characters. Numbers, URLs and
+    syllables are never cut. A text that is not `worth_a_cut` stays whole. `languages` are codes; their
     abbreviations end no sentence.
     """
     text = text.strip()
@@ -95,12 +103,12 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
 
 
 def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
-    """Start of a text: to a clause's end, else a space, else between syllables, else anywhere."""
+    """Beginning of a text: to a clause's end, else a space, else between syllables, else anywhere."""
     return text[: Places(text, languages).end_within(0, most)]
 
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
-    """Pieces of at most `most` bytes; only white space is lost."""
+    """Pieces of at most `most` bytes. Only white space is lost."""
     if size_of(text) <= most:
         return [text] if text else []
     places = Places(text, languages)
@@ -122,15 +130,17 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Break:
+    """A place to cut a text at."""
+
     end: int
     """End of the left piece."""
     next: int
-    """Start of the right piece, after white space."""
+    """Beginning of the right piece, after white space."""
     rank: Rank
 
 
 class Places:
-    """Places to cut a text, with its end, found once."""
+    """Places to cut a text at, including its end, found once."""
 
     def __init__(self, text: str, languages: tuple[str, ...] = ()) -> None:
         self._text = text
@@ -139,11 +149,11 @@ class Places:
         self._sizes = [*itertools.accumulate(map(size_of, text), initial=0)]
 
     def size(self, start: int, end: int = -1) -> int:
-        """Bytes of a piece; -1: to the end of the text."""
+        """Bytes of a piece; -1 stands for the end of the text."""
         return self._sizes[end] - self._sizes[start]
 
     def choose(self, start: int, budget: int, minimum: int) -> Break:
-        """End of a piece of `split_low_latency`; the first begins at 0."""
+        """End of a piece of `split_low_latency`. The first piece begins at 0."""
         fitting = self._fitting(start, budget)
         roomy = [
             at
@@ -162,7 +172,7 @@ class Places:
         return max(roomy or fitting, key=quality)
 
     def end_within(self, start: int, most: int) -> int:
-        """End of a piece of at most `most` bytes: a place, or the end of a syllable, or any."""
+        """End of a piece of at most `most` bytes: a place, or the end of a syllable, or any index."""
 
         def quality(at: Break) -> tuple[bool, bool, int]:
             return at.rank >= Rank.CLAUSE, at.rank >= Rank.IDEOGRAPH, at.end
@@ -177,7 +187,7 @@ class Places:
         return end if end > start else full
 
     def _fitting(self, start: int, most: int) -> list[Break]:
-        """Places of pieces of at most `most` bytes, or the next place."""
+        """Places at which pieces of at most `most` bytes end; else the next place."""
         first = bisect_right(self._ends, start)
         last = bisect_right(self._sizes, self._sizes[start] + most) - 1
         return self._breaks[first : max(bisect_right(self._ends, last), first + 1)]
@@ -216,7 +226,7 @@ _UNFINISHED = re.compile(
 
 
 def finished(text: str) -> int:
-    """Length without a listing, tag, direction or emote at the end that may go on, and the word there."""
+    """Length without an unfinished listing, tag, direction or emote at the end, and the word there."""
     if text.count("```") % 2:
         return text.rfind("```")
     match = _UNFINISHED.search(text, max(len(text) - _LONGEST_OPEN, 0))
@@ -231,7 +241,7 @@ _ORDINALS = frozenset(str.split("de da nb nn no fi cs sk pl hr sr bs sl hu et lv
 def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
     """Pattern of abbreviations, and ordinals, with their last full stop and the space after it.
 
-    English ones where a language has none that are known: Dr. and e.g. are met everywhere.
+    For a language without known abbreviations the English ones apply: Dr. and e.g. occur everywhere.
     """
     codes = languages or ("en",)
     words = {word for code in codes for word in (known(code).abbreviations or known("en").abbreviations)}
@@ -243,7 +253,7 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def breaks(text: str, languages: tuple[str, ...] = (), least: Rank = Rank.LETTER) -> Iterator[Break]:
-    """Places to cut `text` at, in order, each with its best rank; `least` or more."""
+    """Places to cut `text` at, in order, each with its best rank, if that is at least `least`."""
     cuts: dict[int, Break] = {}
     for place in range(1, 0 if least and text.isascii() else len(text)):
         rank_between = _rank_between(text[place - 1], text[place])
@@ -273,7 +283,7 @@ _VIRAMA = 9
 _THAI = re.compile("[\u0e01-\u0eff]")
 _SKIN_TONES = "🏻🏼🏽🏾🏿"
 _LEADING = "เแโใไເແໂໃໄ"
-"""Vowels of Thai and Lao that are written before their consonant: a syllable begins."""
+"""Vowels of Thai and Lao that are written before their consonant. They begin a syllable."""
 _FOLLOWING = "ะาำๅฯๆะາຳຽໆຯ"
 """Letters of Thai and Lao that belong to the letter before them."""
 _CLOSING = "ะำะຳๆ"
@@ -301,7 +311,7 @@ def _rank_between(left: str, right: str) -> Rank | None:
 
 
 def _is_joined(left: str, right: str) -> bool:
-    """True within a letter with its marks, a conjunct or an emoji, and after a vowel that needs a letter."""
+    """True inside a letter with its marks, a conjunct or an emoji, and after a vowel that needs a letter."""
     return (
         unicodedata.category(right)[0] == "M"
         or right in _FOLLOWING

@@ -1,4 +1,4 @@
-"""Chinese words and pinyin: rjieba and pypinyin, loaded when first used."""
+"""Chinese words and pinyin, by rjieba and pypinyin, which are loaded at their first use."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def to_tokens(text: str) -> list[str]:
 
 
 def warm() -> None:
-    """Load both dictionaries: most of a second."""
+    """Load both dictionaries, which takes most of a second."""
     to_tokens("你好 hello")

@@ -1,4 +1,4 @@
-"""Tokenizers by name; what they need, as dictionaries and the process of espeak, begins when first used."""
+"""Tokenizers by name. The dictionaries and processes that they need start at their first use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from appliance.text.tokens.emilia import marks, phones
 from appliance.text.tokens.emilia.tokens import CachedMaker, Emilia, can_say
 
 WARM = "Hello, frobnicator"
-"""Words that the dictionary of `phones` has and lacks."""
+"""A word that is in the dictionary of `phones`, and a word that is not."""
 _emilia = Emilia(phones.SHARED.phones)
 _READ = frozenset("%&@+=£$€'-" + JOINERS) | marks.KNOWN
-"""Signs that espeak reads, or reads across, though no token stands for them."""
+"""Signs that espeak reads, or reads across, although no token stands for them."""
 
 
 def maker(tokenizer: Tokenizer, voice: str = "") -> Callable[[str], Sequence[str]]:
-    """For `Vocabulary.split`; those of espeak raise PhonesMissing. `voice` is that of `espeak`."""
+    """Maker for `Vocabulary.split`.
+
+    Those of espeak raise PhonesMissing. `voice` is for the tokenizer `espeak`.
+    """
     if tokenizer == "phones":
         return lambda text: front.front()(text)
     if tokenizer == "espeak":
@@ -37,7 +40,7 @@ def _espeak(voice: str) -> CachedMaker:
 
 
 def warm(tokenizer: Tokenizer, voice: str = "") -> None:
-    """Load dictionaries, most of a second, and start what it needs. Raises PhonesMissing."""
+    """Load dictionaries, which takes most of a second, and start processes. Raises PhonesMissing."""
     if tokenizer == "phones":
         front.front()(WARM)
         return
@@ -50,19 +53,19 @@ def warm(tokenizer: Tokenizer, voice: str = "") -> None:
 
 
 def says(vocabulary: Vocabulary, character: str) -> bool:
-    """True if a vocabulary has what one character is made into."""
+    """True if a vocabulary has all tokens of one character."""
     if vocabulary.tokenizer == "emilia":
         return can_say(character, vocabulary.index)
     if vocabulary.tokenizer == "espeak":
         return _spoken_by_espeak(vocabulary, character)
     if vocabulary.tokenizer == "phones":
         return front.can_say(character)
-    made = vocabulary.split(character, chinese.to_tokens)  # none where the tokenizer leaves it out
+    made = vocabulary.split(character, chinese.to_tokens)  # none if the tokenizer drops it
     return bool(made) and all(token in vocabulary.index for token in made if token != " ")
 
 
 def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
-    """True for letters of the voice's script and of Latin's; of others espeak says what they are called."""
+    """True for Latin letters and letters of the voice's script. espeak speaks the names of others."""
     if unicodedata.category(character)[0] in "LM":
         scripts = dict.fromkeys(("LATIN", *known(vocabulary.voice).scripts))
         own = "".join(LETTERS[script] for script in scripts)

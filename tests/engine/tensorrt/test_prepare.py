@@ -1,4 +1,4 @@
-"""Engines are relied on when they agree with the CPU's numbers: what is refused, and what takes its place."""
+"""Engines are used if they agree with the CPU's numbers; others are refused and replaced."""
 
 import json
 import re
@@ -36,7 +36,7 @@ from tests.fakes.nvidia.tensorrt import TensorRT
 from tests.harness.daemons import ROOT, write_config
 from tests.harness.patience import PATIENCE_S
 
-# On one Python: what is built and compared is no matter of its version.
+# A single Python is enough: builds and comparisons do not depend on its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
@@ -53,7 +53,7 @@ def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     safer = {}
     for name in ("condition", "vocoder", "step", "step_keys", "step_reply"):
         safer[name] = f"{name}_float32.onnx"
-        # Another doc_string, or they would be the same graphs.
+        # Another doc_string makes the graphs differ.
         (folder / safer[name]).write_bytes(tiny.graph(name).read_bytes() + b"\x32\x01x")
     variants = {**tiny.manifest.variants, FLOAT32: safer}
     return contract.write(folder, changed(tiny, "short-kv", variants=variants, max_frames=256).manifest)
@@ -74,7 +74,7 @@ def without_float32(bundle: Bundle) -> Bundle:
 
 @pytest.fixture(scope="module")
 def prepared(made: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of engines that have passed, and in a file what was reported meanwhile."""
+    """A folder of engines that passed, with a file of the reports during their build."""
     folder, lines = tmp_path_factory.mktemp("prepared") / "engines", list[str]()
     started(made, folder, report=lines.append)
     folder.with_name("lines").write_text("\n".join(lines))
@@ -97,7 +97,7 @@ def opened(
 
 
 def started(bundle: Bundle, engines: Path, trt: TensorRT | None = None, **options: Any) -> Device:
-    """Open an engine and shut it down; its device, which has counted."""
+    """Open an engine and shut it down; return its device, which counted."""
     trt = trt or TensorRT(Device())
     opened(bundle, engines, trt, **options).shutdown()
     return trt.device
@@ -116,7 +116,7 @@ def records(engines: Path) -> list[Path]:
 def test_before_a_reboot_for_the_power_mode_none_is_built(
     made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`auto` takes the next backend meanwhile; engines that are there are used."""
+    """`auto` uses the next backend until the reboot; existing engines are used."""
     monkeypatch.setattr(loading, "BACKENDS", ("tensorrt", "ort-cpu"))
     reboot = {"backend": "auto", "postponed": "a reboot is due"}
     waiting = opened(made, engines, **reboot)
@@ -129,10 +129,10 @@ def test_before_a_reboot_for_the_power_mode_none_is_built(
     assert (ready.backend, ready.passed_over) == ("tensorrt", ())
 
 
-def test_a_version_that_builds_other_engines_leaves_those_of_the_one_before(
+def test_another_version_keeps_the_engines_of_the_previous_one(
     made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that an upgrade that is undone builds nothing."""
+    """The engines of the earlier version remain, so that undoing the upgrade builds nothing."""
     shutil.copytree(prepared, engines, dirs_exist_ok=True)
     with monkeypatch.context() as other:
         other.setattr(build, "FORMAT", build.FORMAT + 1)
@@ -204,7 +204,7 @@ def on(
     where: Callable[..., bool] = lambda **_: True,
     wrong: Callable[[Array], Array] = lambda output: output * 0,
 ) -> Falsify:
-    """Falsify what graphs give for some of their inputs."""
+    """Falsify the outputs of graphs for some of their inputs."""
 
     def falsify(stem: str, inputs: dict[str, Array], output: Array) -> Array:
         return wrong(output) if stem in graphs and where(**inputs) else output
@@ -237,7 +237,7 @@ def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
     given = segment(200, nfe=3, sampling="short-kv", reference=60)
     assert relative(solo(engine, given), solo(Synthesizer(bundle, OrtBackend(1)), given)) <= BATCHED
     engine.shutdown()
-    # At the next start it is known, and said again.
+    # The next start reads the recorded result and reports it again.
     caplog.clear()
     assert started(bundle, engines, falsified(what)).counts["build"] == 0
     assert f"{graph} is computed in float32: {graph} at " in caplog.text
@@ -263,7 +263,7 @@ def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
 
 
 def test_tf32_is_tried_before_float32(engines: Path) -> None:
-    """With the shipped voice, in half precision."""
+    """The voice is the shipped one, in half precision."""
     demo, trt = changed(contract.read(DEMO), "exact", max_frames=256), falsified(blank_in_float16)
     engine = opened(demo, engines, trt)
     assert engine.backend == "tensorrt (vocoder in TF32)"
@@ -272,14 +272,14 @@ def test_tf32_is_tried_before_float32(engines: Path) -> None:
     assert not started(demo, engines, falsified(blank_in_float16)).counts["build"]
 
 
-def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
+def test_a_bundle_that_is_wrong_in_float32_too_is_refused(bundle: Bundle, engines: Path) -> None:
     message = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
     with pytest.raises(BundleError, match=message):
         opened(bundle, engines, falsified(always_blank))
     assert not records(engines)
 
 
-def test_without_float32_the_next_backend_speaks(bundle: Bundle, engines: Path, caplog: Any) -> None:
+def test_if_float32_is_missing_the_next_backend_speaks(bundle: Bundle, engines: Path, caplog: Any) -> None:
     caplog.set_level("INFO")
     bundle = without_float32(bundle)
     with pytest.raises(BundleError, match="not for Orin with tensorrt: vocoder at"):
@@ -313,7 +313,7 @@ def age_the_record(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "builds"), [(damage, 1), (spoil_the_record, 0), (age_the_record, 0)])
-def test_what_changes_is_built_or_compared_again(
+def test_changed_inputs_are_built_or_compared_again(
     made: Bundle, prepared: Path, engines: Path, change: Callable[[Path], None], builds: int
 ) -> None:
     shutil.copytree(prepared, engines)
@@ -370,7 +370,7 @@ def test_engines_of_every_bundle_in_use_are_built_at_once_and_kept(
     assert f"{tmp_path / 'fr'}: tiny fp32" in of_bundle["value"]
     assert of_engines["value"].count("none for this bundle") == 2
     assert (built(), len(records(engines))) == (2, 3)
-    # Another bundle in place of the first leaves those of the other languages.
+    # Another bundle in place of the first one keeps the engines of the other languages.
     (bundle.folder / contract.MANIFEST).unlink()
     contract.write(bundle.folder, replace(bundle.manifest, family="another"))
     before = set(records(engines))
@@ -382,7 +382,7 @@ def test_engines_of_every_bundle_in_use_are_built_at_once_and_kept(
 def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engines: Path) -> None:
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
-    patched.patch = 1  # no version tells of it
+    patched.patch = 1  # no call reports this version
     message = "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is"
     with pytest.raises(EngineFault, match=message):
         opened(made, engines, patched)
@@ -394,7 +394,7 @@ def test_an_engine_that_is_refused_is_removed(made: Bundle, prepared: Path, engi
     r"comparing: .* sample",
 ])  # fmt: skip
 def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
-    """Kills while a file is written are in test_trt.py."""
+    """test_trt.py tests kills while a file is written."""
     command = [sys.executable, "-u", "-m", "tests.fakes.nvidia", "prepare"]
     settings = {"backend": "tensorrt", "cache": engines, "threads": 1}
     for setting in (f"bundle.path={made.folder}", *(f"engine.{name}={of}" for name, of in settings.items())):
@@ -408,7 +408,7 @@ def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) and len(records(engines)) == 1
 
 
-def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
+def test_a_dry_run_lists_missing_engines_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
     def planned(folder: Path) -> list[str]:
         trt = TensorRT(Device())
         with installed(trt.device, trt):
@@ -435,7 +435,7 @@ def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: 
     assert any(line.startswith("time      about 1 min, by earlier builds here") for line in planned(engines))
 
 
-def test_a_full_disk_is_said_in_advance(made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_foreseen(made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "free_bytes", lambda folder: 1000)
     trt = TensorRT(Device())
     with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
@@ -446,7 +446,7 @@ def test_a_full_disk_is_said_in_advance(made: Bundle, engines: Path, monkeypatch
 def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first report within TensorRT's build raises; what was built before stays."""
+    """The first report within TensorRT's build raises; engines that were built before remain."""
     monkeypatch.setattr(build, "REPORT_S", 0.01)
     raised, trt = threading.Event(), TensorRT(Device())
 
@@ -463,7 +463,7 @@ def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     assert started(made, engines).counts["build"] == 3
 
 
-def test_unfused_attention_is_said(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any) -> None:
+def test_unfused_attention_is_reported(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any) -> None:
     trt, lines = TensorRT(Device()), list[str]()
     trt.unfused = {"step_keys"}
     started(bundle, engines, trt, report=lines.append)
@@ -519,7 +519,7 @@ def test_check_reports_the_state_of_the_engines(
         assert checked(made, prepared, tmp_path, capsys, backend)["level"] == "SKIP"
 
 
-def test_the_command_builds_and_says_what_it_does(
+def test_the_command_builds_and_reports_its_steps(
     made: Bundle, engines: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})

@@ -1,4 +1,4 @@
-"""TensorRT on a fake device: lanes, alignment, the cache of engines, and what is missing or wrong."""
+"""TensorRT on a fake device: lanes, alignment, the cache of engines, and missing or wrong parts."""
 
 import itertools
 import re
@@ -63,7 +63,7 @@ class Bench:
     def engine(
         self, backend: TrtBackend | None = None, bundle: Bundle | None = None, lanes: int = 2
     ) -> Synthesizer:
-        """One that captures its steps."""
+        """An engine that captures its steps."""
         backend = backend or self.backend()
         engine = Synthesizer(bundle or self.tiny, backend, host=OrtBackend(1), lanes=lanes)
         engine.captures = True
@@ -74,7 +74,7 @@ class Bench:
         return (backend or self.backend()).load(name, self.tiny.graph(name), spec, {"N": (1, frames)})
 
     def bound(self, frames: int = 128, **other: Any) -> Any:
-        """A binding of `update` for 40 frames; `other` make or leave out tensors on the backend."""
+        """A binding of `update` for 40 frames; `other` adds or removes tensors on the backend."""
         backend = self.backend()
         graph = self.load(frames=frames, backend=backend)
         names = ("latents", "guided", "unguided", "latents_out")
@@ -97,7 +97,7 @@ class Bench:
         return found
 
     def end(self, engine: Synthesizer) -> None:
-        """Nothing was wrong, and no CUDA graph is left."""
+        """Shut the engine down; fail if the device noted a wrong use or a CUDA graph remains."""
         engine.shutdown()
         assert not self.device.wrong and not self.device.executable and not self.device.graphs
 
@@ -146,25 +146,25 @@ def test_a_step_has_a_profile_for_each_range(bench: Bench, longest: int, ends: t
 
 
 PLAIN, CAPTURED, REPLAYED = (2, 0, 0), (1, 1, 1), (1, 0, 1)
-"""Runs, captures and replays of a step. The lane's update runs too, which is never captured."""
+"""Runs, captures and replays of a step. The lane's update also runs, and is never captured."""
 LAUNCHES = {
     "a step runs twice, is captured and replayed; five steps are not worth it": [
         (90, [PLAIN, PLAIN, CAPTURED, *[REPLAYED] * 4]),
         (90, [REPLAYED] * 5),
         (150, [PLAIN] * 5),
     ],
-    # As a distilled model's are. Padded lengths are 128, 128, 192 and 192 frames.
+    # Four steps, as a distilled model takes. Padded lengths are 128, 128, 192 and 192 frames.
     "four steps are, if the reply before was as long": [
         *[(90, [PLAIN] * 4), (95, [CAPTURED, *[REPLAYED] * 3])],
         *[(150, [PLAIN] * 4), (140, [CAPTURED, *[REPLAYED] * 3])],
     ],
     "nothing is captured where steps are long": [(90, [PLAIN] * 7)],
 }
-"""Replies: frames, and how each step is launched."""
+"""Replies: their frames, and the launches of each step."""
 
 
 @pytest.mark.parametrize("case", LAUNCHES)
-def test_steps_are_captured_where_it_pays(bench: Bench, case: str) -> None:
+def test_steps_are_captured_if_it_pays(bench: Bench, case: str) -> None:
     engine = bench.engine()
     engine.captures = "nothing" not in case
     for frames, launches in LAUNCHES[case]:
@@ -190,8 +190,8 @@ def test_launches_are_captured_where_steps_are_short(
     assert bool(bench.device.counts["capture"]) == captures
 
 
-def test_lanes_of_other_sizes_end_what_was_captured(bench: Bench) -> None:
-    """A context whose shapes change voids its graphs; lanes in turns launch their kernels one by one."""
+def test_lanes_of_other_sizes_end_a_capture(bench: Bench) -> None:
+    """A context whose shapes change voids its graphs; alternating lanes launch their kernels one by one."""
     engine, device = bench.engine(), bench.device
     given = [segment(90, nfe=16, seed=1), segment(140, nfe=16, seed=2)]
     one, other = (engine.open(each).id for each in given)
@@ -336,11 +336,11 @@ CHANGES: dict[str, Callable[[Device, Path], Any]] = {
     "graph": lambda _, path: other_graph(path),
     "weights": lambda _, path: other_weights(path),
 }
-"""On another device, or of another graph; returns other options of `builds`."""
+"""Changes of the device or the graph; a function returns other options of `builds`."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_engine_is_built_once_and_whatever_changes_anew(bench: Bench, tmp_path: Path, change: str) -> None:
+def test_an_engine_is_built_once_and_again_after_a_change(bench: Bench, tmp_path: Path, change: str) -> None:
     own = replace(bench.tiny, folder=shutil.copytree(bench.tiny.folder, tmp_path / "bundle"))
     assert [Bench(own, bench.device, bench.folder).builds() for _ in range(2)] == [1, 0]
     assert sorted(path.suffix for path in bench.folder.iterdir()) == [".engine", ".timing"]
@@ -354,18 +354,18 @@ def test_an_engine_is_built_once_and_whatever_changes_anew(bench: Bench, tmp_pat
     lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
     lambda data: data.replace(b"Orin", b"Thor", 1), lambda data: b"\xff" + data,
 ])  # fmt: skip
-def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], bytes], caplog: Any) -> None:
+def test_a_damaged_engine_is_built_again(bench: Bench, damage: Callable[[bytes], bytes], caplog: Any) -> None:
     bench.builds()
     [kept] = bench.folder.glob("*.engine")
     whole = kept.read_bytes()
     kept.write_bytes(damage(whole))
     assert bench.builds() == 1
     assert kept.read_bytes() == whole
-    assert f"{kept}: damaged; the engine is built anew" in caplog.text
+    assert f"{kept}: damaged; the engine is built again" in caplog.text
 
 
-def test_what_a_build_has_measured_serves_the_next(bench: Bench) -> None:
-    """Also one that fails."""
+def test_the_measurements_of_a_build_serve_the_next(bench: Bench) -> None:
+    """A failed build leaves its measurements to the next one too."""
     bench.trt.refused = {"vocoder"}
     with pytest.raises(BundleError):
         bench.builds()
@@ -381,7 +381,7 @@ def test_what_a_build_has_measured_serves_the_next(bench: Bench) -> None:
 
 
 def test_a_silent_build_is_alive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each report differs from the one before, which is what keeps systemd from ending the start."""
+    """Each report differs from the previous one, so that systemd does not end the start."""
     monkeypatch.setattr(build, "REPORT_S", 0.01)
     lines: list[str] = []
     grown = threading.Condition()
@@ -407,7 +407,7 @@ def test_a_silent_build_is_alive(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_early_tensorrt_gets_an_engine_for_each_profile(bench: Bench, tiny: Bundle) -> None:
-    """TensorRT 10.3, with an accuracy defect of engines with several profiles, beside 10.8, without."""
+    """TensorRT 10.3 has an accuracy defect in engines with several profiles, 10.8 has not."""
     spec, device = signatures(tiny.manifest.dimensions)["step"], bench.device
     for version, count in (("10.3.0", 2), ("10.8.0", 1)):
         device.counts.clear()
@@ -537,7 +537,7 @@ def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named(bench: Bench, tmp_p
     assert not list(bench.folder.iterdir())
 
 
-def test_what_is_refused_strongly_typed_is_built_weakly_typed(bench: Bench, caplog: Any) -> None:
+def test_a_graph_refused_strongly_typed_is_built_weakly_typed(bench: Bench, caplog: Any) -> None:
     bench.trt = TensorRT(bench.device, "10.3.0")
     bench.trt.refused_strongly_typed = {"update"}
     assert bench.load()

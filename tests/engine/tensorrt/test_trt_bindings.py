@@ -1,4 +1,4 @@
-"""What we use of TensorRT, in its own bindings and in TensorRT-RTX's, and of cuda-python; builds."""
+"""Our calls of TensorRT and cuda-python against the bindings of TensorRT and TensorRT-RTX; builds."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.fakes.nvidia import cudart
 
-# Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
+# The warnings come from the bindings and from timing caches, which TensorRT-RTX accepts and leaves empty.
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 OBJECTS = {
@@ -40,12 +40,12 @@ OBJECTS = {
     "engine.create_engine_inspector()": "EngineInspector",
     "context": "IExecutionContext",
 }
-"""What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
+"""Names of TensorRT's objects in our source → their classes; empty for the module itself."""
 OURS = {"log", "progress", "profile", "source", "graph", "bound"}
-"""Parameters of our own types among those."""
+"""Parameters annotated as Any whose types are ours."""
 WEAK_FLAGS = (("runtime", "BuilderFlag", flag) for flag in ("FP16", "OBEY_PRECISION_CONSTRAINTS"))
 WEAK = {("layer", "precision"), ("layer", "set_output_type"), *WEAK_FLAGS}
-"""Of weak typing, which TensorRT-RTX and 11 do not have."""
+"""Calls that only weak typing has; TensorRT-RTX and TensorRT 11 lack them."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def rtx() -> Any:
 
 
 def used(module: Any) -> Iterator[tuple[str, ...]]:
-    """The attributes of TensorRT's objects in a module of ours: an object's name, then names from it on."""
+    """The attributes of TensorRT's objects in a module: an object's name, then the names that follow it."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Attribute):
             path: list[str] = []
@@ -74,11 +74,11 @@ def spelt(node: ast.expr) -> str:
 
 USED = sorted({(*path,) for module in (build, trt) for path in used(module)} - WEAK)
 OF_THE_BINDINGS = [path for path in USED if "__version__" not in path]
-"""The version is a text, which the package adds."""
+"""Paths in the bindings; the package adds `__version__`, a text."""
 
 
 Call = tuple[tuple[str, ...], int, bool, frozenset[str]]
-"""What is called, the number of arguments by position, if more follow from a list, names of the others."""
+"""A call: name path, number of positional arguments, if a list supplies more of them, keyword names."""
 
 
 def calls(module: Any) -> Iterator[Call]:
@@ -106,11 +106,11 @@ def tensorrt(request: pytest.FixtureRequest) -> tuple[str, dict[str, str | None]
 
 
 @pytest.mark.slow
-def test_each_version_has_what_is_used_and_takes_calls(
+def test_each_version_has_our_names_and_accepts_our_calls(
     tensorrt: tuple[str, dict[str, str | None]],
 ) -> None:
-    """pybind11 writes signatures into docstrings. A library that cannot start, as with a driver that is too
-    old, is a TypeError."""
+    """pybind11 writes signatures into docstrings. If the library cannot start, for example with too old a
+    driver, the constructor raises TypeError."""
     version, found = tensorrt
     missing = {name for name, text in found.items() if text is None}
     assert missing == ({spelt_in_the_bindings(path) for path in WEAK} if version == "11.4" else set())
@@ -124,7 +124,7 @@ def test_each_version_has_what_is_used_and_takes_calls(
 
 
 def signatures_in(text: str) -> Iterator[list[tuple[str, bool]]]:
-    """Parameters but `self` of each overload: their names, and if they may be left out."""
+    """Parameters of each overload except `self`: their names, and if they are optional."""
     for line in re.findall(r"^(?:\d+\. )?\w+\((self: .*)\) -> ", text, re.MULTILINE):
         # Commas in the brackets of a type separate nothing.
         flat = re.sub(r"\[[^\[\]]*\]", "", re.sub(r"\[[^\[\]]*\]", "", line))
@@ -145,7 +145,7 @@ def test_the_list_is_of_all_that_is_used() -> None:
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Any":
                 assert node.arg in OBJECTS or node.arg in OURS | {"severity"}, f"{node.arg}: of which class?"
-            # What TensorRT's objects return is looked at under a known name, or not at all.
+            # A result of TensorRT's objects is examined under a name of OBJECTS, or not at all.
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 [target], made_by = node.targets, node.value.func
                 if isinstance(made_by, ast.Attribute) and spelt(made_by.value) in OBJECTS:
@@ -161,10 +161,10 @@ CUDA = {
     4: "MemsetAsync",
     5: "MemcpyAsync",
 }
-"""Numbers of parameters → functions that we call, the same in cuda-python 12.6.1, 12.9.10 and 13.5.0."""
+"""Numbers of parameters → functions that we call, equal in cuda-python 12.6.1, 12.9.10 and 13.5.0."""
 
 
-def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None:
+def test_our_calls_of_cuda_python_fit_its_versions_and_the_fake() -> None:
     called: dict[str, set[int]] = {}
     for module in (cuda, trt):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -187,7 +187,7 @@ def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None
 @pytest.mark.tensorrt
 @pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "modulation"])
 def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
-    """And again with the timing cache of a first build."""
+    """A second build reuses the timing cache of the first."""
     source, log = source_of(tiny, graph), build.make_log(rtx)
     engine, timing = build.build(source, rtx, log)
     assert len(source.profiles) == (3 if graph.startswith("step") else 1)
@@ -204,7 +204,7 @@ def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
 
 @pytest.mark.torch
 @pytest.mark.tensorrt
-def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
+def test_unparsable_and_unbuildable_graphs_are_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
     source, log = source_of(tiny, "update"), build.make_log(rtx)
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no graph")

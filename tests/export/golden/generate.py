@@ -1,7 +1,7 @@
-"""Make `zipvoice.npz` anew: what upstream's torch code computes of small random models.
+"""Regenerate `zipvoice.npz`: the outputs of upstream's torch code for small random models.
 
-Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f:
-`PYTHONPATH=CHECKOUT python -m tests.export.golden.generate`.
+Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f: `PYTHONPATH=CHECKOUT python -m
+tests.export.golden.generate`.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ OUT = Path(__file__).with_name("zipvoice.npz")
 def upstream(*, distilled: bool) -> Any:
     """The published model, with the weights of `drawn`."""
     board: Any = types.ModuleType("torch.utils.tensorboard")
-    board.SummaryWriter = None  # its logger of training is imported
+    board.SummaryWriter = None  # its module imports the logger for training
     sys.modules.setdefault(board.__name__, board)
     from zipvoice.models.zipvoice import ZipVoice
     from zipvoice.models.zipvoice_distill import ZipVoiceDistill

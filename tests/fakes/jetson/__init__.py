@@ -1,4 +1,4 @@
-"""A Jetson in a folder; the README of `tests/fakes` says what it does. Its programs import little of it."""
+"""A Jetson in a folder; the README of `tests/fakes` describes it. Its programs import little of it."""
 
 from __future__ import annotations
 

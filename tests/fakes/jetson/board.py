@@ -1,11 +1,11 @@
 """A Jetson in a folder: a tree of files and the vendor's tools, which write the same tree that readers read.
 
     jetson = Jetson(tmp_path, "jp6-0005")     as after a factory boot: 30 W, nothing pinned
-    box = jetson.box()                        what appliance.box takes
+    box = jetson.box()                        for appliance.box
     jetson.unpin()                            behind the tools' back
     jetson.fault("silent_gpu", message=False)
 
-The README beside this file says what it does and what it does not.
+The README of `tests/fakes` describes its behaviour and its limits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REFUSED = (
     *("apt-get", "aptitude", "dpkg", "sysctl", "udevadm", "modprobe"),
     *("reboot", "shutdown", "poweroff", "halt"),
 )
-"""Programs that it has only to refuse them, since those of this machine would be found otherwise."""
+"""Programs that the fake refuses: without them PATH would find the programs of this machine."""
 LAUNCHER = """\
 #!{python} -IS
 import sys
@@ -72,7 +72,7 @@ Entry = tuple[str, int, str | bytes]
 
 @dataclass
 class Clock:
-    """A clock that only `advance` moves: a box with `clock.arguments` sleeps without taking time."""
+    """A clock that only `advance` moves: a box with `clock.arguments` sleeps in no time."""
 
     uptime_s: float = 600.0
     wall_s: float = 1_795_000_000.0
@@ -90,7 +90,8 @@ class Jetson:
     """A box of a profile, in `folder`: the tree is `folder/root`, the programs are in `folder/bin`."""
 
     def __init__(self, folder: Path, profile: str, saved: Iterable[Entry] = ()) -> None:
-        """Build it as booted once, or as `saved`. Raises ValueError for an unknown profile."""
+        """Build the profile after its first boot, or the Jetson `saved`. Raises ValueError for an unknown
+        profile."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         restore(folder, saved or _factory(profile))
@@ -113,10 +114,10 @@ class Jetson:
             path.chmod(0o755)
 
     def box(self, **overrides: Any) -> Box:
-        """The box as appliance.box takes it, faults included; root's unless `user` says otherwise.
+        """The box for appliance.box, faults included; it is root's unless `user` returns another id.
 
-        Overrides are fields of Box. With `user` not 0 the tools refuse as they do without root, and debugfs
-        and root's own folders cannot be read.
+        Overrides are fields of Box. If `user` is not 0, the tools refuse what needs root, and debugfs and
+        root's folders cannot be read.
         """
         user = overrides.setdefault("user", lambda: self.machine.user)
         if self.machine.fault("clock_1970") is not None:
@@ -129,7 +130,7 @@ class Jetson:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment of a script in a process of its own."""
+        """Environment for a script that runs as a separate process."""
         return {"F5_SYSROOT": str(self.root), "F5_TOOLS": str(self.bin)}
 
     def _folders(self, fault: str) -> tuple[str, ...]:
@@ -150,30 +151,30 @@ class Jetson:
         )
 
     def boot(self) -> None:
-        """Off and on: another boot id, the mode that was set for then, nothing pinned, /run empty."""
+        """Switch off and on: a new boot id, the stored power mode, nothing pinned, an empty /run."""
         self.machine.boot()
 
     def set_mode(self, name: str) -> None:
-        """Another power mode, TPCs too, behind the tools' back; clocks are unpinned. Raises ValueError."""
+        """Set a power mode and its TPCs without nvpmodel; all clocks are unpinned. Raises ValueError."""
         self.machine.apply(self.machine.power_modes.blocks[self.profile.mode(name).id])
 
     def pin(self) -> None:
-        """Clocks to the caps of the present mode, without a tool."""
+        """Pin clocks to the caps of the present mode, without a tool."""
         self.machine.pin()
 
     def unpin(self) -> None:
-        """Clocks let go, without a tool."""
+        """Unpin all clocks, without a tool."""
         self.machine.unpin()
 
     def fault(self, name: str, **details: Any) -> None:
-        """Inject a fault; faults.py lists them. Raises ValueError naming those that there are."""
+        """Inject a fault of faults.py. Raises ValueError with the list of faults for an unknown name."""
         faults.inject(self, name, **details)
 
     def heal(self, name: str) -> None:
         faults.heal(self, name)
 
     def unit(self, name: str, **properties: object) -> None:
-        """Set what systemctl tells of a unit. StartFails="…" lets starting it fail."""
+        """Set properties that systemctl reports for a unit. StartFails="…" makes its starts fail."""
         self.machine.unit(name, **properties)
 
     def journal(
@@ -185,7 +186,7 @@ class Jetson:
         pid: int = 812,
         at: float | None = None,
     ) -> None:
-        """Plant a line in the journal, now or `at` so many seconds since boot."""
+        """Add a line to the journal, now or `at` seconds since boot."""
         now_s = seconds_since_boot()
         at_s = now_s if at is None else at
         entry = {"at": at_s, "wall": time.time() - now_s + at_s, "identifier": identifier, "unit": unit}
@@ -201,7 +202,7 @@ class Jetson:
         weakref.finalize(self, os.close, descriptor)
 
     def path(self, path: str) -> Path:
-        """Resolve a path of the device to one of this machine."""
+        """Path on this machine for a path of the device."""
         return self.machine.path(path)
 
     def read(self, path: str) -> str:
@@ -209,17 +210,18 @@ class Jetson:
         return self.machine.read(path)
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, as root would, whatever faults there are."""
+        """Write a file as root would, regardless of faults."""
         where = self.path(path)
         where.parent.mkdir(parents=True, exist_ok=True)
         where.write_text(text, encoding="utf-8")
 
     def snapshot(self) -> dict[str, tuple[int, str | bytes]]:
-        """Every file, link and folder of the tree with its mode, and contents: equal when nothing changed."""
+        """Every file, link and folder of the tree with its mode and contents. Two snapshots are equal if
+        nothing changed."""
         return {path: (mode, content) for path, mode, content in entries(self.root)}
 
     def saved(self) -> tuple[Entry, ...]:
-        """Tree and state, from which another Jetson can be made."""
+        """Tree and state, from which a test can build another Jetson."""
         mine = entries(self.folder)
         return tuple(entry for entry in mine if entry[0].split("/")[0] in ("root", "state"))
 
@@ -229,18 +231,18 @@ class Jetson:
 
     @property
     def reboots(self) -> int:
-        """Number of reboots asked for: of nvpmodel once confirmed, or of systemctl."""
+        """Number of reboots that nvpmodel, after a confirmation, or systemctl requested."""
         return len(self.machine.lines("reboots"))
 
     def calls(self, program: str = "") -> list[str]:
-        """The tools' calls so far, as command lines; those of one program, or all."""
+        """The tools' calls so far, as command lines; the calls of one program, or all."""
         lines = self.machine.lines("calls.log")
         return [line for line in lines if not program or shlex.split(line)[0] == program]
 
 
 @functools.cache
 def _factory(profile: str) -> tuple[Entry, ...]:
-    """Build a profile once a process: planting and booting cost several times as much as copying."""
+    """Build a profile once per process: planting and booting take several times as long as copying."""
     with tempfile.TemporaryDirectory() as name:
         machine = Machine.build(Path(name), profile)
         for unit, properties in FACTORY_UNITS.items():
@@ -262,7 +264,7 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 
 def restore(folder: Path, saved: Iterable[Entry]) -> None:
-    """Make the files that `entries` has listed, in an empty folder."""
+    """Create the files of `entries` in an empty folder."""
     for name, mode, content in saved:
         path = os.path.join(folder, name)
         if isinstance(content, str):

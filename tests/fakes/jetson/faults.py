@@ -1,4 +1,4 @@
-"""Faults of a Jetson, one function each; they act on the tree, on the tools, or on the Box."""
+"""Faults of a Jetson, a function for each; a fault acts on the tree, on the tools, or on the Box."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SURFACE_MILLIDEGREES = 70_000
 
 
 def inject(jetson: Jetson, name: str, **details: object) -> None:
-    """Inject a fault. Raises ValueError naming those that there are."""
+    """Inject a fault. Raises ValueError with the list of faults for an unknown name."""
     if name not in FAULTS:
         raise ValueError(f"no fault {name!r}, only {', '.join(FAULTS)}")
     FAULTS[name](jetson, **details)
 
 
 def heal(jetson: Jetson, name: str) -> None:
-    """Take away a fault that acts on the tools or on the Box, and the heat."""
+    """Remove a fault that acts on the tools or on the Box, and cool the device down."""
     jetson.machine.clear_fault(name)
     if name == "thermal_throttle":
         _heat(jetson.machine, 48_593, cooling=0)
@@ -51,12 +51,13 @@ FLAGS = {
 
 
 def _flagged(jetson: Jetson, name: str) -> None:
-    """The tools look for the flag."""
+    """Set the fault's flag, which the tools read."""
     jetson.machine.set_fault(name, {})
 
 
 def _mode_not_set(jetson: Jetson) -> None:
-    """No mode was applied in this boot (JetPack 7): nothing is capped; the status file names the last one."""
+    """No mode was applied in this boot (JetPack 7): nothing is capped, and the status file names the last
+    mode."""
     status = jetson.read("/var/lib/nvpmodel/status")
     jetson.set_mode("MAXN")
     jetson.write("/var/lib/nvpmodel/status", status)
@@ -64,12 +65,12 @@ def _mode_not_set(jetson: Jetson) -> None:
 
 
 def _silent_gpu(jetson: Jetson, message: bool = True) -> None:
-    """jetson_clocks leaves the GPU as it is and ends with 0, with or without its line."""
+    """jetson_clocks leaves the GPU unpinned and exits with 0, with or without its error message."""
     jetson.machine.set_fault("silent_gpu", {"message": message})
 
 
 def _no_devfreq(jetson: Jetson, calls: int = 2) -> None:
-    """The GPU's clock is absent until jetson_clocks was called so often."""
+    """The GPU's clock is absent for jetson_clocks' next `calls` looks at it."""
     machine = jetson.machine
     aside = f"{machine.profile.gpu_parent}/asleep"
     machine.path(machine.profile.devfreq).rename(machine.path(aside))
@@ -98,9 +99,10 @@ def zone_folder(machine: Machine, name: str) -> str:
 
 
 def _thermal_throttle(jetson: Jetson, degrees: float = 99.5, cap_khz: int = 1_190_400) -> None:
-    """Too hot: the passive cooling devices act, and the cores are held below `cap_khz` whatever is asked.
+    """Too hot: the passive cooling devices act, and heat limits the cores to `cap_khz`, whatever a tool
+    requests.
 
-    A core that was pinned is pinned still, only lower. cap_khz=0: hot, and nothing slowed yet.
+    A pinned core remains pinned at the lower limit. cap_khz=0: hot, but nothing is slowed yet.
     """
     machine = jetson.machine
     machine.set_fault("thermal_throttle", {"cap_khz": cap_khz})
@@ -140,9 +142,9 @@ def _read_only_root(jetson: Jetson, folders: tuple[str, ...] = ("/",)) -> None:
 def _disk_full(
     jetson: Jetson, folders: tuple[str, ...] = ("/",), free: float = 0.0, free_inodes: float = 0.5
 ) -> None:
-    """`free` of the disk is left (a fraction); with none the Box's writes below `folders` fail.
+    """The fraction `free` of the disk remains; if it is 0, the Box's writes below `folders` fail.
 
-    "/" is the disk without what is held in memory: a full /run is named on its own.
+    "/" is the disk without the file systems in memory: a test names a full /run explicitly.
     """
     details = {"folders": list(folders) if free == 0.0 else [], "free": free, "free_inodes": free_inodes}
     jetson.machine.set_fault("disk_full", details)
@@ -159,10 +161,10 @@ def _unit_down(jetson: Jetson, unit: str = "f5-appliance.service", result: str =
 
 
 def _nvpmodel_rerun(jetson: Jetson, at: float | None = None) -> None:
-    """nvpmodel.service ran again, as `systemctl isolate` makes it, and so unpinned the clocks.
+    """nvpmodel.service ran again, as `systemctl isolate` starts it, and so unpinned the clocks.
 
-    `at` is in seconds since boot, now unless told. It leaves what the real one leaves: systemd's timestamps
-    and its lines in the journal.
+    `at` is in seconds since boot; the default is now. The fault leaves the traces of the real service:
+    systemd's timestamps and its lines in the journal.
     """
     machine = jetson.machine
     at_s = time.clock_gettime(time.CLOCK_BOOTTIME) if at is None else at
@@ -190,13 +192,13 @@ FAULTS: dict[str, Callable[..., None]] = {
 
 @dataclass(frozen=True)
 class FaultyRoot(Root):
-    """The tree as a user without root sees it, and as a disk that is full or read-only takes it."""
+    """The tree as a user without root, a full disk or a read-only disk shows it."""
 
     private: bool = False
     """True if debugfs and root's own folders are closed and the system's files cannot be written."""
     read_only: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
-    """Folders; "/" stands for the disk without what is held in memory."""
+    """Folders; "/" means the disk without the file systems in memory."""
 
     def at(self, path: str) -> Path:
         """Like Root's; a path below a closed folder raises PermissionError."""

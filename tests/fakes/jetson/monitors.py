@@ -22,17 +22,17 @@ TRIPS = {
     "trip_point_0_temp": "99000",
     "trip_point_1_type": "critical",
     "trip_point_1_temp": "104500",
-    # Passive by its type, but only the alarm of the hot surface is bound to it.
+    # The type is passive, but only the alarm of the hot surface is bound to this zone.
     "trip_point_2_type": "passive",
     "trip_point_2_temp": "70000",
 }
 
 
 class Monitors(Planter):
-    """Sensors of a box that idles in a cool room."""
+    """Sensors of an idle box in a cool room."""
 
     def thermal(self) -> None:
-        """Zones as JetPack names and numbers them, and what is slowed when they are hot."""
+        """Plant the zones under JetPack's names and numbers, and the cooling devices that act on heat."""
         names = ZONES_JP6 if self.profile.jetpack < 7 else tuple(reversed(ZONES_JP6))
         for number, name in enumerate(names):
             degrees = DEGREES | DEGREES_BOARD
@@ -46,7 +46,8 @@ class Monitors(Planter):
             self._thermal_device(f"cooling_device{number}", files)
 
     def _cooling(self) -> Iterator[str]:
-        """Cooling devices: the fan, the clocks, and alarms, of which that of the surface slows nothing."""
+        """Types of the cooling devices: the fan, the clocks, and alarms. The alarm of the surface slows
+        nothing."""
         yield "pwm-fan"
         yield from (f"cpufreq-cpu{core}" for core in range(0, self.profile.cpus, conf.CLUSTER))
         yield f"devfreq-{self.profile.gpu_name}"
@@ -58,7 +59,8 @@ class Monitors(Planter):
         self.link(f"{THERMAL}/{name}", f"/sys/devices/virtual/thermal/{name}")
 
     def hwmon(self, boots: int) -> None:
-        """Number the sensors anew: which driver comes first differs from boot to boot. Readings are kept."""
+        """Renumber the sensors, because the order of the drivers differs from boot to boot. The readings
+        stay."""
         chips = self._chips()
         shutil.rmtree(self.root / HWMON[1:], ignore_errors=True)
         for place, (device, files) in enumerate(chips.items()):

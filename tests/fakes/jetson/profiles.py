@@ -10,7 +10,7 @@ EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """The memory's clock in debugfs."""
 EMC_STEPS = "/sys/kernel/debug/bpmp/debug/emc/possible_rates"
 BWMGR = "/sys/devices/platform/bwmgr/devfreq/bwmgr"
-"""The memory's clock on JetPack 7: a devfreq device, for all to read."""
+"""The memory's clock on JetPack 7: a devfreq device that every user can read."""
 
 OOT = """\
 # KERNEL_VARIANT: oot
@@ -26,7 +26,8 @@ RELEASES = {
 }
 L4T = ("nvidia-l4t-core", "nvidia-l4t-nvpmodel", "nvidia-l4t-tools", "nvidia-l4t-bootloader")
 DRIVERS = ("nvidia-l4t-kernel", "nvidia-l4t-kernel-oot-modules", "nvidia-l4t-display-kernel")
-"""Packages whose versions begin with the kernel's; 7 has nvgpu in one of its own (public lists of both)."""
+"""Packages whose versions begin with the kernel's; JetPack 7 has nvgpu in a separate package (public lists of
+both)."""
 KERNELS = {5: "5.10.104-tegra", 6: "5.15.148-tegra", 7: "6.8.12-1021-tegra"}
 PACKAGES: dict[int, dict[str, str]] = {
     5: {
@@ -54,26 +55,26 @@ PACKAGES: dict[int, dict[str, str]] = {
     },
 }
 UBUNTU = {5: ("20.04", "focal", "3.8"), 6: ("22.04", "jammy", "3.10"), 7: ("24.04", "noble", "3.12")}
-"""Version, name, and the Python that comes with it."""
+"""Version, name, and Python of the Ubuntu."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One power mode; −1 is without a cap."""
+    """A power mode; −1 means no cap."""
 
     id: int
     name: str
     cpus: int
     cpu_khz: int
     tpc_mask: int
-    """A set bit is a TPC that is switched off."""
+    """Mask of TPCs; a set bit switches a TPC off."""
     gpu_hz: int
     emc_hz: int = UNCAPPED
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A module with a JetPack on it."""
+    """A module with a JetPack."""
 
     name: str
     jetpack: int
@@ -102,7 +103,7 @@ class Profile:
 
     @property
     def compatible(self) -> tuple[str, ...]:
-        """The device tree's words for the board, most exact first."""
+        """The board's names in the device tree, most specific first."""
         return (f"nvidia,p3737-0000+{self.module}", "nvidia,tegra234")
 
     @property
@@ -151,11 +152,11 @@ class Profile:
 
     @property
     def emc_flag(self) -> bool:
-        """True where a flag in debugfs locks the memory's clock; JetPack 7 raises its lower limit."""
+        """True if a flag in debugfs locks the memory's clock; JetPack 7 raises its lower limit instead."""
         return self.jetpack < 7
 
     def mode(self, name: str) -> Mode:
-        """A mode by name. Raises ValueError naming those that there are."""
+        """Mode of a name. Raises ValueError with the list of modes for an unknown name."""
         for mode in self.modes:
             if mode.name == name:
                 return mode
@@ -193,7 +194,7 @@ def _profile(jetpack: int, module: str) -> Profile:
         gpu_hz=GPU_32GB if small else GPU_64GB,
         memory_mb=62_797 if module == "p3701-0005" else 30_697,
         modes=MODES_32GB if small else MODES_64GB,
-        # There is no file for -0005: it shares that of -0000.
+        # JetPack has no file for -0005, which shares the file of -0000.
         conf="nvpmodel_p3701_0004.conf" if small else "nvpmodel_p3701_0000.conf",
     )
 
@@ -206,4 +207,4 @@ PROFILES: dict[str, Profile] = {
     )
 }
 SUPPORTED: tuple[str, ...] = tuple(name for name, profile in PROFILES.items() if profile.jetpack > 5)
-"""The profiles of what the design supports: all but JetPack 5."""
+"""Profiles that the design supports: all but JetPack 5."""

@@ -1,6 +1,6 @@
-"""The tree of files that a Jetson shows: sysfs with its links, procfs, and what JetPack puts on the disk.
+"""The tree of files that a Jetson shows: sysfs with its links, procfs, and JetPack's files on the disk.
 
-Values are those of a box that idles; clocks and power mode are set afterwards by the machine.
+The values are an idle box's; the machine sets clocks and power mode afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.fakes.jetson.profiles import BWMGR, EMC, EMC_STEPS, KERNELS, UBUNTU
 
 DEVICE_TREE = "/sys/firmware/devicetree/base"
 DRIVERS = {5: "35.3.1", 6: "540.4.0", 7: "595.58.03"}
-"""Of the display driver, by JetPack; of 7 the last two parts are guessed."""
+"""Versions of the display driver, by JetPack; the last two parts of JetPack 7's are guessed."""
 
 
 class Tree(Monitors):
@@ -49,11 +49,11 @@ class Tree(Monitors):
         )
 
     def gpu(self) -> None:
-        """The GPU's device and clock, and a second clock in the same class that is not the GPU's."""
+        """Plant the GPU's device and clock, and a second clock of the same class that is not the GPU's."""
         profile = self.profile
         files = {"load": "0", "railgate_enable": "1", "tpc_pg_mask": "0", "power/control": "auto"}
         self.put_all(profile.gpu_parent, files)
-        # Not every device of the class is a GPU: the image compositor has a clock there too.
+        # Some devices of the class are no GPU: the image compositor has a clock there too.
         decoy = "/sys/devices/platform/bus@0/13e00000.host1x/15340000.vic"
         low, high = profile.gpu_hz[0], profile.gpu_hz[-1]
         table = " ".join(map(str, profile.gpu_hz))
@@ -82,7 +82,7 @@ class Tree(Monitors):
     def memory_clock(self) -> None:
         profile = self.profile
         low, high = str(profile.emc_min_hz), str(profile.emc_max_hz)
-        # JetPack 7 keeps these, too; what locks the clock there does not touch them.
+        # JetPack 7 has these files too, but its lock of the clock does not change them.
         self.put_all(EMC, {"rate": low, "min_rate": low, "max_rate": high, "mrq_rate_locked": "0"})
         if profile.jetpack == 7:
             table = " ".join(map(str, profile.emc_hz))
@@ -132,11 +132,11 @@ class Tree(Monitors):
         return "".join(f"/dev/zram{core}\tpartition\t{each}\t0\t5\n" for core in range(self.profile.cpus))
 
     def boot_id(self) -> None:
-        # Not from the module uuid, whose import is a tenth of what a call of a fake program costs.
+        # The module uuid would do too, but its import takes a tenth of the time of a fake program's call.
         self.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/uuid").read_text())
 
     def wear_and_reset(self) -> None:
-        """Plant an eMMC that is little worn, and the reset reason of a reboot."""
+        """Plant an eMMC with little wear, and the reset reason of a reboot."""
         self.put_all("/sys/block/mmcblk0/device", {"life_time": "0x01 0x02", "pre_eol_info": "0x01"})
         self.put("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "MAINSWRST\n")
 

@@ -1,4 +1,4 @@
-"""`cuda.bindings.runtime`: what the appliance calls of it, as cuda-python 12.6 to 13.5 have it."""
+"""`cuda.bindings.runtime`: the appliance's part of it, with the signatures of cuda-python 12.6 to 13.5."""
 
 import ctypes
 import enum
@@ -39,11 +39,12 @@ SIDES = {
     cudaMemcpyKind.cudaMemcpyDeviceToHost: ("pinned", "device"),
     cudaMemcpyKind.cudaMemcpyDeviceToDevice: ("device", "device"),
 }
-"""Where each kind of copy writes and reads. Host memory has to be pinned, else the copy would wait."""
+"""Memory that each kind of copy writes and reads. Host memory must be pinned, otherwise the copy would
+block."""
 
 
 class Runtime:
-    """Stands in for the module. Errors of a stream show at its next synchronisation, as on a device."""
+    """Replaces the module. Errors of a stream appear at its next synchronisation, as on a device."""
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
@@ -55,7 +56,7 @@ class Runtime:
         self.device = device
         self.version = 12060
         self.start: cudaError_t = OK
-        """What the first call finds: a driver, a device or neither."""
+        """Result of the first call: OK, no driver, or no device."""
 
     def cudaGetErrorString(self, error: cudaError_t) -> tuple[cudaError_t, bytes]:
         return OK, error.name.encode()
@@ -113,7 +114,7 @@ class Runtime:
         if on.capture is None:
             self.device.counts[kind.name.removeprefix("cudaMemcpy")] += 1
         elif kind is not cudaMemcpyKind.cudaMemcpyDeviceToDevice:
-            # The staging memory holds something else by the time of the replay.
+            # The staging memory has other contents at the time of the replay.
             raise self.device.refuse(f"{kind.name} while a stream is captured")
         before = ctypes.string_at(source, size) if out_of == "pinned" else b""
 
@@ -214,7 +215,7 @@ class Runtime:
         return OK if stream.failure is None else cudaError_t.cudaErrorLaunchFailure
 
     def _free(self, address: int, kind: str, call: str) -> tuple[cudaError_t]:
-        """Waits for the device."""
+        """Free memory after all enqueued work has run."""
         self.device.outside_a_capture(call)
         for stream in [*self.device.streams.values()]:
             self._settle(stream)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 POISON = 0xFF
 """NaN in every floating type, −1 in every integer."""
 ALIGNMENT = 256
-"""Of what cudaMalloc gives."""
+"""Alignment of the addresses that cudaMalloc returns."""
 
 
 class WrongUse(AssertionError):
@@ -24,7 +24,7 @@ class WrongUse(AssertionError):
 
 @dataclass
 class Block:
-    """An allocation, of the device or pinned."""
+    """An allocation of device memory or pinned memory."""
 
     memory: NDArray[np.uint8]
     address: int
@@ -33,10 +33,10 @@ class Block:
 
 @dataclass
 class Event:
-    """Passed when everything that was enqueued before it has run."""
+    """An event passes when all work enqueued before it has run."""
 
     stream: Stream | None = None
-    """None until it is recorded."""
+    """Stream that recorded it, or None."""
     has_passed: bool = False
 
     def set(self) -> None:
@@ -45,21 +45,21 @@ class Event:
 
 @dataclass
 class Node:
-    """Captured work, what has to hold when it is replayed, and the context that it came from."""
+    """Captured work, the check before each replay, and the context that it came from."""
 
     work: Callable[[], None]
     check: Callable[[str], None]
-    """Called with what is done now; raises WrongUse."""
+    """Called with the current action; raises WrongUse."""
     context: int = 0
 
 
 @dataclass
 class Capture:
-    """Work of a stream that is captured and not run."""
+    """Captured work of a stream, which does not run."""
 
     nodes: list[Node] = field(default_factory=list)
     is_spoilt: bool = False
-    """Whether something was tried that cannot be captured."""
+    """True if work was tried that cannot be captured."""
 
 
 class Stream:
@@ -70,7 +70,7 @@ class Stream:
         self.capture: Capture | None = None
         self._work: deque[Callable[[], None]] = deque()
         self._running = threading.RLock()
-        """Any thread may wait for the device."""
+        """Lock of the work: any thread may wait for the device."""
 
     def take(self, node: Node) -> None:
         node.check("")
@@ -83,7 +83,7 @@ class Stream:
         self._work.append(work)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Do what was enqueued, in order, until the condition holds."""
+        """Run the enqueued work, in order, until the condition holds."""
         with self._running:
             while self._work and not until():
                 try:
@@ -99,10 +99,11 @@ class Device:
         self.multiprocessors = 16
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
-        """What was done wrong, also where nobody looked at the error."""
+        """Wrong uses, even if the caller ignored the error."""
         self._blocks: dict[str, dict[int, Block]] = {"device": {}, "pinned": {}}
         self._retired: list[Block] = []
-        """Freed memory, kept so that no address is given out twice and stale ones are known."""
+        """Freed memory, which stays allocated so that no address is reused and stale addresses are
+        recognised."""
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Event] = {}
         self.graphs: dict[int, list[Node]] = {}
@@ -112,7 +113,7 @@ class Device:
         self.workspaces: dict[int, tuple[int, int]] = {}
         """Address and size of the working memory of each execution context."""
         self.can_instantiate = True
-        """True if memory is left for an executable CUDA graph."""
+        """True if the device has memory for another executable CUDA graph."""
         self._handles = iter(range(0x1000, 1 << 30, 0x10))
 
     def handle(self) -> int:
@@ -123,7 +124,7 @@ class Device:
         return WrongUse(message)
 
     def outside_a_capture(self, what: str) -> None:
-        """Raises WrongUse for what would wait, allocate or free while a stream is captured."""
+        """Raises WrongUse if a stream is captured: a wait, an allocation or a release is forbidden then."""
         if any(stream.capture is not None for stream in [*self.streams.values()]):
             raise self.refuse(f"{what} while a stream is captured")
 
@@ -131,7 +132,7 @@ class Device:
         return sum(block.size for block in [*self._blocks[kind].values()])
 
     def allocate(self, size: int, kind: str) -> int:
-        """Poisoned memory; 0 when the device has no more."""
+        """Address of poisoned memory; 0 if the device has too little left."""
         self.outside_a_capture(f"{kind} memory is allocated")
         if kind == "device" and size + self.allocated(kind) > self.memory_bytes:
             return 0
@@ -142,7 +143,7 @@ class Device:
         return address
 
     def free(self, address: int, kind: str) -> None:
-        """Retire and poison an allocation. Raises WrongUse for what is none."""
+        """Retire and poison an allocation. Raises WrongUse if nothing is allocated there."""
         block = self._blocks[kind].pop(address, None)
         if block is None:
             raise self.refuse(f"freed {kind} memory that is not allocated: {address:#x}")
@@ -156,7 +157,7 @@ class Device:
         return at >= 0 and address + size <= starts[at] + blocks[starts[at]].size
 
     def check(self, address: int, size: int, kind: str, what: str) -> None:
-        """Raises WrongUse for bytes that are not in one allocation of that kind."""
+        """Raises WrongUse unless the bytes lie within one allocation of that kind."""
         if size == 0 or self.is_in(address, size, kind):
             return
         stale = any(b.address <= address < b.address + b.size for b in self._retired)
@@ -164,7 +165,7 @@ class Device:
         raise self.refuse(f"{what}: {size} bytes at {address:#x} are {where} ({kind})")
 
     def stream(self, handle: int) -> Stream:
-        """Raises WrongUse for a stream that is not there."""
+        """Stream of a handle. Raises WrongUse if there is none."""
         if handle not in self.streams:
             raise self.refuse(f"no stream {handle:#x}")
         return self.streams[handle]

@@ -1,14 +1,14 @@
-"""`tensorrt`: what the appliance calls of it, with the signatures of 10.3 to 11.
+"""`tensorrt`: the appliance's part of it, with the signatures of 10.3 to 11.
 
-An engine is a description of its graph, which ONNX Runtime computes in the device's host memory: late, in the
-order of the stream, from addresses and shapes as they were when it was enqueued.
+An engine is a description of its graph, which ONNX Runtime computes in the device's host memory. The work
+runs late, in the order of the stream, with the addresses and shapes of the time when it was enqueued.
 
-From the public sources of 10.3, 10.16 and 11.1: names and signatures; addresses at multiples of 256 bytes
-(NvInferRuntime.h); False, None or an error in the log where TensorRT refuses, RuntimeError for a profile,
-TypeError where the library cannot start (pyCore.cpp); that work on the stream of a context's profile and on
-the stream of a run is not ordered by TensorRT. Seen in TensorRT-RTX: nearly all of a build is one step.
-Of CUDA graphs, from trtexec's source and TensorRT's issue 3798: an ordinary run comes before a capture, and a
-graph is void once the context that it was captured from has changed.
+The public sources of 10.3, 10.16 and 11.1 have the names and signatures; addresses at multiples of 256 bytes
+(NvInferRuntime.h); False, None or an error in the log if TensorRT refuses, RuntimeError for a profile,
+TypeError if the library cannot start (pyCore.cpp); and no order between work on the stream of a context's
+profile and work on the stream of a run. Seen in TensorRT-RTX: nearly all of a build is one step. CUDA graphs
+follow trtexec's source and TensorRT's issue 3798: an ordinary run comes before a capture, and a graph is void
+once the context that it was captured from has changed.
 
 Guesses, which hide real failures: the words of errors; how an inspector names fused attention of several
 profiles (one profile: issue 4397); that an engine of another driver or device is refused and never merely
@@ -52,7 +52,7 @@ class ILogger:
 
 
 class IProgressMonitor:
-    """Base of monitors, which have phase_start, step_complete and phase_finish."""
+    """Base class of monitors, which have phase_start, step_complete and phase_finish."""
 
 
 NetworkDefinitionCreationFlag = named("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH", "STRONGLY_TYPED")
@@ -66,7 +66,7 @@ ExecutionContextAllocationStrategy = named("Strategy", "STATIC", "ON_PROFILE_CHA
 
 
 class TensorRT:
-    """Stands in for the module."""
+    """Replaces the module."""
 
     ILogger, IProgressMonitor, DataType, LayerType = ILogger, IProgressMonitor, DataType, LayerType
     NetworkDefinitionCreationFlag = NetworkDefinitionCreationFlag
@@ -79,24 +79,25 @@ class TensorRT:
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
         self.refused_strongly_typed: set[str] = set()
-        """Graphs that can be built weakly typed only."""
+        """Graphs that can only be built weakly typed."""
         self.uncapturable: set[str] = set()
         """Graphs whose runs end a capture."""
         self.unstartable: set[str] = set()
-        """Builder or Runtime, where the library cannot start."""
+        """"Builder" or "Runtime": classes whose start fails because the library cannot start."""
         self.unfused: set[str] = set()
         """Graphs in which no attention is fused."""
         self.in_tf32: set[str] = set()
-        """Graphs that were built with ten bits of mantissa, TensorRT's default."""
+        """Graphs built with ten bits of mantissa, TensorRT's default."""
         self.refused_profiles: set[int] = set()
         self.before_build: Callable[[], None] = lambda: None
-        """What happens while a build makes no callback, which is nearly all of its time."""
+        """Hook within a build, while it makes no callback, which is nearly all of its time."""
         self.falsify: Callable[[str, dict[str, NDArray[Any]], NDArray[Any]], NDArray[Any]] | None = None
-        """Given a graph's stem, its inputs and its first output, what the engine writes instead."""
+        """Maps a graph's stem, its inputs and its first output to the output that the engine writes."""
         self.located: Callable[[str], str] = str
-        """Where the graph of an engine lies now; an engine of TensorRT holds its weights."""
+        """Maps a graph's path at the build to its present path. The fake needs the graph; a real engine holds
+        its weights."""
         self.patch = 0
-        """Of the libraries: engines depend on it, and nothing tells it."""
+        """Patch version of the libraries: engines depend on it, but no call reports it."""
         self.Builder = partial(self._start, Builder)
         self.OnnxParser = partial(OnnxParser, self)
         self.Runtime = partial(self._start, Runtime)
@@ -109,7 +110,7 @@ class TensorRT:
 
     @property
     def platform(self) -> list[Any]:
-        """What an engine and a timing cache are valid for."""
+        """Properties that an engine and a timing cache are valid for."""
         d = self.device
         return [
             *(self.__version__, self.patch, d.driver, list(d.compute_capability), d.name),
@@ -133,7 +134,7 @@ class Layer:
 
 
 class Network:
-    """Its layers are one of each kind that matters, whatever the graph."""
+    """A network with one layer of each kind that matters, whatever the graph."""
 
     def __init__(self, strongly_typed: bool) -> None:
         self.path, self.strongly_typed = "", strongly_typed
@@ -149,7 +150,7 @@ class Network:
         return self.layers[index]
 
     def check_types(self, flags: set[int]) -> bool:
-        """Whether a weakly typed network computes in the graph's types."""
+        """True if a weakly typed network computes in the graph's types."""
         held = {layer.type: (layer.precision, layer.output_type) for layer in self.layers}
         return flags == {BuilderFlag.FP16, BuilderFlag.OBEY_PRECISION_CONSTRAINTS} and held == {
             LayerType.CONSTANT: (None, None),
@@ -187,7 +188,7 @@ class OnnxParser:
             self._errors.append(SimpleNamespace(desc=lambda: said, **names))
             return False
         self._network.path = model
-        # Sizes that vary are −1.
+        # Variable sizes are −1.
         self._network.inputs = [
             SimpleNamespace(name=i.name, shape=tuple(n if isinstance(n, int) else -1 for n in i.shape))
             for i in session.get_inputs()
@@ -271,7 +272,7 @@ class Builder:
     def build_serialized_network(self, network: Network, config: Config) -> bytes | None:
         trt = self._trt
         stem = _stem(network.path)
-        # One step for nearly all of the build, as TensorRT-RTX makes it of a graph that is one node.
+        # Nearly all of the build is a single step, as TensorRT-RTX reports for a graph with a single node.
         if (monitor := config.progress_monitor) is not None:
             monitor.phase_start("Building", None, 2)
             monitor.step_complete("Building", 0)
@@ -351,7 +352,7 @@ class Engine:
 
     @property
     def device_memory_size_v2(self) -> int:
-        """Differs from graph to graph, so that shared memory has to grow."""
+        """Size that differs from graph to graph, so that shared memory must grow."""
         return max(4 * math.prod(three[2]) for shapes in self.profiles for three in shapes.values())
 
     def create_engine_inspector(self) -> EngineInspector:
@@ -365,7 +366,7 @@ class Engine:
 
 
 class EngineInspector:
-    """A step graph has one fused attention, and one other layer, a profile."""
+    """Reports, for each profile of a step graph, a fused attention and another layer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -385,7 +386,7 @@ class Context:
         self.engine, self._device = engine, engine.device
         self._device.outside_a_capture("a context is made")
         self._changes = 0
-        """Of profile, shapes, addresses and working memory."""
+        """Number of changes of profile, shapes, addresses and working memory."""
         self._run_at: int | None = None
         """Changes at the last ordinary run."""
         self._profile: tuple[int, int] | None = None

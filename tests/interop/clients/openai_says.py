@@ -1,4 +1,4 @@
-"""OpenAI's own SDK's calls: `python openai_says.py BASE_URL` → JSON."""
+"""The calls of OpenAI's SDK: `python openai_says.py BASE_URL` → JSON."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ def blocking(client: openai.OpenAI) -> dict:
 
 
 async def asynchronous(url: str) -> dict:
-    """A streamed reply, sixteen at a time, and one that is left after its first bytes."""
+    """A streamed reply, sixteen at a time, then a stream that the client leaves after its first bytes."""
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
         async def once() -> str:

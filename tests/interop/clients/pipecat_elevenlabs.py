@@ -1,4 +1,5 @@
-"""Pipecat's ElevenLabs services in a pipeline, elsewhere: `python pipecat_elevenlabs.py HOST:PORT`."""
+"""Pipecat's ElevenLabs services in a pipeline, at another address: `python pipecat_elevenlabs.py
+HOST:PORT`."""
 
 import asyncio
 import json
@@ -31,7 +32,7 @@ WORDS = [f"{word} " for word in LINES.split()]
 
 
 class Heard(FrameProcessor):
-    """Tells of the first audio, and of the end of a turn that was heard to its last word."""
+    """Signals the first audio, and the end of a turn that was played to its last word."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +53,7 @@ class Heard(FrameProcessor):
 
 
 def until(event):
-    """Sleeps until that has happened."""
+    """Sleep until the event is set."""
     for _ in range(6000):
         if event.is_set():
             return
@@ -60,7 +61,7 @@ def until(event):
 
 
 async def run(service, send):
-    """Summary of a pipeline's frames; `send` makes those that go in, from what has been heard."""
+    """Summary of a pipeline's frames; `send` yields the input frames and can wait for `Heard`'s events."""
     heard = Heard()
     frames = await run_test(Pipeline([service, heard]), frames_to_send=send(heard), start_timeout=120)
     return told(frames)
@@ -90,7 +91,7 @@ async def main():
     speak = TTSSpeakFrame(LINES)
     tokens = [LLMFullResponseStartFrame(), *map(LLMTextFrame, WORDS), LLMFullResponseEndFrame()]
     long = [LLMFullResponseStartFrame(), LLMTextFrame("A long story. " * 100), LLMFullResponseEndFrame()]
-    # Ten turns that are interrupted at once, then one that is not.
+    # Ten turns that are interrupted at once, followed by a whole turn.
     turns = [*[*long, SleepFrame(0.02), InterruptionFrame()] * 10, *tokens]
     found = {
         "spoken": await run(websocket(), lambda heard: chain([speak], until(heard.turn))),

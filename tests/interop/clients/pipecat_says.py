@@ -23,7 +23,7 @@ async def say(mode, prompt=None):
         sample_rate=24000,
         settings=settings,
         zero_shot_audio_prompt_file=prompt,
-        # Its own 3 s are too short on a busy machine.
+        # Pipecat's default of 3 s is too short on a busy machine.
         stop_frame_timeout_s=30.0 * float(os.environ.get("F5_PATIENCE", "1")),
     )
     down, up = await run_test(tts, frames_to_send=[TTSSpeakFrame(LINES), SleepFrame(0.1)])

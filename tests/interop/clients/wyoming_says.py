@@ -25,7 +25,7 @@ LONG = "A long story. " * 100
 
 
 async def read(client, last):
-    """Events until one of the type, an error, or the end."""
+    """Read events until an event of the type `last`, an error, or the end."""
     types, audio, rate, error = [], b"", 0, None
     while event := await client.read_event():
         if not types or types[-1] != event.type:
@@ -52,7 +52,7 @@ async def whole(text=TEXT, voice=None):
 
 
 async def written(voice):
-    """As Home Assistant streams: the text once more for servers that cannot."""
+    """Home Assistant streams so: it sends the whole text again for servers that cannot stream."""
     async with AsyncClient.from_uri(uri) as client:
         await client.write_event(SynthesizeStart(voice=voice).event())
         for word in TEXT.split():

@@ -1,10 +1,10 @@
-"""Judges and recordings; what is not installed or not there skips with its name."""
+"""Judges and recordings; a test skips if a package or file is missing, and names it."""
 
 import importlib.util
 
 import pytest
 
-# The judges are torch through and through, and so are the teachers beside them.
+# All judges and teachers need torch.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 

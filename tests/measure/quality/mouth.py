@@ -1,4 +1,4 @@
-"""A bundle that speaks in this process as the daemon would: the same store, planning, engine and joining."""
+"""A bundle that speaks in this process like the daemon: with its store, planning, engine and joining."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from appliance.voices.store import open_store
 AUDIO_SUFFIXES = (".wav", ".flac")
 
 Damage = Callable[[LaneState], None]
-"""Breaks a lane between its opening and its first step; for showing that breakage is noticed."""
+"""Breaks a lane between its opening and its first step, to show that the judges notice it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Reference:
 
 
 class Mouth:
-    """One bundle with its voices, on the CPU."""
+    """A bundle with its voices, on the CPU."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Mouth:
         variant: str | None = "default",
         damage: Damage | None = None,
     ) -> None:
-        """`work` takes the store and its cache; `variant` of the bundle's graphs speaks: the default one is
-        what a device computes, None the one that the daemon computes on a CPU. Raises ApplianceError."""
+        """`work` holds the store and its cache. `variant` names the graphs that speak: "default" as on a
+        device, None as the daemon computes on a CPU. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
         store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
@@ -66,7 +66,8 @@ class Mouth:
         self._damage = damage
 
     def speak(self, text: str, voice: str, **how: Any) -> FloatArray:
-        """(samples,) of one request at the bundle's rate; `how` is of `parts`. Raises ApplianceError."""
+        """(samples,) of a request at the bundle's rate; `how` holds arguments of `parts`. Raises
+        ApplianceError."""
         return self.parts(text, voice, **how)[2]
 
     def parts(
@@ -79,10 +80,10 @@ class Mouth:
         segmentation: Segmentation,
         sampling: Sampling | None = None,
     ) -> tuple[list[Segment], list[FloatArray], FloatArray]:
-        """The segments of a request, (samples,) of each, and those of the reply.
+        """The segments of a request, (samples,) of each, and the samples of the reply.
 
-        Without `nfe` in as many steps as the daemon takes, without `sampling` with its own. Raises
-        ApplianceError, ValueError for steps that the bundle does not take.
+        `nfe` None takes the daemon's number of steps, `sampling` None the daemon's sampling. Raises
+        ApplianceError, or ValueError if the bundle does not take `nfe`.
         """
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
@@ -91,11 +92,9 @@ class Mouth:
             seed=seed,
             guidance=self.bundle.manifest.defaults.guidance,
             segmentation=segmentation,
-            sample_rate_hz=self.rate_hz,
         )
         segments = self._planner.plan(request)
-        fade_s = self.bundle.manifest.defaults.cross_fade_s
-        joiner = Joiner(overlap_samples(fade_s, self.rate_hz))
+        joiner = Joiner(overlap_samples(self.bundle.manifest.defaults.cross_fade_s, self.rate_hz))
         made = [self._synthesize(replace(one, sampling=sampling or one.sampling)) for one in segments]
         joined = [joiner.push(one, last=one is made[-1]) for one in made]
         return segments, made, np.concatenate(joined)
@@ -111,7 +110,7 @@ class Mouth:
                 self._engine.step([lane.id])
             return self._engine.finish(lane.id)
         finally:
-            state.times = held  # what the lane gives back is what it took
+            state.times = held  # closing a lane releases its original times
             self._engine.close(lane.id)
 
     def __enter__(self) -> Mouth:

@@ -13,12 +13,12 @@ from export.recogniser import Sound
 from tests.measure.quality.judges import MIN_SIMILARITY_S, Naturalness, Silence, Speaker, VoiceActivity
 
 NOBODY = -1.0
-"""Similarity to the others where there is no other voice: the lowest that a cosine can be."""
+"""Similarity to the others if there is no other voice: the lowest value of a cosine."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What was to be said, and what came out."""
+    """A text and the samples that a model spoke for it."""
 
     text: str
     voice: str
@@ -45,7 +45,7 @@ class Judges(Protocol):
 
 class Panel:
     def __init__(self) -> None:
-        """Raises MetricError where one is not installed."""
+        """Raises MetricError if a judge is not installed."""
         judge, speaker, naturalness, activity = recogniser(), Speaker(), Naturalness(), VoiceActivity()
         self.transcript, self.embed = judge.transcribe, speaker.embed
         self.naturalness, self.silence = naturalness.score, activity.silence
@@ -53,7 +53,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the judges found in a set of replies; rates are shares of 1, times are seconds."""
+    """Scores of a set of replies; rates are shares of 1, times are seconds."""
 
     replies: int
     wrong: int
@@ -69,7 +69,8 @@ class Scores:
     silence_after: float
     longest_pause: float
     embedded: int
-    """Replies long enough for a speaker embedding; over these the shares and cosines are taken, or are 0."""
+    """Number of replies that are long enough for a speaker embedding. The shares and cosines count these
+    alone, and are 0 without any."""
 
     @property
     def wer(self) -> float:
@@ -82,9 +83,9 @@ def errors(reply: Reply, judges: Judges) -> Errors:
 
 
 def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Judges) -> Scores:
-    """Judge every reply. `voices` holds the embedding of each reference; there are at least two.
+    """Judge every reply.
 
-    Raises ValueError when there is no reply.
+    `voices` holds the embedding of each reference, of two or more. Raises ValueError if there is no reply.
     """
     total, own, other, moods, silences = Errors(0, 0), [], [], [], []
     for reply in replies:
@@ -118,7 +119,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def pooled(parts: Sequence[Scores]) -> Scores:
-    """Scores of all replies together, from those of parts of them."""
+    """Scores of all replies together, from the scores of parts."""
 
     def mean(name: str, weight: str) -> float:
         weights = [getattr(part, weight) for part in parts]

@@ -1,4 +1,4 @@
-"""The judge of words: on recordings of people whose words are known, and against another counter."""
+"""The judge of words: on recordings of people with known words, and against another counter."""
 
 import importlib.util
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow, of_old_ca
 SAID = dict(rows(__file__, "said.jsonl"))
 """Recording → the package and file it is in, and its words."""
 DICKENS_S = 10.4
-"""Where those words end in a longer recording."""
+"""End of the words within a longer recording."""
 
 
 def recording(name: str) -> Reply:

@@ -1,7 +1,7 @@
-"""Makes the golden files beside it with upstream's own code: `python -m tests.oracle.golden.generate`.
+"""Makes the golden files of this folder with upstream's code: `python -m tests.oracle.golden.generate`.
 
-The device's tests read the files, so that they prove the same without torch; a test that has torch makes
-them again and compares.
+The device's tests read the files and so prove the same without torch. A test that has torch makes them again
+and compares.
 """
 
 import contextlib
@@ -41,19 +41,19 @@ def lines() -> list[str]:
 
 
 def reference_wave(samples: int) -> NDArray[np.int16]:
-    """Noise of RMS 0.15 and so loud enough not to be raised."""
+    """Noise of RMS 0.15, which is loud enough that upstream does not raise it."""
     draw = np.random.default_rng(samples).standard_normal(samples)
     return np.clip(np.rint(draw * 0.15 * 32768), -32768, 32767).astype(np.int16)
 
 
 def vocabulary(tokens: list[list[str]]) -> list[str]:
-    """The space, and all that the lines use but every ninth, which stays unknown."""
+    """The space, and the tokens of the lines except every ninth, which stays unknown."""
     used = sorted({token for line in tokens for token in line} - {" "})
     return [" ", *(token for place, token in enumerate(used) if place % 9)]
 
 
 def make_lines() -> dict[str, Any]:
-    """What upstream makes of every line: tokens, chunks, and with each reference ids and frame counts."""
+    """Upstream's results for every line: tokens, chunks, and with each reference ids and frame counts."""
     texts = lines()
     tokens = upstream.convert_char_to_pinyin(texts)
     known = vocabulary(tokens)
@@ -73,7 +73,7 @@ def make_lines() -> dict[str, Any]:
 
 
 def _plan(text: str, reference: dict[str, Any], known: list[str]) -> list[dict[str, Any]]:
-    """Runs upstream's `infer_process` on a transformer that only writes down what it is given."""
+    """Run upstream's `infer_process` on a transformer that only records its inputs."""
     import torch
 
     seen: list[dict[str, Any]] = []

@@ -1,10 +1,10 @@
-"""Make `tokens.txt` and `golden.json` anew: what upstream's tokenizer makes of `lines.txt`, as numbers;
-and the phones in `tongues.jsonl`, of lines in the languages of other voices.
+"""Regenerate `tokens.txt`, `golden.json` with the token numbers that upstream's tokenizer gives for
+`lines.txt`, and the phones in `tongues.jsonl` for lines in the languages of other voices.
 
 Run from the repository root with a checkout of k2-fsa/ZipVoice at 2f7326f, in an environment with its
 tokenizer's needs (piper-phonemize 1.1.0, jieba 0.42.1, cn2an 0.5.24, inflect 7.6.0) and this project's
-(pypinyin, rjieba, numpy, PyYAML), where libespeak-ng 1.51 is installed:
-`PYTHONPATH=CHECKOUT:. python -m tests.text.emilia.generate`.
+(pypinyin, rjieba, numpy, PyYAML), with libespeak-ng 1.51 installed: `PYTHONPATH=CHECKOUT:. python -m
+tests.text.emilia.generate`.
 """
 
 import json
@@ -21,11 +21,12 @@ from appliance.text.tokens.emilia.tokens import Emilia
 FOLDER = Path(__file__).parent
 LINES = (FOLDER / "lines.txt").read_text("utf-8").splitlines()
 PHONES = " !\"'(),-.:;?$%abcdefhijklmnopstuvwxzæçðŋɐɑɔəɚɛɜɡɪɫɬɹɾʃʊʌʒʔˈˌː̩̃θᵻ"
-"""Phones of English; upstream has those of all languages."""
+"""Phones of English; upstream's file has the phones of all languages."""
 
 
 def write_tokens() -> Path:
-    """In upstream's layout: initials and finals of every Chinese character after the phones."""
+    """Write a token file in upstream's layout: the phones, then initials and finals of every Chinese
+    character."""
     from pypinyin import Style, lazy_pinyin
     from pypinyin.contrib.tone_convert import to_finals_tone3, to_initials
 
@@ -55,7 +56,7 @@ def upstream(tokens: Path) -> list[list[int]]:
 
 
 def recorded() -> dict[str, list[tuple[str, str]]]:
-    """English of the lines, and the clauses that espeak reads in it."""
+    """English parts of the lines, and the clauses that espeak reads in them."""
     library = espeak.opened()
     found = {}
 
@@ -69,7 +70,7 @@ def recorded() -> dict[str, list[tuple[str, str]]]:
 
 
 def write_tongues() -> None:
-    """Keep each row's voice and text, as `EspeakTokenizer.g2p` reads it."""
+    """Write the phones of each row's text, as `EspeakTokenizer.g2p` reads it in the row's voice."""
     from piper_phonemize import phonemize_espeak
 
     path = FOLDER / "tongues.jsonl"

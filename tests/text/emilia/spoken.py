@@ -1,4 +1,4 @@
-"""What the golden files hold."""
+"""Contents of the golden files."""
 
 import json
 from pathlib import Path
@@ -31,5 +31,5 @@ CLAUSES = {text: clauses for text, clauses in GOLDEN["clauses"]}
 
 
 def recorded(text: str) -> tuple[str, ...]:
-    """Phones of a text that was read when the files were made."""
+    """Phones of a text, recorded when the golden files were generated."""
     return tuple(joined(CLAUSES[text]))

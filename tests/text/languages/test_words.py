@@ -1,4 +1,4 @@
-"""Files of words: what is refused and how, rows that a bundle brings, and no language in the shared code."""
+"""Files of words: refused files and their messages, rows of a bundle, and no language in the shared code."""
 
 import ast
 import re
@@ -57,14 +57,16 @@ def test_the_shared_code_has_no_word_of_any_language() -> None:
 
 ENGLISH = frozenset(
     str.split(
-        "are cents clock code day gbit kbit mbit min minus month not noun number points sec seconds year"
+        "are cardinal cents clock code count day gbit half kbit mbit min minus month not noun number ordinal "
+        "part points rest sec seconds year"
     )
 )
 """Names in the code and signs of units; the messages of words.py are English too."""
 
 
 def _spoken(code: str) -> set[str]:
-    """Words of three and more letters of a language's file, but for its patterns and lists."""
+    """Words of three or more letters in a language's file, without its patterns and lists."""
     rows = LANGUAGES[code].read_text("utf-8").splitlines()[1:]
-    cells = (row.split("\t") for row in rows if not row.startswith(("at ", "list", "writing", "numbers")))
+    others = ("at ", "list", "pattern", "writing", "numbers")
+    cells = (row.split("\t") for row in rows if not row.startswith(others))
     return set(re.findall(r"[^\W\d_]{3,}", " ".join(cell[2] for cell in cells if len(cell) > 2).lower()))

@@ -1,4 +1,4 @@
-"""English text → phones: hibari's tokens, our own list over them, any text, and the table that is read."""
+"""English text → phones: hibari's tokens, our list over them, any text, and the table in the package."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
 OTHERWISE = {
-    # hibari takes these for articles, spells nothing that it does not know, and drawn out words are unknown.
+    # hibari takes these words for articles, spells nothing unknown, and does not know drawn-out words.
     "A C D C rules": "ˈA sˈi dˈi sˈi ɹˈulz",
     "A C D C and or T C P I P": "ˈA sˈi dˈi sˈi ænd ɔɹ tˈi sˈi pˈi ˈI pˈi",
     "A M C to twenty dollars E O Y": "ˈA ˈɛm sˈi tə twˈɛnti dˈɑləɹz ˈi ˈO wˈI",
@@ -29,19 +29,19 @@ OTHERWISE = {
     "soo good": "sˌO ɡˈʊd",
     "rm -rf": "ˌɑɹˈɛm ˌɑɹˈɛf",
 }
-"""Lines that are read otherwise on purpose."""
+"""Lines that we read differently on purpose."""
 UNLIKE = (
-    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # abbreviations are the normaliser's
+    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # our normaliser expands abbreviations
     'Wait... what? No!! Really?! Yes; no: maybe, (perhaps) [not] "quoted" ‘single’ “double”.',
     "I S B N nine seven eight, three, one six, one four eight four one zero, zero",
     'he said "lap twenty-seven" twice',
 )
-"""Others that differ, in a stress or a space."""
+"""Lines that differ from hibari in a stress or a space."""
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Phones:
-    """Without our own list."""
+    """Phones without our word list."""
     own = tmp_path_factory.mktemp("own") / "words.txt"
     own.touch()
     return Phones(own=own)
@@ -62,15 +62,15 @@ def test_the_golden_file_is_what_hibari_says() -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    # Our own list, with endings, in any case, and as a part of a word.
+    # Our list applies with endings, in any case, and within a word.
     ("kekw KEKW kekws", "kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊljuz"),
     ("Siobhan's, monkaS", "ʃəvˈɔnz, mˌɑŋkəˈɛs"), ("im sure u dont", "ˌIm ʃˈʊɹ jˈu dˈOnt"),
     ("gg, G G", "ʤˈi ʤˈi, ʤˈi ʤˈi"),
-    # What hibari's normaliser, ours and neither has read.
+    # Numbers, chat words and compounds that hibari's normaliser, ours and neither have read.
     ("3.14", "θɹˈi pˈYnt wˈʌn fˈɔɹ"), ("brb soo yess", "bˈi ˈɑɹ bˈi sˌO jˈɛs"),
     ("wolf-frobnitz", "wˈʊlf fɹˈɑbnɪts"), ("café CAFÉ cafe\u0301", "kæfˈA kæfˈA kæfˈA"),
     ("This is plan B.", "ðˌɪs ɪz plˈæn bˈi."), ("It’s “fine”", "ˌɪts fˈIn"),
-    # Nothing to say.
+    # There is nothing to say.
     ("", ""), (' " 你好 \u200b', ""),
 ])  # fmt: skip
 def test_readings(text: str, expected: str) -> None:

@@ -1,7 +1,8 @@
-"""Arabic: its numbers, as Modern Standard Arabic in pause, without endings of case.
+"""Arabic: its numbers in Modern Standard Arabic, in pausal forms, without case endings.
 
-A number without a noun has the form of counting, خمسة, as before a masculine noun. Before a
-noun its gender is kept, as are the twos and tens after a preposition, عشرين: both can be heard.
+A number without a noun is read as in counting, خمسة, which is also the form before a masculine noun. A number
+before a noun agrees with the noun's gender. Twos and tens after a preposition are oblique, عشرين. Both can be
+heard.
 """
 
 from __future__ import annotations
@@ -13,59 +14,22 @@ from appliance.text.languages.readers import digit_table
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
-_SCALES = (
-    (10**9, ("مليار", "ملياران", "مليارات")),
-    (10**6, ("مليون", "مليونان", "ملايين")),
-    (1_000, ("ألف", "ألفان", "آلاف")),
-)
 _QUARTERS = {15: "والربع", 20: "والثلث", 30: "والنصف"}
 _MINUTE = ("دقيقة", "دقيقتان", "دقائق")
 _HALVES = {"a": " صباحا", "ص": " صباحا", "p": " مساء", "م": " مساء"}
-_BEFORE = (
-    r"و?(?:في|من|إلى|الى|على|عن|حتى|بعد|قبل|منذ|خلال|حوالي|يوم|كل|لمدة|مع|بين|تحت|فوق|عام|سنة|لعام|بعام|لسنة)"
-)
 _LARGE_TWO = "ألف|مئت|مليون|مليار"
-_RANKED, _RANKED_FEMININE = "مركز|موسم|قرن|جزء|دور|أسبوع", "حلقة|مرحلة|جولة|مرتبة"
-"""Nouns whose number is an ordinal."""
 _WITH_DUAL = "يوم|شهر|أسبوع|شخص|لاعب|متابع|مشترك|مشاهد|صديق|هدف|كوب|عام"
-"""Masculine nouns that two of them make a dual: 2 يوم."""
-_DAY_PARTS = re.compile(r"(?: (?:إلى|الى) \d{1,2}(?::\d\d)?)? (?:مساء|صباح|ظهر|عصر|فجر|ليل)")
-_OF_DAY = re.compile(r"\d\s?ص(?!\w)|يومي|الساع|البث|موعد|دوام|[نيت]بدأ")
-"""Signs of a line whose م is an hour's, and no metres."""
+"""Masculine nouns whose dual stands for two of them: 2 يوم."""
 _ENDS = r"(?![\w%٪°]|[.,:/]\d)"
 _MOMENT = rf"(?P<h>\d{{1,2}})(?::(?P<m>\d\d))?(?:\s?(?P<half>[صم]|[apAP]\.?[mM]))?{_ENDS}"
 _YEAR = r"(?P<year>1[3-9]\d\d|20\d\d|١[٣-٩]\d\d|٢٠\d\d)\s?(?P<era>م|هـ?)(?!\w)"
 _SIMPLE = r"(?!\d+[/:]\d|\d+(?:[ -]\d+){2,}|\d+(?:\.\d+){2,})"
-"""No date, fraction or telephone number."""
+"""Excludes dates, fractions and telephone numbers."""
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Words of a number; with a gender the form before a noun: مئتا."""
-        words = " و".join(self._parts(number, gender))
-        return re.sub(rf"({_LARGE_TWO})ان$", r"\1ا", words) if gender else words
-
-    def _parts(self, number: int, gender: str) -> list[str]:
-        for size, names in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                many = f"{self.cardinal(count, 'm')} {names[self.form(str(count))]}"
-                return [many if count > 2 else names[count - 1], *(self._parts(rest, gender) if rest else ())]
-        if number >= 100:
-            hundreds, rest = self.lists["hundreds"][number // 100], number % 100
-            return [hundreds, *(self._parts(rest, gender) if rest else ())]
-        ones = self.lists["feminine ones" if gender == "f" else "ones"]
-        if number <= 10:
-            return [ones[number]]
-        if number < 20:
-            pair = {11: ("أحد", "إحدى"), 12: ("اثنا", "اثنتا")}.get(number, (ones[number - 10],) * 2)
-            return [f"{pair[gender == 'f']} {'عشرة' if gender == 'f' else 'عشر'}"]
-        tens = self.lists["tens"][number // 10]
-        one = re.sub("ثماني$", "ثمان", ones[number % 10])
-        return [one, tens] if number % 10 else [tens]
-
     def ordinal(self, number: int, ending: str = "") -> str:
-        """Definite; from 100 on the number itself."""
+        """The ordinal, which is definite. From 100 on, the number itself with the article."""
         tens, ones = divmod(number, 10)
         if number < 1 or number > 99 or (ones == 0 and tens > 1):
             return f"ال{self.cardinal(number)}"
@@ -79,7 +43,7 @@ class Grammar(Speech):
         return f"{name} وال{self.lists['tens'][tens]}"
 
     def form(self, number: str) -> int:
-        """ريال 0, ريالان 1, ريالات 2."""
+        """Index of the noun's form: ريال 0, ريالان 1, ريالات 2."""
         if number in ("1", "2") or "." in number:
             return int(number == "2")
         return 2 * (3 <= int(number) % 100 <= 10)
@@ -96,7 +60,10 @@ class Grammar(Speech):
         return f"{words} و{minutes}"
 
     def counted(self, number: str, noun: Noun) -> str:
-        """The word for one stands after its noun, two is the noun's dual, 102 a hundred nouns and two."""
+        """Words of a number with its noun.
+
+        The word for one follows its noun; two is the noun's dual; 102 is a hundred nouns and two nouns.
+        """
         if len(noun.forms) == 1:
             return f"{self.spoken(number)} {noun.forms[0]}"
         name, _, tail = noun.forms[self.form(number)].partition(" ")
@@ -118,7 +85,6 @@ class Grammar(Speech):
 
     def digit_rules(self) -> Table:
         return (
-            (Kind.NUMBER, rf"(\d{{1,2}}){_ENDS}", self._rank),
             (Kind.NUMBER, r"([12١٢])\s([\u0621-\u064a]{3,})", self._one),
             *self.in_case(
                 (
@@ -145,11 +111,11 @@ class Grammar(Speech):
         )
 
     def _in_case(self, say: Say) -> Say:
-        """Put words into the oblique case after a preposition, which may be a prefix of the number: بـ5."""
+        """Put words into the oblique case after a preposition, which may be the number's prefix: بـ5."""
 
         def read(match: re.Match[str]) -> str | tuple[Kind, str] | None:
             words, prefix = say(match), match.groupdict().get("prefix") or ""
-            if words is None or not (prefix or self._follows_preposition(match)):
+            if words is None or not (prefix or self.is_after("preposition", match)):
                 return words
             kind, text = words if isinstance(words, tuple) else (None, words)
             text = prefix + (text if prefix in ("و", "ف") else oblique(text))
@@ -157,32 +123,32 @@ class Grammar(Speech):
 
         return read
 
-    def _follows_preposition(self, match: re.Match[str]) -> bool:
-        return re.search(rf"(?<!\w)(?:{_BEFORE}|{'|'.join(self.months)}) $", before(match)) is not None
-
     def _moment(self, match: re.Match[str]) -> str | None:
-        """19:30, 7:05 م, 7 pm; a bare hour after the word for it."""
+        """Read 19:30, 7:05 م and 7 pm. Reads an hour alone after the word for hour."""
         hour, minute, half = int(match["h"]), int(match["m"] or 0), (match["half"] or "")[:1].lower()
         is_named = re.search(r"الساع[ةه] $", before(match))
-        is_told = bool(is_named or _DAY_PARTS.match(match.string, match.end()))
+        is_told = bool(is_named or self.is_before("day parts", match))
         if half == "م" and 0 < hour < 13:
-            is_told |= bool(_OF_DAY.search(match.string) or re.search(r"من \d+ [إا]لى $", before(match)))
+            is_told |= bool(
+                self.words.patterns["of day"].search(match.string)
+                or re.search(r"من \d+ [إا]لى $", before(match))
+            )
         if not hour and re.search(rf"(?:{self.times.lasting}) $", before(match)):
             return None
         if hour > 24 or minute > 59 or not (match["m"] or half in ("a", "p", "ص") or is_told):
             return None
         words = self.clock(hour, minute, False) + _HALVES.get(half, "")
-        is_plain = not (is_named or match.groupdict().get("prefix") or self._follows_preposition(match))
+        is_plain = not (is_named or match.groupdict().get("prefix") or self.is_after("preposition", match))
         return f"الساعة {words}" if is_plain else words
 
     def _year(self, match: re.Match[str]) -> str | None:
-        """1445هـ, عام 2026م"""
+        """Read 1445هـ, عام 2026م."""
         if match["era"] == "م" and not re.search(r"(?:عام|سنة|/) ?$", before(match)):
             return None
         return f"{self.year(int(match['year']))} {'ميلادي' if match['era'] == 'م' else 'هجري'}"
 
     def _one(self, match: re.Match[str]) -> str | None:
-        """1 دقيقة, 2 دقيقة: one stands after its noun, two is its dual."""
+        """Read 1 دقيقة, 2 دقيقة: the word for one follows its noun, two is its dual."""
         noun, is_one = match[2], int(match[1]) == 1
         is_label = re.search(rf"(?<!\w)(?:{self.numbers.labels}) $", before(match))
         if (
@@ -196,31 +162,22 @@ class Grammar(Speech):
             return f"{noun} {'واحدة' if self.gender_of(noun) == 'f' else 'واحد'}"
         if noun[-1] != "ة" and not re.fullmatch(_WITH_DUAL, noun):
             return None
-        ending = "ين" if self._follows_preposition(match) else "ان"
+        ending = "ين" if self.is_after("preposition", match) else "ان"
         return f"{noun[:-1]}ت{ending}" if noun[-1] == "ة" else f"{noun}{ending}"
 
     def _definite(self, match: re.Match[str]) -> str:
-        """الـ3: an ordinal after a definite noun."""
+        """Read الـ3, an ordinal after a definite noun."""
         number, noun = int(match[1]), re.search(r"(?<!\w)[وفبل]?ا?ل\w+ $", before(match))
         if noun and number < 100:
             return self.ordinal(number, "f" if noun[0].endswith("ة ") else "")
         return f"ال{self.cardinal(number, self.followed(match))}"
-
-    def _rank(self, match: re.Match[str]) -> str | None:
-        """المركز 2, الحلقة 3"""
-        noun = re.search(rf"(?<!\w)(?:[وفبك]?ال|لل)(?:{_RANKED}|(?P<f>{_RANKED_FEMININE})) $", before(match))
-        return (
-            self.ordinal(int(match[1]), "f" if noun["f"] else "")
-            if noun and 0 < int(match[1]) < 100
-            else None
-        )
 
     def _by(self, match: re.Match[str]) -> str:
         return f"{self.spoken(self.plain(match[1]))} في {oblique(self.spoken(self.plain(match[2])))}"
 
 
 def oblique(words: str) -> str:
-    """Twos and tens after a preposition."""
+    """Put the twos and tens into the oblique case, as after a preposition."""
     words = re.sub(rf"\b(و?(?:{_LARGE_TWO}|اثنت?))ا\b", r"\1ي", words)
-    words = re.sub(r"(?<=\w\w)(?<!ثم)(?<!ثو)ان\b", "ين", words)  # but ثمان and ثوان
+    words = re.sub(r"(?<=\w\w)(?<!ثم)(?<!ثو)ان\b", "ين", words)  # but not ثمان and ثوان
     return re.sub(r"(عشر|ثلاث|أربع|خمس|ست|سبع|ثمان|تسع)ون\b", r"\1ين", words)

@@ -1,38 +1,21 @@
-"""English numbers in words: whole, decimal, ordinal, as a year, digit by digit."""
+"""English numbers in words: whole, decimal, ordinal, as a year, and digit by digit."""
 
 from __future__ import annotations
 
-from appliance.text.languages.quantity import LONGEST
+from pathlib import Path
 
-_SMALL = str.split(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-)
-_TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_SCALES = ((10**9, "billion"), (10**6, "million"), (1_000, "thousand"), (100, "hundred"))
-_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+from appliance.text.languages.numerals import Numerals
+from appliance.text.languages.quantity import LONGEST
+from appliance.text.languages.words import own
+
+_NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals)
+_IRREGULAR = str.split("one first two second three third five fifth eight eighth nine ninth twelve twelfth")
+_ORDINALS = dict(zip(_IRREGULAR[::2], _IRREGULAR[1::2], strict=True))
 
 
 def english(number: int) -> str:
-    """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
-    if number < 0:
-        return f"minus {english(-number)}"
-    if number < 20:
-        return _SMALL[number]
-    if number < 100:
-        tens, ones = divmod(number, 10)
-        return _TENS[tens] + (f"-{_SMALL[ones]}" if ones else "")
-    size, name = next((size, name) for size, name in _SCALES if number >= size)
-    many, rest = divmod(number, size)
-    return f"{english(many)} {name}" + (f" {english(rest)}" if rest else "")
+    """The number in words, up to LONGEST digits: 1299 → "one thousand two hundred ninety-nine"."""
+    return _NUMERALS.say("cardinal", number)
 
 
 def english_ordinal(number: int) -> str:
@@ -40,7 +23,7 @@ def english_ordinal(number: int) -> str:
 
 
 def ordinal(words: str) -> str:
-    """Number in words → the ordinal: "twenty-one" → "twenty-first"."""
+    """The ordinal of a number in words: "twenty-one" → "twenty-first"."""
     head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
     if last in _ORDINALS:
         return head + mark + _ORDINALS[last]
@@ -48,18 +31,13 @@ def ordinal(words: str) -> str:
 
 
 def english_year(year: int) -> str:
-    """2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
-    century, rest = divmod(year, 100)
-    if year % 1_000 < 10 or not 1_000 <= year < 10_000:
-        return english(year)
-    if not rest:
-        return f"{english(century)} hundred"
-    return f"{english(century)} {'oh ' if rest < 10 else ''}{english(rest)}"
+    """A year in words: 2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
+    return _NUMERALS.say("year", year)
 
 
 def english_digits(digits: str) -> str:
-    """Words of each digit, without other characters."""
-    return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
+    """Words of each digit. Other characters are ignored."""
+    return " ".join(english(int(digit)) for digit in digits if digit.isdecimal())
 
 
 def english_decimal(number: str) -> str:

@@ -5,36 +5,12 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import roman
 from appliance.text.languages.speech import Speech
-from appliance.text.spans import Kind, Table, before
 
 
 class Grammar(Speech):
     def cardinal(self, number: int, gender: str = "") -> str:
-        """Un and una for one itself before a noun."""
-        if number == 1 and gender:
-            return "una" if gender == "f" else "un"
-        for size, one, many in ((10**9, "un miliardo", "miliardi"), (10**6, "un milione", "milioni")):
-            if number >= size:
-                count, rest = divmod(number, size)
-                words = one if count == 1 else f"{self.cardinal(count)} {many}"
-                return words + (f" e {self.cardinal(rest)}" if rest else "")
-        small = self.lists["small"]
-        if number >= 1_000:
-            count, rest = divmod(number, 1_000)
-            head = "mille" if count == 1 else f"{self.cardinal(count)}mila".replace("trémila", "tremila")
-        elif number >= 100:
-            count, rest = divmod(number, 100)
-            head = ("" if count == 1 else small[count]) + ("cent" if rest // 10 == 8 else "cento")
-        elif number < 20:
-            return small[number]
-        else:
-            tens, rest = divmod(number, 10)
-            ten = self.lists["tens"][tens]
-            head = ten[:-1] if rest in (1, 8) else ten
-        # ventitré, but tre alone
-        return re.sub("(?<=[a-z])tre$", "tré", head + (self.cardinal(rest) if rest else ""))
+        return super().cardinal(number, gender).replace("trémila", "tremila")
 
     def ordinal(self, number: int, ending: str = "") -> str:
         if 0 < number <= 10:
@@ -47,40 +23,5 @@ class Grammar(Speech):
     def regnal(self, number: int, gender: str) -> str:
         return self.ordinal(number, gender)
 
-    def half(self, whole: int) -> str:
-        return f"{self.cardinal(whole)} e mezzo"
-
     def counted(self, number: str, noun: Noun) -> str:
         return re.sub(r"^una (?=[aeiou])", "un'", super().counted(number, noun))
-
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        words = "una" if hour == 1 else self.cardinal(hour)
-        return f"{words} e {self.cardinal(minute)}" if minute else words
-
-    def digit_rules(self) -> Table:
-        dotted = r"([01]?\d|2[0-3])\.([0-5]\d)(?![\w%€°]|[.,:/]\d|\s?€)"
-        return (
-            (Kind.NUMBER, r"(\d{1,3})[°'’](?!\w)", self._placed),
-            (Kind.NUMBER, r"(\d{1,4})\s?([ºª])(?!\w)", self._ordinal),
-            (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", self.numbered),
-            (Kind.TIME, dotted, self._dotted),
-        )
-
-    def letter_rules(self) -> Table:
-        century = r"([IVX]{1,6})(?=\s(?:secolo(?!\w)|sec\.))|(?:(?<=secolo\s)|(?<=sec\. ))([IVX]{1,6})(?!\w)"
-        return ((Kind.ROMAN, century, lambda m: self.ordinal(roman(m[1] or m[2]))),)
-
-    def _ordinal(self, match: re.Match[str]) -> str:
-        if match[2] == "º" and self.is_weather(match):
-            return self.in_unit(match[1], "°")
-        return self.ordinal(int(match[1]), "f" if match[2] == "ª" else "")
-
-    def _placed(self, match: re.Match[str]) -> str | None:
-        """il 5°, al 90'"""
-        is_placed = re.search(r"(?i)(?<!\w)(?:il|al|del|dal|nel|sul) $", before(match))
-        return self.ordinal(int(match[1])) if is_placed and not self.is_weather(match) else None
-
-    def _dotted(self, match: re.Match[str]) -> str | None:
-        """alle 20.30"""
-        is_told = re.search(r"(?i)(?<!\w)(?:d?alle|ore|h\.?|verso le) $", before(match))
-        return self.clock(int(match[1]), int(match[2]), False) if is_told else None

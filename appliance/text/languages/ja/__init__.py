@@ -1,4 +1,4 @@
-"""Japanese: its numbers and their counters, in kana, with the sounds that change between them."""
+"""Japanese: its numbers and counters, in kana, with the sound changes between them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
 
-_MYRIADS = ((10**12, "ちょう"), (10**8, "おく"), (10**4, "まん"))
 _SCALES = {"百": 100, "千": 1_000, "万": 10**4, "億": 10**8, "兆": 10**12}
-_JOINED = {
-    **{"さんひゃく": "さんびゃく", "ろくひゃく": "ろっぴゃく", "はちひゃく": "はっぴゃく"},
-    **{"さんせん": "さんぜん", "はちせん": "はっせん"},
-}
 _CLOSED = {"いち": "いっ", "ろく": "ろっ", "はち": "はっ", "じゅう": "じゅっ", "ゃく": "ゃっ"}
 """Ends of numbers before some counters: いち + かい → いっかい."""
 _FEW = ("いち", "はち", "じゅう")
@@ -26,12 +21,9 @@ _SHORT = {
 }
 _VOICED, _PLOSIVE = str.maketrans("はひふへほ", "ばびぶべぼ"), str.maketrans("はひふへほ", "ぱぴぷぺぽ")
 _KINDS = ("k", "s", "t", "b", "p", "y", "j", "g", "")
-"""Kinds of change of a number and its counter: before k, s or t, h → b or p after ん, or the number alone."""
+"""Kinds of sound change: before k, s or t; h → b or p after ん; or only of the number."""
 _SIGNS = {"-": "マイナス", "−": "マイナス", "+": "プラス", "第": "だい"}
 _TAILS = {"目": "め", "間": "かん", "半": "はん"}
-_COUNTS_BEFORE = re.compile(
-    r"(?:(?<!おめ)[はがをにのも]|番号|番|号|数|点|力|計|約|第|残り|あと|レベル|スコア|ランク|ルーム|部屋|ID|コード|パス)[:：]?\s?$"
-)
 _END = r"(?![A-Za-z\d_%°]|[.,:]\d)"
 
 
@@ -46,30 +38,11 @@ class Grammar(Speech):
         }
         whole = self.lists["counted"]
         self._whole = dict(zip(whole[::2], whole[1::2], strict=True))
-        """Numbers with their counter that have a word of their own: 1人."""
+        """Number with its counter → a word that is irregular: 1人."""
         self._any = "|".join(sorted(self._counters, key=len, reverse=True))
 
-    def cardinal(self, number: int, gender: str = "") -> str:
-        """Kana of a number; 10,000 and 10,000,000 say their one."""
-        digits = self.lists["digits"]
-        for size, name in _MYRIADS:
-            if number >= size:
-                count, rest = divmod(number, size)
-                words = self.cardinal(count)
-                if words.endswith("せん") and count % 10_000 == 1_000:
-                    words = f"{words.removesuffix('せん')}いっせん"
-                words = _with(words, name, "t" if name == "ちょう" else "")
-                return words + (self.cardinal(rest) if rest else "")
-        words = ""
-        for size, name in ((1_000, "せん"), (100, "ひゃく"), (10, "じゅう")):
-            count, number = divmod(number, size)
-            if count:
-                written = ("" if count == 1 else digits[count]) + name
-                words += _JOINED.get(written, written)
-        return words + (digits[number] if number or not words else "")
-
     def count(self, number: int, counter: str, words: str = "") -> str:
-        """A number with its counter; `words` of the number, if they are not its cardinal."""
+        """Words of a number with its counter. `words` are the number's, if they are not its cardinal."""
         if (whole := self._whole.get(f"{number}{counter}")) and not words:
             return whole
         if counter == "分" and number % 10 == 4:
@@ -77,7 +50,7 @@ class Grammar(Speech):
         return _with(words or self.cardinal(number), *self._counters[counter])
 
     def counted(self, number: str, noun: Noun) -> str:
-        """A number with the noun of a unit: 30 min, 4 h."""
+        """Words of a number with a unit: 30 min, 4 h."""
         counter = {"ふん": "分", "じかん": "時"}.get(noun.forms[0])
         if counter and number.isdigit():
             return self.count(int(number), counter) + "かん" * (counter == "時")
@@ -100,27 +73,16 @@ class Grammar(Speech):
         return self.count(hour, "時") + (self.count(minute, "分") if minute else "")
 
     def digit_rules(self) -> Table:
-        any_, seconds = (
-            self._any,
-            r"([01]?\d|2[0-4]):([0-5]\d):([0-5]\d)(?=に|から|まで|頃|ごろ|現在|開始|スタート)",
-        )
-        alone = r"(?<![\d.,:A-Za-z/%¥$+-])"
+        any_ = self._any
         number = r"(?P<n>\d{1,3}(?:,\d{3})+|\d{1,12})(?:\.(?P<part>\d+))?"
         self._count = number + rf"(?P<scale>[百千万億兆])?(?P<counter>{any_})?(?P<tail>間?[目半]?)"
         return (
-            (Kind.LAUGHTER, rf"{alone}8{{3,}}(?=$|[wW]|[^\w.,:+/%¥$-]|[.,](?!\d))", self._applause),
             (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}}){_END}", self._month_day),
             (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(5|10|20|100){_END}", self._out_of),
             (Kind.TIME, r"(?i)()(\d{1,2})(?:[:.](\d\d))?\s?([ap])\.?m(?![A-Za-z])\.?", self._half_day),
-            (
-                Kind.TIME,
-                seconds,
-                lambda m: self.clock(int(m[1]), int(m[2]), True) + self.count(int(m[3]), "秒"),
-            ),
             (Kind.RANGE, rf"(\d{{1,4}})({any_})?\s?[-–—~～〜]\s?(\d{{1,4}})({any_})", self._from_to),
             (Kind.RANGE, rf"([1-8])[,、]([2-9])({any_})", self._or_one_more),
             (Kind.NUMBER, r"([1-9])つ", lambda m: self.lists["things"][int(m[1]) - 1]),
-            (Kind.UNIT, r"(?i)(\d+)\s?km/h(?![a-z])", self._speed),
             (Kind.UNIT, rf"(?P<sign>(?<![A-Za-z\d.)])[-−+])?{self._count}(?<=\D)", self._counted),
         )
 
@@ -136,7 +98,7 @@ class Grammar(Speech):
         )
 
     def _counted(self, match: re.Match[str]) -> str:
-        """100件, 3万人, 1.5万円, 第3回, 5人目"""
+        """Read 100件, 3万人, 1.5万円, 第3回, 5人目."""
         number, part, scale = int(match["n"].replace(",", "")), match["part"], match["scale"]
         counter, words = match["counter"] or "", ""
         if part:
@@ -151,13 +113,13 @@ class Grammar(Speech):
         return _SIGNS.get(match["sign"] or "", "") + said + "".join(_TAILS[c] for c in match["tail"])
 
     def _from_to(self, match: re.Match[str]) -> str:
-        """3〜5人, 20時〜22時"""
+        """Read 3〜5人, 20時〜22時."""
         first = int(match[1])
         words = self.count(first, match[2]) if match[2] else self.cardinal(first)
         return f"{words}から{self.count(int(match[3]), match[4])}"
 
     def _limit(self, match: re.Match[str]) -> str:
-        """<5分"""
+        """Read <5分."""
         if match[3] in ("%", "％"):
             words = f"{self.cardinal(int(match[2]))}パーセント"
         else:
@@ -165,13 +127,9 @@ class Grammar(Speech):
         return f"{words}{'みまん' if match[1] in '<＜' else 'ちょう'}"
 
     def _or_one_more(self, match: re.Match[str]) -> str | None:
-        """2,3人"""
+        """Read 2,3人."""
         is_next = int(match[2]) == int(match[1]) + 1
         return f"{self.cardinal(int(match[1]))}、{self.count(int(match[2]), match[3])}" if is_next else None
-
-    def _applause(self, match: re.Match[str]) -> str | None:
-        """888 behind a word that it does not count."""
-        return None if _COUNTS_BEFORE.search(before(match)) else "ぱちぱちぱち"
 
     def _half_day(self, match: re.Match[str]) -> str | None:
         half, hour, minute = (match[1] or match[4] or "").lower(), int(match[2]), int(match[3] or 0)
@@ -185,17 +143,14 @@ class Grammar(Speech):
             return None
         return self.count(month, "月") + self.day(day, match)
 
-    def _speed(self, match: re.Match[str]) -> str:
-        return f"{'' if before(match).endswith('時速') else 'じそく'}{self.cardinal(int(match[1]))}キロ"
-
     def _out_of(self, match: re.Match[str]) -> str | None:
-        """8.5/10: the whole comes first."""
+        """Read 8.5/10. The whole comes first."""
         is_rated = is_rating(match[1], match[2])
         return f"{self.spoken(match[2])}{self.signs.out_of}{self.spoken(match[1])}" if is_rated else None
 
 
 def _with(words: str, said: str, kind: str) -> str:
-    """Words of a number and its counter, with the sounds that change between them."""
+    """Words of a number and its counter, with the sound changes between them."""
     if kind in _SHORT:
         end = next((end for end in _SHORT[kind] if words.endswith(end)), "")
         return words.removesuffix(end) + _SHORT[kind].get(end, "") + said

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.quantity import NOTHING, NUMERAL, ROMAN, is_address, one_of, roman
+from appliance.text.languages.quantity import NOTHING, NUMERAL, ONLY_ROMAN, ROMAN, is_address, one_of, roman
 from appliance.text.languages.readers.reader import Reader, unstopped
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Table, before
 
-_ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
-"""Numerals that are nothing else."""
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
 _TITLES = "GTA|gta|FF|WW|DQ|MGS|DMC|TES|SF|MW"
-"""Initials of titles with a Roman numeral."""
-_VARIANTS = "X3D|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
+"""Initials of titles that a Roman numeral may follow."""
+_VARIANTS = "[Xx]3[Dd]|XTX|XT|HX|KS|KF|[KkXFHUGT]|T[iI]|ti"
 """Letters after the number of a processor or graphics card."""
 _ONLY_VARIANTS = frozenset(str.split("X3D XTX XT KS KF Ti TI"))
 _PROCESSOR = re.compile(
@@ -32,8 +30,8 @@ class ChatReader(Reader):
     def digit_rules(self) -> Table:
         s, end = self.speech, self.end
         return (
-            (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}}))?{end}", self._address),
-            (Kind.PHONE, rf"(?:{s.phone}){end}", self._phone),
+            (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}})|/(\d\d?))?{end}", self._address),
+            (Kind.PHONE, rf"(?:{s.numbers.phone}){end}", self._phone),
             (Kind.VERSION, rf"(?!{self.number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
             (Kind.VERSION, rf"(\d+\.\d+){end}", self._short_version),
             (Kind.CODE, rf"(\d{{3,5}})({_VARIANTS})(?!{self.letter}|[\d_])", self._model),
@@ -57,6 +55,8 @@ class ChatReader(Reader):
             (True, [(Kind.ROMAN, rf"({_TITLES})\s?((?i:{ROMAN}|[VX])){no_letter}", self._title)]),
             (chat.roman, [(Kind.ROMAN, rf"({ROMAN})({chat.roman_ending})?{no_letter}", self._roman)]),
             (True, [(Kind.VERSION, version, self._version)]),
+            (True, [(Kind.CODE, r"(CVE)-\d{4}-\d{4,7}(?!\w)", self._named_groups)]),
+            (True, [(Kind.TIME, rf"(GMT|UTC)\s?[-−]\s?(\d{{1,2}}){self.end}", self._zone)]),
         ]
         return [rule for is_wanted, table in rules if is_wanted for rule in table]
 
@@ -68,25 +68,25 @@ class ChatReader(Reader):
         return f"{labels.get(short) or labels[short.removesuffix('.')]} "
 
     def _abbreviation(self, match: re.Match[str]) -> str:
-        """Words; at the end of the text the full stop is the sentence's too."""
+        """Words of an abbreviation. At the end of the text, its full stop also ends the sentence."""
         return self._abbreviations[match[1].lower()] + ("" if match["last"] is None else ".")
 
     def _address(self, match: re.Match[str]) -> str | None:
         if not is_address(match):
             return None
         port = f"{self.speech.comma}{self.speech.digits(match[2])}" if match[2] else ""
+        port += f"{self.speech.comma}{self.speech.spoken(match[3])}" if match[3] else ""
         return self.speech.points(match[1]) + port
 
     def _phone(self, match: re.Match[str]) -> str | None:
         s = self.speech
-        if sum(map(str.isdigit, match[0])) < s.phone_digits:
+        if sum(map(str.isdigit, match[0])) < 7:
             return None
         plus = f"{s.signs.words['+']}{s.joint}" if match[0][0] == "+" else ""
         return plus + s.grouped(match[0])
 
     def _short_version(self, match: re.Match[str]) -> str | None:
-        is_version = re.search(rf"(?i)\b(?:{self._chat.versions})\s$", before(match))
-        return self.speech.points(match[1]) if is_version else None
+        return self.speech.points(match[1]) if self.speech.after(match, self._chat.versions) else None
 
     def _version(self, match: re.Match[str]) -> str:
         s = self.speech
@@ -94,9 +94,18 @@ class ChatReader(Reader):
         words = s.joint.join(filter(None, (s.points(match[1]), match[2])))
         return words if is_named else f"{s.signs.version}{s.joint}{words}"
 
+    def _named_groups(self, match: re.Match[str]) -> str:
+        """Read CVE-2026-48710."""
+        return self.speech.comma.join((self.speech.letters(match[1]), self.speech.grouped(match[0])))
+
+    def _zone(self, match: re.Match[str]) -> str:
+        """Read GMT-3."""
+        s = self.speech
+        return s.joint.join((s.letters(match[1]), s.signs.minus, s.spoken(match[2])))
+
     def _model(self, match: re.Match[str]) -> str | None:
-        """9800X3D, i7-13700K"""
-        s, letters = self.speech, match[2]
+        """Read 9800X3D, i7-13700K."""
+        s, letters = self.speech, match[2].upper() if "3" in match[2] else match[2]
         if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
             return None
         parts = re.findall(r"[A-Za-z]+|\d", letters)
@@ -104,12 +113,12 @@ class ChatReader(Reader):
         return s.joint.join((s.spoken(match[1]), *said))
 
     def _title(self, match: re.Match[str]) -> str:
-        """GTA VI, FFX"""
+        """Read GTA VI, FFX."""
         s = self.speech
         return s.joint.join((s.letters(match[1].upper()), s.cardinal(roman(match[2].upper()))))
 
     def _king(self, match: re.Match[str]) -> str | None:
-        """Felipe II; Juan V. is a name."""
+        """Read Felipe II. None for Juan V., an initial."""
         chat, after = self._chat, match.string[match.end() :]
         named = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
         is_initial = len(match[1]) == 1 and re.match(r"\.\s*\w", after)
@@ -119,17 +128,17 @@ class ChatReader(Reader):
         return words and words + "." * bool(match[2] and not after.strip())
 
     def _roman(self, match: re.Match[str]) -> str | None:
-        """Louis XIV, XVe siècle; not the word that it may be: IO VI AMO."""
+        """Read Louis XIV, XVe siècle. None for letters that may be a word: IO VI AMO."""
         s, numeral = self.speech, match[1]
         if match[2]:
             is_feminine = re.fullmatch(self._chat.roman_feminine, match[2])
             return s.ordinal(roman(numeral), "f" if is_feminine else "")
         century = rf"(?i)(?<!\w)(?:{s.dates.short_century})\s?$"
-        is_number = numeral in _ONLY_ROMAN or re.search(century, before(match)) or self._is_numbered(match)
+        is_number = numeral in ONLY_ROMAN or re.search(century, before(match)) or self._is_numbered(match)
         return s.cardinal(roman(numeral)) if is_number else None
 
     def _is_numbered(self, match: re.Match[str]) -> bool:
-        """True after a name or a noun that has numbers, in a line that does not shout."""
+        """True after a name, or a noun that may have a number, unless the next word is in capitals."""
         named, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
         if not named or (after and after[1].isupper()):
             return False
@@ -141,5 +150,5 @@ class ChatReader(Reader):
 
 
 def _stopped(label: str) -> str:
-    """Pattern of a short noun; its full stop is optional unless the row has it."""
+    """Pattern of a short noun. Its full stop is optional, unless the row has it."""
     return re.escape(label) if label.endswith(".") else rf"{re.escape(label)}\.?"

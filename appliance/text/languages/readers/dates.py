@@ -56,24 +56,23 @@ class DateReader(Reader):
         said = {"day": s.day(day, match), "month": s.months[month - 1]}
         if not year:
             return self._dates.date.format(**said)
-        return self._dates.dated.format(**said, year=s.year(int(year) + 2_000 * (len(year) == 2)))
-
-    def _is_told(self, match: re.Match[str]) -> bool:
-        return re.search(rf"(?i)(?<!\w)(?:{self._dates.before})\s$", before(match)) is not None
+        century = 0 if len(year) > 2 else 1_900 if int(year) > 50 else 2_000
+        return self._dates.dated.format(**said, year=s.year(int(year) + century))
 
     def _short_date(self, match: re.Match[str]) -> str | None:
         if match[0] in self.speech.signs.fractions:
             return None
-        return self._date(match) if self._is_told(match) or int(match["d"]) > 12 else None
+        is_date = int(match["d"]) > 12 or self.speech.after(match, self._dates.before)
+        return self._date(match) if is_date else None
 
     def _dotted_date(self, match: re.Match[str]) -> str | None:
-        return self._date(match) if self._is_told(match) else None
+        return self._date(match) if self.speech.after(match, self._dates.before) else None
 
     def _day(self, match: re.Match[str]) -> str | None:
         return self.speech.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
 
     def _short_month(self, match: re.Match[str]) -> str | None:
-        """14 juil."""
+        """Read 14 juil."""
         earlier = before(match)
         if not re.search(rf"(?i)(?<!\d)[0-3]?\d(?:[^\W\d_]{{1,2}}|º)?{self._dates.of_month}$", earlier):
             return None
@@ -81,7 +80,7 @@ class DateReader(Reader):
         return f"{joint}{self._short[match[1].lower()]}".removeprefix(earlier[-len(joint) :])
 
     def _season(self, match: re.Match[str]) -> str | None:
-        """2025/26"""
+        """Read 2025/26."""
         s, first, last = self.speech, int(match[1]), int(match[2])
         if last != (first + 1) % 100 or not last:
             return None
@@ -95,7 +94,7 @@ class DateReader(Reader):
 
 
 def short_months(names: Sequence[str], unshortened: Sequence[str]) -> dict[str, str]:
-    """ "juil" and "oct" → name."""
+    """Short names of months → name: "juil", "oct"."""
     shorts = [(name[:size].lower(), name) for size in (4, 3) for name in names if size < len(name)]
     return {
         short: name

@@ -1,4 +1,4 @@
-"""Amounts of money and of scales: thousands, millions."""
+"""Amounts of money, and scales such as thousands and millions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MoneyReader(Reader):
         super().__init__(speech)
         self._money = speech.money
         self.codes = [sign for sign in self._money.currencies if re.fullmatch("[A-Z]{3}", sign)]
-        """Currencies that may come before the number too: EUR 5."""
+        """Currencies that may precede the number: EUR 5."""
         self._before = one_of(
             [*self.codes, *(rf"{re.escape(sign)}\.?" for sign in speech.money.before.split())]
         )
@@ -45,12 +45,12 @@ class MoneyReader(Reader):
         return noun and self.amount(Amount(number, scale, sign.rstrip(".")), noun[0], "")
 
     def noun_of(self, sign: str) -> tuple[Noun, Noun | None] | None:
-        """Noun of a currency, and of its hundredth part."""
+        """Noun of a currency, and noun of its hundredth part; None if unknown."""
         found = (self._money.currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
         return next(filter(None, found), None)
 
     def amount(self, amount: Amount, noun: Noun | None, gender: str) -> str:
-        """Words of an amount of a noun, else before a word of a gender."""
+        """Words of an amount with its noun; without one, of a number before a noun of this gender."""
         s, number, (_, cent) = self.speech, amount.number, self.noun_of(amount.sign) or (None, None)
         if self.noun_of(amount.sign):
             number = re.sub(r"^0+(?=\d)", "", number)
@@ -82,9 +82,10 @@ class MoneyReader(Reader):
         return cents.format(whole=s.counted(whole, noun), part=named, noun=form)
 
     def _of(self, noun: Noun | None) -> str:
-        """Noun after millions."""
+        """The noun after millions, as the language writes it."""
         if noun is None:
             return ""
-        name, money = noun.forms[-1], self._money
+        money, form = self._money, self.speech.form("1000000")
+        name = noun.forms[min(form, len(noun.forms) - 1)]
         pattern = money.of_vowel if money.of_vowel and name[0] in "aeiou" else money.of
         return pattern.format(name) if pattern else name

@@ -1,4 +1,4 @@
-"""Plain numbers, lists of them, and codes of letters and digits."""
+"""Plain numbers, lists of numbers, and codes of letters and digits."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class NumberReader(Reader):
         return self.speech.comma.join(self.speech.spoken(part) for part in match[0].split(","))
 
     def _code(self, match: re.Match[str]) -> str:
+        """Words of a code: its letters, numbers and versions are read separately."""
         s, said = self.speech, []
         for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+|_+", match[0]):
             is_decimal = s.numbers.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()

@@ -1,4 +1,4 @@
-"""Reader: patterns of all facets, and the rules of a language's file of words."""
+"""The base of all readers, with their common patterns, and the rules of a language's file of words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from appliance.text.languages.facets import Noun
 from appliance.text.languages.quantity import NUMBER
 from appliance.text.languages.speech import Speech
-from appliance.text.spans import Kind, Say, Table
+from appliance.text.languages.words import Rule
+from appliance.text.spans import Kind, Say
 
 
 class Reader:
@@ -16,7 +17,7 @@ class Reader:
         self.speech, numbers = speech, speech.numbers
         self.letter = numbers.letter
         self.end = rf"(?!{self.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
-        """No part of a longer number or word follows."""
+        """Ensures that the number or word ends here."""
         self.word_end = rf"(?!{self.letter}|[\d_])"
         self.sign = rf"(?P<sign>(?<![{numbers.unsigned}\ue000])[-−+])?"
         group, point = ("." if numbers.decimal == "," else ","), re.escape(numbers.decimal)
@@ -30,22 +31,13 @@ class Reader:
         )
         self.marks = "." if numbers.mixed else ".,"
 
-    def digit_rules(self) -> Table:
-        return ()
-
-    def letter_rules(self) -> Table:
-        return ()
-
-    def sign_rules(self) -> Table:
-        return ()
-
     def pair(self, word: str) -> Say:
-        """Two numbers with a word between."""
+        """Read two numbers with a word between them."""
         s = self.speech
         return lambda m: s.between(s.spoken(s.plain(m[1])), word, s.spoken(s.plain(m[2])))
 
     def named(self, parts: Mapping[str, str]) -> str | None:
-        """Numbers with the nouns of their units, without zeros."""
+        """Words of numbers with their units' nouns, without zeros. None if a noun is missing."""
         numbers = {unit: str(int(value)) for unit, value in parts.items()}
         named = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
         nouns: Mapping[str, Noun] = self.speech.units.nouns
@@ -57,12 +49,12 @@ class Reader:
 
 
 def always(speech: Speech, words: str) -> str:
-    """Words of a sign, apart from their neighbours."""
+    """Words of a sign, with spaces around them if the language has spaces."""
     return f"{speech.joint}{words}{speech.joint}"
 
 
 def unstopped(words: Mapping[str, str]) -> dict[str, str]:
-    """ "z. B.", "Dr." → "z. b", "z.b" and "dr", with their words."""
+    """Abbreviations without full stop → words: "z. B." gives "z. b" and "z.b", and "Dr." gives "dr"."""
     rows = {}
     for short, said in words.items():
         key = short.lower().removesuffix(".")
@@ -71,7 +63,7 @@ def unstopped(words: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Group:
-    """A group of a rule's pattern."""
+    """A group of a rule's pattern. Formatting it gives its words."""
 
     def __init__(self, speech: Speech, text: str | None) -> None:
         self._speech, self._text = speech, text or ""
@@ -81,10 +73,15 @@ class _Group:
 
 
 def written_rules(speech: Speech, place: str) -> Iterator[tuple[Kind, str, Say]]:
-    """Rules of the file of words that begin at a place."""
-    for kind, pattern, spoken in speech.words.rules[place]:
-        yield kind, pattern, _formatted(speech, spoken)
+    """Rules of the file of words that begin at `place`."""
+    for rule in speech.words.rules[place]:
+        yield rule.kind, rule.pattern, _formatted(speech, rule)
 
 
-def _formatted(speech: Speech, spoken: str) -> Say:
-    return lambda m: spoken.format(*(_Group(speech, m[group]) for group in range(m.re.groups + 1)))
+def _formatted(speech: Speech, rule: Rule) -> Say:
+    def read(match: re.Match[str]) -> str | None:
+        if rule.earlier and speech.after(match, rule.earlier) is rule.is_without:
+            return None
+        return rule.spoken.format(*(_Group(speech, match[group]) for group in range(match.re.groups + 1)))
+
+    return read

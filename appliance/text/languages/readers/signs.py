@@ -6,11 +6,11 @@ import re
 
 from appliance.text.languages.quantity import is_rating, units_pattern
 from appliance.text.languages.readers.reader import Reader, always
-from appliance.text.spans import Kind, Say, Table
+from appliance.text.spans import Kind, Say, Table, before
 
 SIGNS = {
     "&": r"&+",
-    "+": r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
+    "+": r"\+(?=\s?\d)|(?<=\S)\+(?=[^\w+]|$)|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
     "=": r"(?<![=!<>])={1,2}(?![=>])",
     "%": r"(?<=\w)\s?[%％](?!\w)",
     "×": r"×(?=\s?\d)|(?<=[\d)])\s?\*\s?(?=[\d(])",
@@ -35,10 +35,13 @@ class SignReader(Reader):
         s, end, number = self.speech, self.end, self.number
         units = units_pattern(sign.lower() for sign in s.units.nouns)
         return (
+            (Kind.NUMBER, rf"(?i)(\d{{1,4}})\.?({s.numbers.ordinal_endings})(?!\w)", self._ordinal),
+            (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", s.numbered),
             (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self.pair(s.signs.score)),
             (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.FRACTION, rf"(\d{{1,3}}) 1/2(?:\s?((?i:{units})))?{end}", self._half),
+            (Kind.FRACTION, rf"({number})/(\d{{1,3}}[.,]\d00){end}", self.pair(s.signs.out_of)),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
             (Kind.SIGN, rf"({number})\s?[x×]\s?(?={number}\s?(?i:{units}){end})", self._times),
             (Kind.SIGN, rf"({number})\s?[x×*]\s?({number}){end}", self.pair(s.signs.words["×"])),
@@ -48,6 +51,7 @@ class SignReader(Reader):
         s, times = self.speech, f"{self.speech.signs.words['×']}{self.speech.joint}"
         return (
             (Kind.SIGN, rf"(?i)vs\.?{self.word_end}", lambda m: s.signs.versus or None),
+            (Kind.SIGN, rf"[xX](?=\s{self.number})", self._by),
             (Kind.SIGN, rf"[xX](\d+){self.end}", lambda m: times + s.spoken(s.plain(m[1]))),
         )
 
@@ -70,23 +74,36 @@ class SignReader(Reader):
         said = always(self.speech, words)
         return lambda match: said
 
+    def _ordinal(self, match: re.Match[str]) -> str:
+        """Read 3º, 3er, 3ª."""
+        s, ending = self.speech, match[2].lower()
+        if s.is_weather(match):
+            return s.in_unit(match[1], "°")
+        is_short = ending == "er" or (ending != "ero" and s.followed(match))
+        return s.ordinal(int(match[1]), "f" if ending[-1] in "aª" else "m" if is_short else "")
+
     def _times(self, match: re.Match[str]) -> str:
-        """120x60cm, of which the second number is read with its unit."""
+        """Read the first number of 120x60cm, and the x. The second is read with its unit."""
         s = self.speech
         return f"{s.spoken(s.plain(match[1]))}{s.joint}{s.signs.words['×']}{s.joint}"
 
+    def _by(self, match: re.Match[str]) -> str | None:
+        """Read 1,20 m x 60 cm."""
+        is_measured = re.search(r"\d\s?(?:[cmk]?m|in|ft|kg)\s$", before(match))
+        return self.speech.signs.words["×"] if is_measured else None
+
     def _versus(self, match: re.Match[str]) -> str:
-        """1v1"""
+        """Read 1v1."""
         s = self.speech
         return s.between(s.spoken(s.plain(match[1])), s.signs.versus or match[2], s.spoken(s.plain(match[3])))
 
     def _score(self, match: re.Match[str]) -> str:
-        """7-2-11, 4-2-3-1"""
+        """Read 7-2-11, 4-2-3-1."""
         s = self.speech
         return (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in re.findall(r"\d+", match[0]))
 
     def _half(self, match: re.Match[str]) -> str | None:
-        """2 1/2, 2½ h"""
+        """Read 2 1/2, 2½ h."""
         s, unit = self.speech, re.sub(r"[\s^]", "", (match[2] or "").lower())
         return s.counted(f"{match[1]}.5", s.units.nouns[unit]) if unit else s.half(int(match[1]))
 

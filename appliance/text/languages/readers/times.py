@@ -1,4 +1,4 @@
-"""Times of day and lengths of time."""
+"""Times of day and durations."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class TimeReader(Reader):
                 self._lasting,
             ),
             (Kind.TIME, rf"(?P<min>\d+)\s?m(?:in)?\s?(?P<s>\d+)\s?s{end}", self._lasting),
+            (Kind.TIME, r"(?P<min>\d{1,2})['’′](?P<s>[0-5]\d)(?:''|[\"″”])", self._lasting),
             (Kind.TIME, r"(\d{1,3})['’′](?![\w'’])", self._minutes),
         )
 
@@ -47,13 +48,9 @@ class TimeReader(Reader):
             ),
         )
 
-    def _is_told(self, match: re.Match[str], space: str = r"\s") -> bool:
-        """True after a word that makes it a time of day."""
-        return re.search(rf"(?i)(?<!\w)(?:{self.speech.times.before}){space}$", before(match)) is not None
-
     def _clock_with_seconds(self, match: re.Match[str]) -> str | None:
         s, hour = self.speech, int(match["h"])
-        if hour > 24 or not (match["mark"] or self._is_told(match, r"\s?")):
+        if hour > 24 or not (match["mark"] or s.after(match, s.times.before)):
             return None
         words, seconds = s.clock(hour, int(match["min"]), False), str(int(match["s"]))
         if seconds == "0":
@@ -64,7 +61,11 @@ class TimeReader(Reader):
         hour, minute = int(match[1]), int(match[2] or 0)
         if not (1 <= hour <= 12 and minute < 60):
             return None
-        return f"{self.speech.clock(hour, minute, False)} {match[3].lower()} m"
+        s, is_own = self.speech, self.speech.numerals.has("clock half")
+        words = (
+            s.numerals.say("clock", 100 * hour + minute, "half") if is_own else s.clock(hour, minute, False)
+        )
+        return f"{words} {match[3].lower()} m"
 
     def _clock(self, match: re.Match[str]) -> str | None:
         hour, minute = int(match["h"]), int(match["m"])
@@ -76,22 +77,21 @@ class TimeReader(Reader):
         return self.speech.clock(hour, minute, ":" not in match[0] or bool(match["mark"]))
 
     def _is_lasting(self, match: re.Match[str]) -> bool:
-        """True for a length of time, not a time of day: quedan 00:45."""
-        edge, words = r"(?<!\w)" if self.speech.joint else "", self.speech.times.lasting
-        return bool(
-            re.search(rf"(?i){edge}(?:{words})\s?$", before(match))
-            or re.match(rf"(?i)\s?(?:{words})(?!\w)", match.string[match.end() :])
+        """True for a duration, not a time of day: quedan 00:45."""
+        words = self.speech.times.lasting
+        return self.speech.after(match, words) or bool(
+            re.match(rf"(?i)\s?(?:{words})(?!\w)", match.string[match.end() :])
         )
 
     def _lasting(self, match: re.Match[str]) -> str | None:
         parts = {unit: value for unit, value in match.groupdict().items() if value}
         is_clock = parts.keys() == {"h", "min"} and "m" not in match[0] and int(parts["h"]) < 25
-        if is_clock and self._is_told(match):
+        if is_clock and self.speech.after(match, self.speech.times.before):
             return self.speech.clock(int(parts["h"]), int(parts["min"]), True)
         return self.named(parts) if len(parts) > 1 else None
 
     def _lap(self, match: re.Match[str]) -> str | None:
-        """1:02.35"""
+        """Read 1:02.35."""
         s, minutes, seconds = self.speech, str(int(match[1])), f"{int(match[2])}.{match[3]}"
         if not {"min", "s"} <= s.units.nouns.keys():
             return None
@@ -99,10 +99,8 @@ class TimeReader(Reader):
         return s.joint.join(s.in_unit(number, unit) for unit, number in named)
 
     def _minutes(self, match: re.Match[str]) -> str | None:
-        """90', but no end of a quotation."""
-        is_quoted = re.search(r"['’](?!\w)|(?<!\w)['’]", before(match, 200))
-        return (
-            None
-            if is_quoted or "min" not in self.speech.units.nouns
-            else self.speech.in_unit(match[1], "min")
-        )
+        """Read 90'. None at the end of a quotation."""
+        is_quoted = re.search(r"['’](?!\w)|(?<!\w)['’](?!\d\d(?!\d))", before(match, 200))
+        if is_quoted or "min" not in self.speech.units.nouns:
+            return None
+        return self.speech.in_unit(match[1], "min")

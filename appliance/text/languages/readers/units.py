@@ -1,4 +1,4 @@
-"""Amounts with their units, their ranges, and rates."""
+"""Amounts with units, ranges of amounts, and rates."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from appliance.text.languages.speech import Amount, Speech
 from appliance.text.scripts import HAN
 from appliance.text.spans import Kind, Table, before
 
+_IN_QUOTES = re.compile(r"(?<![\w.])[\"“](?![^\"”]*[\"”])")
+"""Matches a quotation's opening mark that has no closing mark."""
+
 
 class UnitReader(MoneyReader):
     def __init__(self, speech: Speech) -> None:
@@ -22,6 +25,7 @@ class UnitReader(MoneyReader):
         self._rates = units_pattern(speech.units.per)
 
     def _quantity(self, suffix: str = "") -> str:
+        """Pattern of an amount: currency, number, scale and unit, as groups whose names end with `suffix`."""
         units, money, letter = self._units, self._money, self.letter
         codes = units_pattern(sign for sign in money.currencies if not re.fullmatch(CURRENCY, sign))
         names = units_pattern(self._names, units.cased, units.unspaced)
@@ -34,9 +38,9 @@ class UnitReader(MoneyReader):
             number = rf"\d+,\d{{1,2}}(?=\s?(?:{CURRENCY}|{scales}|(?i:{codes}|{names}))(?!{letter}))|{number}"
         return (
             rf"(?P<before{suffix}>{CURRENCY}\s?)?(?P<number{suffix}>{number})"
-            rf"(?:\s?(?P<scale{suffix}>{scales})(?:{stopped})?(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
+            rf"(?:(?=\s?[^\s\d.,!?;)])(?:\s?(?P<scale{suffix}>{scales})(?:{stopped})?(?:(?<=[{HAN}])|(?!{letter}|[A-Za-z^])))?"
             rf"(?:\s?(?P<unit{suffix}>{CURRENCY}|(?i:{codes})|(?(before{suffix})(?<!\s))(?i:{names}))"
-            r"(?:(?<![A-Za-z])|(?![A-Za-z])))?"
+            r"(?:(?<![A-Za-z])|(?![A-Za-z])))?)?"
         )
 
     def digit_rules(self) -> Table:
@@ -47,7 +51,7 @@ class UnitReader(MoneyReader):
             (
                 Kind.RANGE,
                 rf"(?=.[^-–—~～]{{0,40}}[-–—~～]){self.sign}{self._quantity('_a')}{DASH}(?P<minus>[-−])?"
-                rf"{self._quantity('_b')}{end}(?!\s?=|-\d)",
+                rf"{self._quantity('_b')}{end}(?!\s?=|-\d){time_end}",
                 self._range,
             ),
             (
@@ -55,6 +59,7 @@ class UnitReader(MoneyReader):
                 rf"{self.sign}{self._quantity()}(?:{end}|(?={s.units.glued})){time_end}",
                 self._amount,
             ),
+            (Kind.UNIT, r"(\d+(?:[.,]\d+)?)(?:[\"″”]|'')(?=[^\w\"]|$)", self._inches),
             (
                 Kind.UNIT,
                 rf"(?<![{s.numbers.unsigned}])(?P<sign>[-−])(\d{{1,3}})\s?([CF]){end}",
@@ -75,8 +80,13 @@ class UnitReader(MoneyReader):
             (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: s.signs.slash or " "),
         )
 
+    def _inches(self, match: re.Match[str]) -> str | None:
+        """Read 27" monitor. None at the end of a quotation."""
+        noun, is_quoted = self._names.get("″"), _IN_QUOTES.search(before(match, 100))
+        return None if is_quoted or not noun else self.speech.counted(self.speech.plain(match[1]), noun)
+
     def _rate(self, match: re.Match[str]) -> str | None:
-        """The part of a rate after its number: /s, and any word after money."""
+        """Read what follows the number of a rate: a unit such as /s, or after money any word."""
         s, earlier, word = self.speech, before(match), match[1]
         if re.search(RATED, earlier) and (words := self._per(word)):
             return s.joint + words
@@ -87,18 +97,18 @@ class UnitReader(MoneyReader):
         return self._units.per.get(re.sub(r"[\s^]", "", sign.lower()), "")
 
     def _bare_rate(self, match: re.Match[str]) -> str:
-        """km/h without a number."""
+        """Read a rate without a number: km/h."""
         noun = self._names[self._bits(match[1], match.end(1), match.string).lower()]
         return f"{noun.forms[-1]}{self.speech.joint}{self._per(match[2])}"
 
     def _bits(self, unit: str, end: int, text: str) -> str:
-        """Mb/s is of bits, MB/s of bytes."""
+        """The unit, as bits in Mb/s and as bytes in MB/s."""
         is_rate = re.match(r"\s?/\s?(?:s|sec|min|h|hr)(?![A-Za-z])", text[end:])
         is_bits = unit in ("Kb", "Mb", "Gb", "Tb") and is_rate and f"{unit.lower()}it" in self._names
         return f"{unit}it" if is_bits else unit
 
     def _amount(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        read = self._read(match)
+        read = self._read(match) if match["before"] or match["scale"] or match["unit"] else None
         if read is None or not (read.scale or read.sign):
             return None
         said = self.speech.signed(match, self._said(read, self.speech.followed(match)))
@@ -109,7 +119,7 @@ class UnitReader(MoneyReader):
         return Kind.UNIT if self._noun(read.sign) and not self.noun_of(read.sign) else Kind.MONEY, said
 
     def _range(self, match: re.Match[str]) -> str | None:
-        """Descending bare numbers are a score."""
+        """Read a range. Two bare numbers that fall are a score."""
         s, a, b = self.speech, self._read(match, "_a"), self._read(match, "_b")
         if a is None or b is None or (a.sign and b.sign not in ("", a.sign)):
             return None
@@ -134,12 +144,18 @@ class UnitReader(MoneyReader):
         """Amount of a match; None if its letter is no unit: 5G, 4K."""
         groups, cased = match.groupdict(), self._units.cased
         unit = groups[f"unit{suffix}"] or ""
-        number, scale = self.speech.plain(groups[f"number{suffix}"]), groups[f"scale{suffix}"] or ""
+        written, scale = groups[f"number{suffix}"], groups[f"scale{suffix}"] or ""
+        # English writes the sign before the number, and groups by commas: $1,500.
+        is_grouped = groups[f"before{suffix}"] and re.fullmatch(r"[1-9]\d{0,2},\d{3}", written)
+        number = written.replace(",", "") if is_grouped else self.speech.plain(written)
         sign = (unit if unit.upper() in self.codes else groups[f"before{suffix}"] or unit).strip()
         if (len(unit) == 1 and unit.isupper() and unit not in cased) or (
             scale == "K" and number in ("2", "4", "8") and not sign
         ):
             return None
+        end = match.end(f"scale{suffix}")
+        if re.fullmatch(r"\s[A-Z]-\d", match.string[end - 2 : end + 2]):
+            return None  # F-150 B-52
         if unit and re.match(r"\.[^\W\d_](?![^\W\d_])", match.string[match.end() :]):
             return None  # 500 d.C.
         seats = rf"(?<!\w)(?:{self.speech.numbers.labels}|{self._units.seats})\.?\s$"
@@ -149,12 +165,9 @@ class UnitReader(MoneyReader):
 
     def _noun(self, sign: str) -> Noun | None:
         """Noun of a currency or unit."""
-        money = self.noun_of(sign)
-        return (
-            money[0]
-            if money
-            else self._units.cased.get(sign) or self._names.get(re.sub(r"[\s^]", "", sign.lower()))
-        )
+        if money := self.noun_of(sign):
+            return money[0]
+        return self._units.cased.get(sign) or self._names.get(re.sub(r"[\s^]", "", sign.lower()))
 
     def _said(self, amount: Amount, gender: str = "") -> str:
         return self.amount(amount, self._noun(amount.sign), gender)

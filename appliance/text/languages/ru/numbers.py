@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-_SMALL = str.split(
-    "ноль один два три четыре пять шесть семь восемь девять десять одиннадцать двенадцать тринадцать "
-    "четырнадцать пятнадцать шестнадцать семнадцать восемнадцать девятнадцать"
-)
-_TENS = str.split("_ _ двадцать тридцать сорок пятьдесят шестьдесят семьдесят восемьдесят девяносто")
-_HUNDREDS = str.split("_ сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот")
-_SCALES = (
-    (10**9, "m", ("миллиард", "миллиарда", "миллиардов")),
-    (10**6, "m", ("миллион", "миллиона", "миллионов")),
-    (1_000, "f", ("тысяча", "тысячи", "тысяч")),
-)
-_OF_GENDER = {
-    ("один", "f"): "одна",
-    ("один", "n"): "одно",
-    ("один", "a"): "одну",
-    ("два", "f"): "две",
-    ("два", "a"): "две",
-}
+from appliance.text.languages.numerals import Numerals
+from appliance.text.languages.words import own
+
+_NUMERALS = Numerals(own(Path(__file__).with_name("words.tsv")).numerals, lambda count: form(count))
 _OF = str.split(
     "ноль ноля один одного одно одного одна одной одну одной два двух две двух три трёх четыре четырёх "
     "восемь восьми сорок сорока девяносто девяноста сто ста двести двухсот триста трёхсот "
-    "четыреста четырёхсот тысяча тысячи тысячи тысяч"
+    "четыреста четырёхсот тысяча тысячи тысячи тысяч миллион миллиона миллиона миллионов "
+    "миллиард миллиарда миллиарда миллиардов"
 )
-_GENITIVES = dict(zip(_OF[::2], _OF[1::2], strict=True)) | {
-    many[form]: many[form + 1] for _, _, many in _SCALES[:2] for form in (0, 1)
-}
-_ORDINALS = {
-    number: re.sub("ь$", "", word)
-    for number, word in [*enumerate(_SMALL), *((10 * n, _TENS[n]) for n in (2, 3))]
-} | dict(
+_GENITIVES = dict(zip(_OF[::2], _OF[1::2], strict=True))
+_ORDINALS = {n: _NUMERALS.say("cardinal", n).removesuffix("ь") for n in (*range(21), 30)} | dict(
     zip(
         (0, 1, 2, 3, 4, 7, 8, 40, 90),
         str.split("нулев перв втор трет четвёрт седьм восьм сороков девяност"),
@@ -47,11 +30,11 @@ _OBLIQUE = {
     "м": {"одного": "одному", "двух": "двум", "трёх": "трём", "четырёх": "четырём"},
     "и": {"одного": "одним", "одной": "одной", "двух": "двумя", "трёх": "тремя", "четырёх": "четырьмя"},
 }
-"""Dative and instrumental, by the last letter of the noun, from the genitive."""
+"""Last letter of the noun → words of the dative or instrumental, by the genitive."""
 
 
 def form(number: str) -> int:
-    """рубль 0, рубля 1, рублей 2; a fraction is followed by 1."""
+    """Index of the noun's form: рубль 0, рубля 1, рублей 2. A decimal has form 1."""
     if "." in number:
         return 1
     ones = 0 if int(number) % 100 in (11, 12, 13, 14) else int(number) % 10
@@ -59,17 +42,8 @@ def form(number: str) -> int:
 
 
 def cardinal(number: int, gender: str = "") -> str:
-    """Gender "m", "f", "n", or "a" for the feminine accusative: одну."""
-    for size, of_size, names in _SCALES:
-        if number >= size:
-            count, rest = divmod(number, size)
-            words = f"{cardinal(count, of_size)} {names[form(str(count))]}"
-            return words + (f" {cardinal(rest, gender)}" if rest else "")
-    for size, table in ((100, _HUNDREDS), (10, _TENS)):
-        if number >= max(size, 20):
-            count, rest = divmod(number, size)
-            return table[count] + (f" {cardinal(rest, gender)}" if rest else "")
-    return _OF_GENDER.get((_SMALL[number], gender), _SMALL[number])
+    """Words of a number. `gender` is "m", "f", "n", or "a" for the feminine accusative: одну."""
+    return _NUMERALS.say("cardinal", number, gender)
 
 
 def genitive(words: str) -> str:
@@ -88,7 +62,7 @@ def _stem(last: int) -> str:
     if last in _ORDINALS:
         return _ORDINALS[last]
     if last < 100:
-        return f"{genitive(_SMALL[last // 10])}десят"
+        return f"{genitive(cardinal(last // 10))}десят"
     size, name = next(
         pair for pair in ((10**6, "миллионн"), (1_000, "тысячн"), (100, "сот")) if last >= pair[0]
     )
@@ -97,7 +71,7 @@ def _stem(last: int) -> str:
 
 
 def ordinal(number: int, ending: str = "") -> str:
-    """`ending` as in HARD."""
+    """Words of an ordinal, with an ending in HARD."""
     ending = ending if ending in HARD else "ый"
     last = number % 100 if number % 10 == 0 or number % 100 < 20 else number % 10
     last = last or number % 1_000 or number % 10**6 or number
@@ -110,7 +84,7 @@ def ordinal(number: int, ending: str = "") -> str:
 
 
 def decimals(whole: str, part: str) -> str:
-    """Up to thousandths as a fraction."""
+    """Words of a decimal: up to thousandths as a fraction, longer ones digit by digit."""
     if len(part) > 3 or not int(part):
         mark = " запятая" if int(part) else ""
         return f"{cardinal(int(whole))}{mark} {' '.join(cardinal(int(digit)) for digit in part)}"
@@ -126,7 +100,7 @@ def oblique(words: str, ending: str) -> str:
 
 
 def moment(hour: str, minute: str) -> str:
-    """Time of day in the genitive."""
+    """Words of a time of day, in the genitive."""
     zero = "ноля " if 0 < int(minute) < 10 else ""
     minutes = f" {zero}{genitive(cardinal(int(minute)))}" if int(minute) else ""
     return genitive(cardinal(int(hour))) + minutes

@@ -1,4 +1,4 @@
-"""Turkish: its numbers and ordinals, with the suffixes that an apostrophe joins to a number."""
+"""Turkish: its numbers and ordinals, with suffixes that an apostrophe joins to a number."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from appliance.text.languages.quantity import roman
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table
 
-_SCALES = ((10**9, "milyar"), (10**6, "milyon"), (1_000, "bin"), (100, "yüz"))
 _LETTERS = "a-zçğıöşü"
 _SUFFIX = rf"(?:['’](?P<suffix>[{_LETTERS}]+))?"
 _VOWELS = {"a": "ı", "ı": "ı", "e": "i", "i": "i", "o": "u", "u": "u", "ö": "ü", "ü": "ü"}
-"""Vowels of a word's end, and of the ordinal's ending after them."""
+"""Last vowel of a word → the vowel of an ordinal's ending."""
 
 
 class Grammar(Speech):
-    def cardinal(self, number: int, gender: str = "") -> str:
-        for size, name in _SCALES:
-            if number >= size:
-                count, rest = divmod(number, size)
-                head = name if count == 1 and size <= 1_000 else f"{self.cardinal(count)} {name}"
-                return head + (f" {self.cardinal(rest)}" if rest else "")
-        tens, ones = divmod(number, 10)
-        words = [self.lists["tens"][tens]] * (tens > 0) + [self.lists["small"][ones]] * (ones > 0 or not tens)
-        return " ".join(words)
-
     def ordinal(self, number: int, ending: str = "") -> str:
         words = re.sub("t$", "d", self.cardinal(number)) if number % 10 == 4 else self.cardinal(number)
         vowel = _VOWELS[re.findall("[aeıioöuü]", words)[-1]]
@@ -38,28 +27,24 @@ class Grammar(Speech):
             return f"{self.cardinal(int(whole))} buçuk"
         return super().decimals(whole, part)
 
-    def clock(self, hour: int, minute: int, marked: bool) -> str:
-        minutes = f" {'sıfır ' if minute < 10 else ''}{self.cardinal(minute)}" if minute else ""
-        return self.cardinal(hour) + minutes
-
     def counted(self, number: str, noun: Noun) -> str:
-        """A noun may be a format: yüzde {}."""
+        """Words of a number with its noun. The noun may be a format: yüzde {}."""
         form = noun.forms[0]
         return form.format(self.spoken(number)) if "{}" in form else super().counted(number, noun)
 
     def between(self, first: str, word: str, second: str) -> str:
-        """One against one is bire karşı bir."""
+        """Words of two numbers with a word between. "Versus" has a suffix before it: bire karşı bir."""
         return super().between(_joined(first, "e") if word == self.signs.versus else first, word, second)
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-        """Small letters of I and İ are ı and i."""
+        """Write shouted words in small letters. I becomes ı, and İ becomes i."""
         if not (read := unshouted(match, shouted)):
             return None
         small = match[0].replace("I", "ı").replace("İ", "i").lower()
         return read[0], match[0][0] + small[1:] if read[1][0].isupper() else small
 
     def in_case(self, table: Table) -> Table:
-        """Readings with the suffix behind an apostrophe: 5'te → beşte, 4'ü → dördü."""
+        """Readings that add a suffix after an apostrophe: 5'te → beşte, 4'ü → dördü."""
         return [(kind, f"{pattern}{_SUFFIX}", _suffixed(say)) for kind, pattern, say in table]
 
     def digit_rules(self) -> Table:
@@ -88,7 +73,7 @@ def _suffixed(say: Say) -> Say:
 
 
 def _joined(words: str, suffix: str) -> str:
-    """Words with a suffix in their harmony: TL'ye → liraya, kuruşa."""
+    """Words with a suffix, whose vowels follow the harmony: TL'ye → liraya, kuruşa."""
     vowel = re.findall("[aeıioöuü]", words)[-1]
     buffer, rest = re.findall("^([yns]?)(?=[aeıiuü])|$", suffix)[0], re.sub("^[yns](?=[aeıiuü])", "", suffix)
     rest = re.sub("[ae]", "a" if vowel in "aıou" else "e", re.sub("[ıiuü]", _VOWELS[vowel], rest))

@@ -1,4 +1,4 @@
-"""Chinese: its numbers, and the numbers that are words of its chat: 666, 88, 233."""
+"""Chinese: its numbers, and the numbers that are words in chat: 666, 88, 233."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.quantity import DASH, NUMBER, PHONE, roman
+from appliance.text.languages.quantity import DASH, NUMBER, roman
 from appliance.text.languages.speech import Amount, Speech
 from appliance.text.languages.zh.numbers import chinese, chinese_digits
 from appliance.text.spans import Kind, Table, before
@@ -15,62 +15,19 @@ _MEASURES = (
     "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层间人斤米元"
     "万千百亿岁小种名款支队轮倍帧升吨度枚颗粒遍趟双套包盒碗"
 )
-"""Measure words after which two is 两: 两个."""
+"""Measure words that make the two before them 两: 两个."""
 _UNCOUNTED = "日号月楼级期届"
-"""Measure words before which two stays 二."""
-_SCORE_BEFORE, _SCORE_AFTER = (
-    re.compile(r"(?:比分|总分|大比分)(?:是|为)?\s?$"),
-    re.compile("落后|领先|战平|惜败|告负|不敌|战胜|取胜"),
-)
-_CURRENT = re.compile(r"\d\s?[VW](?![A-Za-z])|电|充|输出")
-"""Signs of a line with amps: otherwise 3A is a class of games."""
-_WATTS = re.compile("充电|快充|闪充|功率|功耗|电源|显卡|适配器|充电器|灯泡|瓦|输出|TDP")
-"""Words that make 65W no 650,000."""
-_CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～\"“‘（(「])"
-_CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～\"”’）)」])"
-_LEAVING = re.compile(
-    r"(?:走|溜|下|睡|撤|闪|再见|晚安|大家|各位|先|去|见|休息|下播|下线|家人们?|兄弟|朋友|老铁|睡觉|主播|宝|们|拜)"
-    r"[了啦咯吧]?[~～，, ]?$"
-)
-_COUNTED = re.compile(
-    r"(?:考|得|花|充|打赏|涨粉|涨|等级|级|有|共|到|差|用|值|卖|买|送|刷|赢|输|剩|第|超|破|满|达|约|近|才|只|价格?|号|是|为|分|粉)[了过到]?\s?$"
-)
-_LAUGHING = re.compile(r"(?:笑|哈|乐|死我?了?|[啊呀吧草艹嘛呢了])$")
-_NAMED = re.compile(
-    r"(?:QQ|微信|群|(?<!\d)号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
-    re.I,
-)
-_DIALLED = re.compile(r"(?:打(?!赏|[了出到])|拨|呼叫|报警|求助|热线|电话)[^，。！？,.!?]*$")
+"""Measure words that leave the two before them 二."""
 _NOT_COUNTED = rf"(?!\.?\d|[%°℃℉A-Za-z{_MEASURES}日号月])"
-_NOUN = re.compile("(?![是电热报急来了吧吗的啊呢救和或就、打在叫快])[\u4e00-\u9fff]")
-"""A noun that a number counts."""
-_LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
-_SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|长达|超过|每|用|花|等|刑|个)$")
-_LASTING = re.compile(
-    r"(?:倒计时|速通|用时|耗时|还剩|剩余|只剩|纪录|记录|成绩|时长|PB|pb)[:：]?(?:是|为|了)?\s?$"
-)
-_HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今晚|明晚)\s?$")
 _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 
 
 class Grammar(Speech):
-    phone = rf"{PHONE}|1\d{{10}}|0\d{{6,}}|\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}"
-    phone_digits = 9
-
-    def cardinal(self, number: int, gender: str = "") -> str:
-        return chinese(number)
-
-    def ordinal(self, number: int, ending: str = "") -> str:
-        return f"第{chinese(number)}"
-
-    def day(self, number: int, match: re.Match[str]) -> str:
-        return f"{chinese(number)}日"
-
     def year(self, number: int) -> str:
         return f"{chinese_digits(str(number))}年"
 
     def clock(self, hour: int, minute: int, marked: bool, second: int = 0) -> str:
-        words = f"{self.twos(str(hour))}点"
+        words = f"{self.spoken(str(hour), 'two')}点"
         if minute == 30 and not second:
             return f"{words}半"
         if minute or second:
@@ -78,7 +35,7 @@ class Grammar(Speech):
         return words + (f"{chinese(second)}秒" if second else "")
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-        """Words of Roman numerals; other capitals in Chinese text stay."""
+        """Words of Roman numerals. Other capitals stay as written."""
         after_han, word = before(match, 1) >= "\u4e00", match[0]
         if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", word) and (
             after_han or word in ("III", "VIII")
@@ -89,35 +46,33 @@ class Grammar(Speech):
         return (Kind.ACRONYM, " ".join(word)) if is_spelt else None
 
     def measured(self, amount: Amount, match: re.Match[str]) -> Amount | None:
-        """3A is a class of games, 65W of a charger is not 650,000, 3天-5折 is not a range."""
+        """Tell which unit a letter is.
+
+        3A is a class of games, the 65W of a charger is not 650,000, and 3天-5折 is not a range.
+        """
         text, groups = match.string, match.groupdict()
         if groups.get("unit_a") and not (groups["unit_b"] or groups["before_b"]):
             return None
-        if amount.sign == "A" and not _CURRENT.search(text):
+        if amount.sign == "A" and not self.words.patterns["current"].search(text):
             return None
         around = before(match, 8) + text[match.end() : match.end() + 6]
         if amount.scale in ("k", "K") and (thousands := Decimal(amount.number)) >= 10:
             return Amount(f"{(thousands * 1_000).normalize():f}", "", amount.sign)
-        if amount.scale == "W" and not amount.sign and _WATTS.search(around):
+        if amount.scale == "W" and not amount.sign and self.words.patterns["watts"].search(around):
             return Amount(amount.number, "", "瓦")
         return amount
 
-    def twos(self, number: str) -> str:
-        """两 for a two that counts, else the usual words."""
-        return "两" if number == "2" else self.spoken(number)
-
-    def group(self, text: str, form: str) -> str:
-        return self.twos(text) if form == "two" else super().group(text, form)
-
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         number, after = self.plain(match["number"]), match.string[match.end() : match.end() + 1]
-        return self.signed(match, self.twos(number) if after and after in _MEASURES else self.spoken(number))
+        return self.signed(
+            match, self.spoken(number, "two") if after and after in _MEASURES else self.spoken(number)
+        )
 
     def counted(self, number: str, noun: Noun) -> str:
         name = noun.forms[0]
         if name == "百分之":
             return f"{name}{'百' if number == '100' else self.spoken(number)}"
-        return f"{self.spoken(number) if name in _UNCOUNTED else self.twos(number)}{name}"
+        return f"{self.spoken(number) if name in _UNCOUNTED else self.spoken(number, 'two')}{name}"
 
     def negative(self, match: re.Match[str]) -> str:
         groups = match.groupdict()
@@ -125,7 +80,7 @@ class Grammar(Speech):
         return ("" if before(match, 2) == "零下" else "零下") if is_cold else self.signs.minus
 
     def in_code(self, digits: str, code: str) -> str:
-        """Words of a code's digits: one or two of them are a number."""
+        """Words of digits in a code. One or two digits are read as a number."""
         is_number = len(digits) <= 2 and digits[0] != "0" and re.fullmatch(r"[^\d_]*\d+[^\d_]*", code)
         return self.spoken(digits) if is_number else self.digits(digits)
 
@@ -137,84 +92,51 @@ class Grammar(Speech):
         time = rf"{hour}[:：](?P<minute>\d{{2}})(?:[:：](?P<second>\d{{2}}))?{_LETTER_END}"
         half = rf"(?i){hour}(?:[:：.](?P<minute>\d{{2}}))?(?:[:：](?P<second>\d{{2}}))?"
         half += r"\s?(?P<half>[ap])\.?m(?![A-Za-z])\.?"
-        years = rf"((?:19|20)\d\d){DASH}((?:19|20)\d\d)(?=年|赛季|学年|财年|届|级|[^\d{_MEASURES}.%A-Za-z])"
         percents = (
             rf"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?(?P<number>{NUMBER})\s?(?P<each>[%％])?{DASH}"
             rf"(?P<minus>[-−])?(?P<last>{NUMBER})\s?[%％]{_LETTER_END}(?!\s?=|-\d)"
         )
-        leaving = rf"8{{2,}}(?<!888){_CLAUSE_END}|{_CLAUSE_START}88(?=[了啦咯]|家人|大家|各位)"
-        known = "|".join((*self.lists["names"], *self.lists["services"]))
         emergency = "|".join(self.lists["emergency"])
         slash = rf"(?!0\d\d|(?:\d+/)?(?:19|20)\d\d(?!\d))(\d{{1,4}})/(\d{{1,4}}){_LETTER_END}"
         return (
             (Kind.LAUGHTER, rf"233+(?!\.?\d|[%{_MEASURES}号])", self._laughter),
-            (Kind.GOODBYE, leaving, self._goodbye),
-            (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", self._repeated),
-            (Kind.RANGE, rf"([1-8])[、,，]([2-9])(?=[{_MEASURES}])", self._or_one_more),
             (Kind.PHONE, rf"(?:{emergency}){_NOT_COUNTED}", self._emergency),
-            (Kind.CODE, rf"(?:{known}){_NOT_COUNTED}", self._known_number),
-            (Kind.CODE, r"\d{3,}(?![\d-])", self._named_number),
-            (Kind.YEAR, years, self._years),
             (Kind.YEAR, r"(\d{2})年", self._two_digit_year),
             (Kind.TIME, half, self._clock),
             (Kind.TIME, time, self._clock),
-            (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?!\.?\d)", self._lap),
             (Kind.RANGE, percents, self._percents),
-            (Kind.RANGE, rf"(\d+){DASH}(\d+){_LETTER_END}(?!\s?=|-\d)", self._result),
             (Kind.FRACTION, slash, self._slash),
         )
 
     def _laughter(self, match: re.Match[str]) -> str | None:
         earlier = before(match)
-        is_word = not earlier.strip() or not earlier[-1].isalnum() or _LAUGHING.search(earlier)
-        return "哈哈哈" if not _COUNTED.search(earlier) and (len(match[0]) > 3 or is_word) else None
-
-    def _goodbye(self, match: re.Match[str]) -> str | None:
-        earlier = before(match)
-        is_word = not earlier.strip() or earlier[-1] in "，。！？,.!? ~" or _LEAVING.search(earlier)
-        return "拜拜" if is_word else None
-
-    def _repeated(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        """666 as praise: three digits; 8888: each, unless something is counted with it."""
-        earlier = before(match)
-        if match[0][:4] == "6666" and not (earlier.strip() and earlier[-1].isalnum()):
-            return Kind.REPEAT, chinese_digits("666")
-        return None if _is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
+        is_word = not earlier.strip() or not earlier[-1].isalnum() or self.is_after("laughing", match)
+        return "哈哈哈" if not self.is_after("counted", match) and (len(match[0]) > 3 or is_word) else None
 
     def _emergency(self, match: re.Match[str]) -> str | None:
-        is_counted = _is_counted(match) or bool(_NOUN.match(match.string, match.end()))
-        is_counted = is_counted and not _DIALLED.search(before(match))
+        is_counted = self._is_counted(match) or bool(self.is_before("noun", match))
+        is_counted = is_counted and not self.is_after("dialled", match)
         return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
 
-    def _named_number(self, match: re.Match[str]) -> str | None:
-        return chinese_digits(match[0]) if _NAMED.search(before(match)) else None
-
-    def _known_number(self, match: re.Match[str]) -> str | None:
-        return None if _COUNTED.search(before(match)) else chinese_digits(match[0])
-
-    def _or_one_more(self, match: re.Match[str]) -> str | None:
-        """2、3个"""
-        is_next = int(match[2]) == int(match[1]) + 1
-        return f"{self.twos(match[1])}{chinese(int(match[2]))}" if is_next else None
-
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
-        """86年: of 1986, or 86 years."""
+        """Read 86年 as the year 1986. None for 86 years."""
         digits, text = match[1], match.string
         after = text[match.end() : match.end() + 4]
         if re.match(r"\d{1,2}月|(?:出?生|的冬|的夏|的春|的秋)", after) or digits[0] == "0":
             return f"{chinese_digits(digits)}年"
-        if _LONG_AGO.match(after) or _SO_LONG.search(before(match)) or digits[1] == "0" or int(digits) < 30:
+        if (
+            self.words.patterns["long ago"].match(after)
+            or self.is_after("so long", match)
+            or digits[1] == "0"
+            or int(digits) < 30
+        ):
             return None
         return f"{chinese_digits(digits)}年"
 
-    def _years(self, match: re.Match[str]) -> str | None:
-        a, b = match[1], match[2]
-        return f"{chinese_digits(a)}到{chinese_digits(b)}" if int(a) < int(b) else None
-
     def _lasting(self, hours: int, minutes: int, seconds: int) -> str:
-        """倒计时00:45; 速通2:30:15"""
+        """Words of a duration: 倒计时00:45, 速通2:30:15."""
         parts = ((hours, "小时"), (minutes, "分" if seconds else "分钟"), (seconds, "秒"))
-        return "".join(f"{self.twos(str(n))}{name}" for n, name in parts if n) or "零秒"
+        return "".join(f"{self.spoken(str(n), 'two')}{name}" for n, name in parts if n) or "零秒"
 
     def _clock(self, match: re.Match[str]) -> str | None:
         groups = match.groupdict()
@@ -222,27 +144,16 @@ class Grammar(Speech):
         if hour > 24 or minute > 59 or second > 59:
             return None
         half = {"a": "上午", "p": "下午"}.get((groups.get("half") or "").lower(), "")
-        if not half and _LASTING.search(before(match)):
+        if not half and self.is_after("lasting", match):
             return self._lasting(*(hour, minute, second) if groups.get("second") else (0, hour, minute))
-        return ("" if _HALVES.search(before(match)) else half) + self.clock(hour, minute, False, second)
-
-    def _lap(self, match: re.Match[str]) -> str:
-        """1:02.35"""
-        minutes = f"{self.twos(match[1])}分" if int(match[1]) else ""
-        zero = "零" if minutes and match[2][0] == "0" and match[2] != "00" else ""
-        return f"{minutes}{zero}{chinese(int(match[2]))}秒{chinese_digits(match[3])}"
+        return ("" if self.is_after("halves", match) else half) + self.clock(hour, minute, False, second)
 
     def _percents(self, match: re.Match[str]) -> str:
-        """5%-10%, 5-10%"""
+        """Read 5%-10%, 5-10%."""
         a, b = self.plain(match["number"]), self.plain(match["last"])
         is_each = match["each"] or match["minus"]
         last = f"{'负' if match['minus'] else ''}{self.in_unit(b, '%') if is_each else self.spoken(b)}"
         return self.signed(match, f"{self.in_unit(a, '%')}到{last}")
-
-    def _result(self, match: re.Match[str]) -> str | None:
-        """2-1 with a word that makes it a score."""
-        is_score = _SCORE_BEFORE.search(before(match)) or _SCORE_AFTER.match(match.string, match.end())
-        return f"{self.spoken(match[1])}比{self.spoken(match[2])}" if is_score else None
 
     def _slash(self, match: re.Match[str]) -> str:
         a, b, after = int(match[1]), int(match[2]), match.string[match.end() : match.end() + 1]
@@ -252,8 +163,6 @@ class Grammar(Speech):
             return f"{chinese(a)}月{chinese(b)}日"
         return f"{chinese(a)}比{chinese(b)}"
 
-
-def _is_counted(match: re.Match[str]) -> bool:
-    """True if the word before counts with the number, as 涨粉 does and 房间号 does not."""
-    earlier = before(match)
-    return bool(_COUNTED.search(earlier)) and not _NAMED.search(earlier)
+    def _is_counted(self, match: re.Match[str]) -> bool:
+        """True if the word before shows that the number counts something: 涨粉, but not 房间号."""
+        return self.is_after("counted", match) and not self.is_after("named", match)

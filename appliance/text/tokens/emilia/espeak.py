@@ -1,9 +1,8 @@
 """Program: lines of JSON [voice, text] on standard input → JSON lists of their clauses [phones, text read].
 
-Apart from the package and with the standard library alone, so that what loads libespeak-ng, which is under
-the GPL and reads in C what strangers write, is a process of its own. The first line that it prints is
-{"version": …}, or {"missing": why} before it ends. A voice that the library lacks is answered by
-{"languages": [[those of a voice], …]}.
+It is a separate process with the standard library alone, because libespeak-ng is under the GPL, and reads
+strangers' texts in C. Its first line is {"version": …}, or {"missing": reason} before it ends. For a voice
+that the library lacks, the answer is {"languages": [[languages of a voice], …]}.
 """
 
 import ctypes
@@ -18,11 +17,11 @@ VOICE = "en-us"
 SYNCHRONOUS, DONT_EXIT, UTF_8, IPA = 2, 1 << 15, 1, 2
 """Values that speak_lib.h names."""
 MOST_S = 20
-"""Time for a text, in which millions of characters are read; then the process is ended, in C too."""
+"""Seconds for a text, enough for millions of characters. After them the process ends, even inside C code."""
 
 
 class EspeakVoice(ctypes.Structure):
-    """`espeak_VOICE`."""
+    """The struct `espeak_VOICE`."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -35,7 +34,7 @@ class EspeakVoice(ctypes.Structure):
 
 
 def opened() -> Any:
-    """The library, ready. Raises OSError."""
+    """The library, initialised. Raises OSError."""
     library = ctypes.CDLL(LIBRARY)
     library.espeak_TextToPhonemes.restype = ctypes.c_char_p
     library.espeak_Info.restype = ctypes.c_char_p
@@ -49,7 +48,7 @@ def opened() -> Any:
 
 @functools.cache
 def languages(library: Any) -> list[list[str]]:
-    """Languages of each voice, its own first."""
+    """Languages of each voice, its own language first."""
     found = []
     listed = library.espeak_ListVoices(None)
     place = 0
@@ -67,7 +66,7 @@ def languages(library: Any) -> list[list[str]]:
 
 
 def choose(library: Any, voice: str) -> bool:
-    """Set the voice as `espeak-ng -v` does: by its name, else by a language that it has too, as en-gb."""
+    """Set the voice as `espeak-ng -v` does: by its name, else by a further language of it, as en-gb."""
     name = voice.encode()
     if library.espeak_SetVoiceByName(name) == 0:
         return True
@@ -79,7 +78,10 @@ def choose(library: Any, voice: str) -> bool:
 
 
 def clauses(library: Any, text: str) -> list[tuple[str, str]]:
-    """(phones, text read) of each clause; the last character read begins the next, the last of all is NUL."""
+    """(phones, text read) of each clause.
+
+    The last character read begins the next clause; the very last is NUL.
+    """
     given = text.encode("utf-8", "replace") + b"\0"
     held = ctypes.create_string_buffer(given)
     begin = ctypes.addressof(held)
@@ -90,21 +92,22 @@ def clauses(library: Any, text: str) -> list[tuple[str, str]]:
         end = len(given) if place.value is None else place.value - begin
         found.append((phones.decode("utf-8", "replace"), given[read:end].decode("utf-8", "replace")))
         read = end
-    # It may keep a character that it has looked at, and would read it before the next text.
+    # The library may hold back a character, and would read it before the next text.
     nothing = ctypes.c_void_p(begin + len(given) - 1)
     library.espeak_TextToPhonemes(ctypes.byref(nothing), UTF_8, IPA)
     return found
 
 
 def answer(library: Any, voice: str, text: str) -> object:
-    # Anew for each text: 1.51 stays in the voice of a foreign sign, as of a tone letter, that it has read.
+    # The voice is set for each text, because 1.51 stays in the voice of a foreign sign, such as a tone
+    # letter.
     if not choose(library, voice):
         return {"languages": languages(library)}
     return clauses(library, text)
 
 
 def main() -> None:
-    # It ends when its input does: while a service stops, texts may still come.
+    # The program ends when its input does, because texts may still come while a service stops.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     try:

@@ -1,7 +1,7 @@
-"""Clauses as espeak reads them → phones with the marks that piper_phonemize puts between them.
+"""Clauses as espeak reads them → phones, with the marks that piper_phonemize puts between them.
 
-The weights were trained with its phones. Its library tells the mark that ended a clause; the system's does
-not, so that it is found in the text that the clause has read.
+The weights were trained with piper_phonemize's phones. Its library reports the mark that ended a clause; the
+system's does not, so the mark is found in the text that the clause has read.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _READ_AS = {
     ":": "\u0706\u0707\u1365\u1366\u1804",
     ";": "\u0387\u061b\u0708\u1364\u204f—–\u2e3a\u2e3b",
 }
-"""Mark → those of other scripts that piper_phonemize 1.1.0 gives as it."""
+"""Mark → marks of other scripts that piper_phonemize 1.1.0 replaces by it."""
 _SILENT = (
     "¡¿\u055b\u055c\u055e\u0589\u0700\u0964\u0965\u0df4\u0f0d\u0f0e\u1368"
     "\u3001\u3002\uff01\uff0c\uff0e\uff1a\uff1b\uff1f"
 )
-"""Marks that end a clause and that it drops."""
+"""Marks that end a clause and that piper_phonemize drops."""
 _SAME = {other: mark for mark, others in _READ_AS.items() for other in others}
 _MARKS = "?!.,;:…" + "".join(_SAME)
 KNOWN = frozenset(_MARKS + _SILENT)
 """Marks that end a clause."""
 _BRACKETS = frozenset("?\"'`()[]{}<>‘’“”„‚«»\0")
-"""Before these a mark ends its clause without a space."""
+"""Characters before which a mark ends its clause without a space."""
 
 _RUN = re.compile(rf"([{_MARKS}])[{_MARKS}]+")
 
 
 def single(text: str) -> str:
-    """Text with the first of each run of marks, which alone counts; espeak-ng 1.50 says the others."""
+    """Text with the first of each run of marks. The others do not count, but espeak-ng 1.50 speaks them."""
     return _RUN.sub(r"\1", text.replace("...", "…"))
 
 
 def joined(clauses: Iterable[tuple[str, str]]) -> str:
-    """Phones of clauses with their marks, as NFD."""
+    """Phones of clauses with their marks, in NFD."""
     made, ahead = "", ""
     for phones, read in clauses:
         made += _LANGUAGE_FLAG.sub("", unicodedata.normalize("NFD", phones)) + _mark(ahead + read)
@@ -50,7 +50,7 @@ def joined(clauses: Iterable[tuple[str, str]]) -> str:
 
 
 def _mark(read: str) -> str:
-    """Mark that ended a clause, of what it has read with one character of the next."""
+    """Mark that ended a clause. `read` is the text that it read, with one character of the next clause."""
     body, after = read[:-1], read[-1:]
     bare = body.rstrip()
     run = bare[len(bare.rstrip(_MARKS + _SILENT)) :]

@@ -26,22 +26,25 @@ logger = logging.getLogger(__name__)
 PROGRAM = Path(__file__).with_name("espeak.py")
 REMEDY = "with the internet: sudo apt install libespeak-ng1"
 PATIENCE_S = 5.0
-"""Time for an answer: 10,000 characters take 0.05 s."""
+"""Seconds for an answer; 10,000 characters take 0.05 s."""
 START_S = 20.0
 RETRY_S = 30.0
-"""Time until a library that was missing is looked for again."""
+"""Seconds until a missing library is searched for again."""
 LARGEST_ANSWER = 64 << 20
 NAMED_LANGUAGES = 8
-"""Most languages that a message names."""
+"""Languages that a message names at most."""
 USUAL_LANGUAGES = ("de", "en-gb", "es", "fr-fr", "hi", "pt-br", "ru", "tr")
 REPLACED = {"pt-br": {"c": "k"}}
-"""Phones for which piper_phonemize has others, by voice."""
+"""Voice → phones for which piper_phonemize has others."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Espeak:
-    """The process, started when first needed and anew when it has died. Thread-safe; one text at a time."""
+    """The espeak process.
+
+    It starts at its first use, and again if it has died. Thread-safe; one text at a time.
+    """
 
     def __init__(
         self, command: tuple[str, ...] = (sys.executable, "-I", str(PROGRAM)), patience_s: float = PATIENCE_S
@@ -56,14 +59,15 @@ class Espeak:
 
     @property
     def version(self) -> str:
-        """The library's. Raises PhonesMissing."""
+        """Version of the library. Raises PhonesMissing."""
         with self._lock:
             self._started()
             return self._version
 
     def phones(self, text: str, voice: str = VOICE) -> tuple[str, ...]:
-        """Raises PhonesMissing, also for a voice that the library lacks, and InvalidRequest for a text on
-        which it fails.
+        """Phones of a text. Raises PhonesMissing, also for a voice that the library lacks.
+
+        Raises InvalidRequest for a text on which the library fails.
         """
         with self._lock:
             found = self._answer(voice, single(_CONTROL.sub(" ", text)))
@@ -89,19 +93,23 @@ class Espeak:
         )
 
     def _answer(self, voice: str, text: str) -> Any:
-        # It may have died before this text, which then is not at fault.
+        # The process may have died before this text, which is then not at fault.
         for _ in range(2):
             channel = self._started()
             try:
                 return self._exchange(channel, json.dumps([voice, text]).encode() + b"\n", self._patience_s)
             except (OSError, ValueError) as error:
-                logger.warning("espeak is started anew, after %d characters: %s", len(text), error)
+                logger.warning("espeak restarts after %d characters: %s", len(text), error)
                 self._end()
                 if isinstance(error, TimeoutError):
                     break
-        raise InvalidRequest("text", "cannot be turned into phones: espeak fails on it; write it otherwise")
+        raise InvalidRequest("text", "cannot be turned into phones: espeak fails on it; rephrase it")
 
     def _started(self) -> socket.socket:
+        """Start espeak's process if it is not running.
+
+        Raises PhonesMissing; tries again only after RETRY_S.
+        """
         if self._channel is not None:
             return self._channel
         if time.monotonic() < self._missing_until:
@@ -132,10 +140,13 @@ class Espeak:
         return PhonesMissing(f"this bundle reads text through espeak-ng: {self._missing}; {REMEDY}")
 
     def _exchange(self, channel: socket.socket, line: bytes, patience_s: float) -> Any:
-        """Raises OSError, also where the process has ended or is too slow, and ValueError."""
+        """Send a line and read the answer.
+
+        Raises OSError, also if the process has ended or is too slow, and ValueError.
+        """
         end = time.monotonic() + patience_s
         channel.settimeout(patience_s)
-        if line:  # even of no bytes a send fails where the process has told what is missing, and ended
+        if line:  # sending fails, even of no bytes, if the process reported a missing library and ended
             channel.sendall(line)
         while b"\n" not in self._received:
             channel.settimeout(max(end - time.monotonic(), 1e-3))
@@ -157,5 +168,5 @@ class Espeak:
 
 
 SHARED = Espeak()
-"""The process of this one."""
+"""The process that all parts of this process share."""
 atexit.register(SHARED.close)

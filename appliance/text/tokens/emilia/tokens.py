@@ -1,7 +1,7 @@
-"""A text's tokens: segments by language, English by its phones, Chinese by initials and finals with tones.
+"""Tokens of a text: segments by language, English by its phones, Chinese by initials and finals with tones.
 
-Tags `[…]` are tokens as they stand, `<hao3>` is pinyin. Letters of other languages go with the segment that
-they stand in, and a text without English and Chinese has no tokens.
+Tags `[…]` are tokens themselves, `<hao3>` is pinyin. Letters of other languages join the segment around them.
+A text without English and Chinese has no tokens.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _PART = re.compile(r"[<\[].*?[>\]]|.")
 _BRACKETS = {"<>": "pinyin", "[]": "tag"}
 _SYLLABLE = re.compile(r"[^\W\d_]+[1-5]")
 _READ = frozenset("0123456789%&@+=£")
-"""Characters beside letters that are read though no token stands for them."""
+"""Characters, besides letters, that are read although no token stands for them."""
 LONGEST_KEPT = 400
-"""Characters; longer texts are read anew each time, others, as transcripts, before each reply."""
+"""Longest text whose tokens stay in memory, in characters: transcripts, which every reply needs."""
 KEPT = 2_048
 
 
 class CachedMaker:
-    """Maker of tokens that keeps those of short texts. Thread-safe, as `make` is."""
+    """Maker of tokens with a cache for short texts. Thread-safe if `make` is."""
 
     def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
         self._make = make
         self._kept = functools.lru_cache(maxsize=KEPT)(make)
 
     def __call__(self, text: str) -> tuple[str, ...]:
-        """Tokens, also such as no vocabulary has. Raises what `make` raises."""
+        """Tokens of a text, possibly some that no vocabulary has. Raises what `make` raises."""
         return self._kept(text) if len(text) <= LONGEST_KEPT else self._make(text)
 
 
 class Emilia(CachedMaker):
-    """Thread-safe, as `phones` is."""
+    """Makes tokens of Emilia's weights. Thread-safe if `phones` is."""
 
     def __init__(self, phones: Callable[[str], Sequence[str]]) -> None:
         super().__init__(self._made)
@@ -61,9 +61,9 @@ class Emilia(CachedMaker):
 
 
 def segments(text: str) -> Iterator[tuple[str, str]]:
-    """(part, "en" | "zh" | "pinyin" | "tag" | ""); what is of no language goes with what stands before it."""
+    """(part, "en" | "zh" | "pinyin" | "tag" | ""). A part of no language joins the part before it."""
     text = text.replace("\n", "")
-    # Brackets that open after the last that closes would each be looked for to the end.
+    # Without this limit, each bracket that opens after the last closing one would search to the end.
     closed = max(text.rfind(">"), text.rfind("]")) + 1
     language = ""
     parts: list[tuple[str, str]] = []
@@ -84,7 +84,7 @@ def can_say(character: str, tokens: Collection[str]) -> bool:
     if _is_chinese(character):
         return all(token in tokens for token in _chinese(character))
     if character.isalpha():
-        # Letters of the phones' alphabet are no letters of a text; é and its like go with the English.
+        # Letters of the phones' alphabet are no letters of a text. Letters such as é count as English.
         return character < "\u0250"
     return character in _READ or (character not in "_^#" and character in tokens)
 
@@ -114,7 +114,7 @@ def _chinese(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=2048)
 def _split(syllable: str) -> tuple[str, ...]:
-    """hao3 → h0, ao3."""
+    """Initial and final of a syllable: hao3 → h0, ao3."""
     from pypinyin.contrib.tone_convert import to_finals_tone3, to_initials
 
     initial = to_initials(syllable, strict=False)

@@ -1,4 +1,4 @@
-"""Numbers and abbreviations in words, as ZipVoice's front end writes them; commas in them are pauses."""
+"""Numbers and abbreviations in words, as ZipVoice's front end writes them. Commas in them are pauses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORT = {
 _SHORT_WORD = re.compile(rf"\b(?:{'|'.join(_SHORT)})\b", re.I)
 _SCALES = ("thousand", "million", "billion", "trillion", "quadrillion", "quintillion", "sextillion")
 _LONGEST = 3 * (len(_SCALES) + 1)
-"""Digits of the longest number that is read as one."""
+"""Digits of the longest number that is read as one number."""
 
 
 def english_words(text: str) -> str:
@@ -28,7 +28,7 @@ def english_words(text: str) -> str:
 
 
 def cardinal(number: int, *, with_and: bool = False) -> str:
-    """1205 → "one thousand, two hundred five"; `with_and`: "… two hundred and five"."""
+    """Words of a number: 1205 → "one thousand, two hundred five"; `with_and`: "… two hundred and five"."""
     if number < 1000:
         return _below_thousand(number, with_and)
     groups: list[str] = []
@@ -59,7 +59,7 @@ def _number(match: re.Match[str]) -> str:
 
 
 def _year(number: int) -> str:
-    """1905 → "nineteen oh five", 2005 → "two thousand five"."""
+    """Words of a year: 1905 → "nineteen oh five", 2005 → "two thousand five"."""
     century, rest = divmod(number, 100)
     if number == 2000 or 2000 < number < 2010:
         return f"two thousand {english(rest)}" if rest else "two thousand"
@@ -107,8 +107,10 @@ _ENGLISH: tuple[Rule, ...] = (
     (re.compile(r"(?<![0-9])([0-9]+)(?:st|nd|rd|th)"), _ordinal),
     (re.compile(r"[0-9]+"), _number),
 )
-"""In order: each reads what those before it wrote. A run of digits is looked at from its first alone, for one
-may be long."""
+"""Rules in order: each reads the result of those before it.
+
+They look at a run of digits from its first digit alone, because the run may be long.
+"""
 
 
 def chinese_words(text: str) -> str:

@@ -1,6 +1,7 @@
-"""apt: installs packages by name, as dpkg's status file lists them, and leaves files that readers look for.
+"""apt: installs packages by name, adds them to dpkg's status file, and writes the files that readers look
+for.
 
-Guessed: the version of a package that was not there, and what is printed. Without dependencies and questions.
+Guessed: the version of a new package, and the output. The fake knows no dependencies and asks no questions.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def main(arguments: list[str], machine: Machine) -> int:
 
 
 def _install(machine: Machine, name: str, version: str) -> None:
-    """Note it as installed; one that is there gets another version only where one is named."""
+    """Add a package to the status file; an installed package changes its version only if `version` is not
+    empty."""
     status = machine.path(STATUS)
     text = status.read_text(encoding="utf-8")
     there = rf"(^Package: {re.escape(name)}\n(?:.+\n)*?Version: )(\S+)"
@@ -43,7 +45,7 @@ def _install(machine: Machine, name: str, version: str) -> None:
 
 
 def _unpack(machine: Machine, name: str) -> None:
-    """Files of NVIDIA's packages; drivers make their nodes at the next boot."""
+    """Create the files of NVIDIA's packages; drivers create their nodes at the next boot."""
     if name == "nvidia-l4t-nvpmodel":
         path = machine.path(f"/etc/nvpmodel/{machine.profile.conf}")
         path.parent.mkdir(exist_ok=True)

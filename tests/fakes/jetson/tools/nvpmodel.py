@@ -1,4 +1,4 @@
-"""nvpmodel: tells the power mode, sets it, or wants a reboot for it, in the vendor's words."""
+"""nvpmodel: shows the power mode, sets it, or asks for a reboot, in the vendor's words."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _set(machine: Machine, number: int) -> int:
         return FAILED
     if machine.gpu is None:
         raise FileNotFoundError(errno.ENOENT, "", machine.power_modes.paths["GPU", "FREQ_TABLE"])
-    # The GPU's golden context was made for the TPCs that it has: another set of them needs a boot.
+    # The GPU's golden context fits only the present set of TPCs: another set needs a boot.
     if machine.read(mask) != wanted or machine.fault("reboot_prompt") is not None:
         return _ask_for_reboot(machine, block)
     machine.apply(block)

@@ -1,4 +1,4 @@
-"""systemctl: units are rows of properties that a test sets."""
+"""systemctl: a unit is a table of properties that a test sets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Systemctl:
         self.words = [word for word in arguments if not word.startswith("-")]
 
     def run(self) -> int:
-        """Do what the verb says; the exit status."""
+        """Run the verb and return the exit status."""
         verb = self.words[0]
         names = [name if "." in name else f"{name}.service" for name in self.words[1:]]
         method = getattr(self, f"do_{verb.replace('-', '_')}", None)

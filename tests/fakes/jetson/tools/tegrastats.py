@@ -1,6 +1,6 @@
-"""tegrastats: again and again the line that a real one printed, until it is ended.
+"""tegrastats: repeats the captured line of a real device until the process ends.
 
-Option: --interval MILLISECONDS. Of JetPack 6 no whole line is known: it prints that of JetPack 7.
+Option: --interval MILLISECONDS. No whole line of JetPack 6 is public: the fake prints JetPack 7's line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from tests.fakes.jetson.machine import Machine, captured
 
 ABANDONED_S = 60.0
-"""A real one runs for ever; ours, when a test has forgotten it, does not."""
+"""Longest run. A real one never ends; the limit is for tests that forget to end it."""
 
 
 def main(arguments: list[str], machine: Machine) -> int:

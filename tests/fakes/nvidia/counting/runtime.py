@@ -1,4 +1,4 @@
-"""`cuda.bindings.runtime` over the counting libraries, and what they have counted."""
+"""`cuda.bindings.runtime` over the counting libraries, and their counts."""
 
 import ctypes
 import sys
@@ -45,10 +45,10 @@ MEMORY_BYTES, GRAPH_BYTES = 64 << 30, 2 << 20
 
 @dataclass(frozen=True)
 class Card:
-    """What kernels are chosen by."""
+    """Properties of a GPU by which libraries choose kernels."""
 
     capability: int
-    """e.g. 87 for 8.7."""
+    """Compute capability, for example 87 for 8.7."""
     multiprocessors: int
     shared_kib: int
     """On-chip memory of a multiprocessor."""
@@ -62,7 +62,7 @@ BLACKWELL = Card(120, 170, 100, 1536)
 
 
 class Runtime(types.ModuleType):
-    """The module: functions give a tuple that begins with the status, as cuda-python's do."""
+    """The fake module: like cuda-python's, functions return a tuple that begins with the status."""
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
@@ -96,7 +96,7 @@ class Runtime(types.ModuleType):
         return cudaError_t(0), about
 
     def cudaMemGetInfo(self) -> tuple[cudaError_t, int, int]:
-        """Free and whole memory; a driver keeps some for each graph."""
+        """Free and total memory; a driver reserves some for each graph."""
         taken = self.counted("live") + GRAPH_BYTES * self.counted("captures")
         return cudaError_t(0), MEMORY_BYTES - taken, MEMORY_BYTES
 
@@ -113,26 +113,27 @@ class Runtime(types.ModuleType):
         status = getattr(self._library, name)(ctypes.byref(out), *converted)
         return cudaError_t(status), out.value or 0
 
-    # What the tests read.
+    # Results for the tests
 
     def use(self, card: Card) -> None:
         self._card = card
         self._library.device_is(card.capability, card.multiprocessors, card.shared_kib << 10, card.threads)
 
     def counted(self, name: str) -> int:
-        """One of the counts of `cudart.c`."""
+        """A count of `cudart.c`."""
         found: int = self._library.counted(name.encode())
         assert found >= 0, f"cudart.c does not count {name}"
         return found
 
     def wrong_uses(self) -> list[str]:
-        """All that CUDA forbids or leaves undefined and that was done since the process began, in order."""
+        """Uses since the process began that CUDA forbids or leaves undefined, in order."""
         text: bytes = self._library.wrong_uses()
         return text.decode().splitlines()
 
     @contextmanager
     def recording(self) -> Iterator[list[str]]:
-        """Fill a list, at the end, with the kernels and functions launched meanwhile."""
+        """Record the names of the kernels and functions that the block launches; the list fills at its
+        end."""
         names: list[str] = []
         self._library.record(1)
         yield names
@@ -143,7 +144,7 @@ class Runtime(types.ModuleType):
 def install(libraries: Sequence[Path]) -> Runtime:
     """Load libraries, libcudart first, and put the module in cuda-python's place for the rest of the process.
 
-    The loader gives a library that is there already to whoever asks for one of its name.
+    If a library of a name is loaded, the loader returns it for every later request of the name.
     """
     loaded = [ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in libraries]
     runtime = Runtime(loaded[0])
