@@ -79,7 +79,7 @@ def test_an_adapter_is_merged_as_peft_does(name: str, tmp_path: Path) -> None:
         ({"use_dora": True}, "has no lora_magnitude_vector of 4 rows"),
     ],
 )
-def test_what_no_product_merges_is_refused(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_unmergeable_adapters_are_refused(config: dict[str, Any], message: str, tmp_path: Path) -> None:
     _, base, changes, _ = MERGED["plain"]
     with pytest.raises(CheckpointError, match=message):
         merge(stored(tmp_path, PLAIN | config, tensors(changes)), tensors(base))
