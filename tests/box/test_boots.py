@@ -11,7 +11,6 @@ from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock
-from appliance.box.clocks.reason import Reason
 from appliance.box.health import _note_backend
 from appliance.box.system import Box
 from tests.fakes.jetson.board import Clock, Jetson
@@ -105,10 +104,10 @@ def written(jetson: Jetson, *past: Boot, mode: int = 0o644) -> None:
     jetson.path(paths.BOOTS).chmod(mode)
 
 
-def test_a_record_that_others_could_write_is_ignored(jetson: Jetson, box: Box) -> None:
-    written(jetson, Boot("0", barred=("MAXN",)), mode=0o666)
+def test_what_others_could_have_written_is_not_used(jetson: Jetson, box: Box) -> None:
+    written(jetson, Boot(box.boot_id, unlocked_at=1.0), mode=0o666)
     lines: list[str] = []
-    assert lock(box, report=lines.append).state == "pinned"
+    assert check(box, report=lines.append).state == "pinned"
     assert any("boots.json is not used" in line for line in lines)
 
 
@@ -149,31 +148,6 @@ def test_three_power_losses_are_a_warning_and_change_nothing(jetson: Jetson, box
     jetson.path(paths.CONFIG).unlink()
     assert evening(jetson, box, clock, 70).level is Level.WARN
     assert evening(jetson, box, clock).level is Level.PASS, "it lasted in the mode"
-
-
-@pytest.mark.parametrize("mode", ["MAXN", "MODE_50W"])
-def test_a_box_that_an_earlier_version_kept_out_of_a_mode_stays_out(
-    jetson: Jetson, box: Box, clock: Clock, mode: str
-) -> None:
-    jetson.set_mode(mode)
-    written(jetson, ended(), ended(), ended(), Boot("0", asked="MAXN", applied=mode, barred=("MAXN",)))
-    older = json.loads(jetson.read(paths.BOOTS))
-    older["boots"][3] |= {"on_trial": ["MODE_30W"], "calm": 2, "wait": 6, "tried_again": False, "hung": True}
-    jetson.write(paths.BOOTS, json.dumps(older))
-    for _ in range(5):
-        boot(jetson, clock)
-        for clocks in (lock(box), check(box)):
-            assert (clocks.state, clocks.mode, clocks.reason) == ("unpinned", mode, Reason.POWER_LOSSES)
-            gpu = clocks.domains["gpu"]
-            assert (gpu["min"] == gpu["max"]) is (mode != "MAXN"), "the slower one is pinned"
-        for told in run_checks(box, only={"boots", "power_mode", "clocks"}):
-            assert told.level is Level.WARN
-            assert "power supply" in told.remedy and "power_mode: MODE_" in told.remedy
-    lines: list[str] = []
-    lock(box, dry_run=True, report=lines.append)
-    assert ("would run: jetson_clocks" in lines) is (mode != "MAXN")
-    jetson.write(paths.CONFIG, "device:\n  power_mode: MAXN\n")
-    assert (lock(box).state, jetson.mode) == ("pinned", "MAXN"), "the site names it"
 
 
 def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box) -> None:

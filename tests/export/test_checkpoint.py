@@ -90,20 +90,15 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Any]]] = {
     "unaveraged": lambda state: {"model_state_dict": named("transformer.", state)},
     # Upstream's page writes the tensors under the average's key, without the average's prefix.
     "unaveraged, pruned": lambda state: {"ema_model_state_dict": named("transformer.", state)},
+    **{
+        f"unaveraged, {key}": lambda state, key=key: {key: named("transformer.", state), "step": 3}  # type: ignore[misc]
+        for key in ("params", "net")
+    },
     "unaveraged, compiled": lambda state: {"state_dict": named("model.", compiled(state))},
     "bare names": dict,
     **{
         f"after {prefix}": lambda state, prefix=prefix: named(prefix, state) | VOCODER  # type: ignore[misc]
-        for prefix in (
-            "ema_model._orig_mod.transformer.",  # IndicF5's
-            "_orig_mod.ema_model.transformer.",
-            "module.ema_model.transformer.",
-            "ema_model.module._orig_mod.transformer.",
-            "module.transformer.",
-            "model.transformer.",
-            "_orig_mod.module.model.",
-            "tts.backbone.net.",
-        )
+        for prefix in rows(__file__, "prefixes.jsonl")
     },
 }
 
@@ -436,9 +431,13 @@ def test_a_vocoders_folder_without_its_parts_is_named(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").unlink()
     with pytest.raises(CheckpointError, match=r"has no model\.safetensors or pytorch_model\.bin"):
         load_vocos(tmp_path)
-    (tmp_path / "config.yaml").write_text("head: {}")
-    with pytest.raises(CheckpointError, match=r"config\.yaml: missing section feature_extractor"):
-        load_vocos(tmp_path)
+    for content, message in (
+        ("head: {}", "missing section feature_extractor"),
+        ("Entry not found", "is a text, not a configuration: 'Entry not found'"),
+    ):
+        (tmp_path / "config.yaml").write_text(content)
+        with pytest.raises(CheckpointError, match=rf"config\.yaml: {message}"):
+            load_vocos(tmp_path)
     write_random_vocos(tmp_path, VOCOS)
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())
     config["feature_extractor"]["init_args"] |= {"f_min": 0, "f_max": 8000}

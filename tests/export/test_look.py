@@ -269,9 +269,13 @@ def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
     refused("is a GGUF file")
 
 
-def test_looking_imports_no_torch(tmp_path: Path) -> None:
+def test_looking_imports_no_torch(root: Path, tmp_path: Path) -> None:
     code = "import sys; from export.__main__ import _run; assert _run(sys.argv[1:]) == 0; "
     code += "assert 'torch' not in sys.modules"
     place = f5(tmp_path)
-    for command in (["look", place], ["inspect", place / "model_last.pt"]):
+    for command in (
+        ["look", place],
+        ["inspect", place / "model_last.pt"],
+        ["inspect", root / "tests/tiny/bundle"],
+    ):
         subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True, capture_output=True)

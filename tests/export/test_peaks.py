@@ -11,9 +11,9 @@ from appliance.contract.schedule import time_grid
 from export import assemble
 from export.model.dit import DiT
 from export.model.vocos import Vocos
-from export.parity import peaks
+from export.parity import LARGEST_HALF, peaks
 from export.parity.comparison import Report
-from export.parity.oracles import LARGEST_HALF, Peak, TorchOracle, random_case
+from export.parity.oracles import Peak, TorchOracle, random_case
 from tests.export.random_checkpoint import redraw
 from tests.harness.small import MELS, V1, VOCOS, upstream_dit
 

@@ -31,7 +31,7 @@ from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice
-from export.parity import comparison, oracles
+from export.parity import LARGEST_HALF, comparison, oracles
 from export.precision import rewrites
 from export.sources.checkpoint import CheckpointError
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
@@ -53,6 +53,7 @@ from tests.fakes.nvidia import open_on
 from tests.fakes.nvidia.device import Device
 from tests.harness import small, traces
 from tests.harness.daemons import running
+from tests.harness.rows import rows
 from tests.harness.small import Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
@@ -180,13 +181,7 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     assert one.text.duration == "tokens"
     other = tmp_path / "other.json"
     stated = json.loads((tmp_path / "zipvoice/model/model.json").read_text())
-    for change, message in (
-        ({"feature": {"sampling_rate": 44_100}}, "sample_rate_hz must be 44100, not 24000"),
-        ({"feature": {"type": "encodec"}}, "feature: type: must be one of vocos, not 'encodec'"),
-        ({"feature": {"sampling_rate": 0}}, "feature: sampling_rate: must be at least 1, not 0"),
-        ({"model": {"fm_decoder_depth": 3}}, "unknown key fm_decoder_depth; valid keys: fm_decoder_down"),
-        ({"model": {"pos_dim": 7}}, "pos_dim, time_embed_dim: must be even"),
-    ):
+    for change, message in rows(__file__, "refused_model_json.jsonl"):
         other.write_text(json.dumps(stated | change))
         with pytest.raises((FamilyError, assemble.BundleFailed), match=message):
             assemble.load(dataclasses.replace(one.sources, family=family(str(other))))
@@ -298,7 +293,7 @@ def test_products_that_overflow_in_half_are_named() -> None:
     assert all(peak.holds for peak in calm.values())
     assert {"step", "condition"} < {peak.graph for peak in calm.values()}
     assert not any(".norm" in where or "time_emb" in where for where in calm if where.startswith("fm_"))
-    model.get_submodule(name).weight.mul_(40.0 * oracles.LARGEST_HALF / calm[name].value)
+    model.get_submodule(name).weight.mul_(40.0 * LARGEST_HALF / calm[name].value)
     assert not peaks()[name].is_finite
 
 

@@ -173,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
     both = {side: contender(getattr(options, side), options.config, options.set) for side in "AB"}
     described = {side: one.description() for side, one in both.items()}
     texts = {name: text_of(WORDS[name], Random(WORDS[name])) for name in lengths}
-    cells = [Cell("English", name, text, NAME, options.nfe) for name, text in texts.items()]
+    cells = [Cell(name, text, NAME, options.nfe) for name, text in texts.items()]
     with contextlib.ExitStack() as stack:
         begun = {side: stack.enter_context(started(one)) for side, one in both.items()}
         speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
