@@ -106,7 +106,7 @@ def test_any_text_is_read_and_its_words_found() -> None:
         assert list(pool.map(Phones().read, short)) == [readings[text] for text in short]
 
 
-def test_a_bundle_of_phones_says_what_the_front_end_leaves() -> None:
+def test_a_bundle_of_phones_reads_the_rest_of_the_front_end() -> None:
     vocabulary = Vocabulary(alphabet.TOKENS, "phones")
     front_end = FrontEnd(vocabulary, languages=("en",))
     warm("phones")
