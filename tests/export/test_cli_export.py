@@ -101,7 +101,7 @@ def test_the_module_runs_without_the_tests_and_without_a_network(
 def test_parity_measures_a_bundle_again(made: BuiltBundle, told: Told, brief_gate: None) -> None:
     code, printed, _ = told("parity", str(made.bundle.folder), *made.files.arguments())
     assert code == 0
-    assert sum(line.startswith("step ") for line in printed.splitlines()) == 4
+    assert sum(line.startswith("step ") for line in printed.splitlines()) == 8
 
 
 def test_other_weights_fail_parity(made: BuiltBundle, tmp_path: Path, told: Told, brief_gate: None) -> None:

@@ -107,7 +107,7 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
         read = [
             (what, "float64", frames, 1)
             for frames in (solved.case.frames for solved in answers.trajectories)
-            for what in ["guided", "guided", "unguided", "keys", "reply", *single]
+            for what in ["guided", "guided", "unguided", "guided", "keys", "reply", *single]
         ]
         found = [(r.what, r.against, r.frames, r.nfe) for r in report.rows if r.variant == variant]
         assert found == [*with_graphs, *read, *random]
