@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from appliance.config import VoicesConfig
+from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
 from appliance.durable import storage_errors, version_of
 from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
@@ -31,7 +32,7 @@ from appliance.voices.records import (
     style_names,
 )
 from appliance.voices.reference import prepare
-from appliance.voices.rules import F5, ConditioningRule
+from appliance.voices.rules import F5, RULES, ConditioningRule
 from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,13 @@ class Page:
     voices: tuple[Voice, ...]
     next_token: str
     """Token of the next page; "" on the last one."""
+
+
+def open_index(config: VoicesConfig, bundle: Bundle) -> VoiceIndex:
+    """Index of a configuration, for a bundle. Raises StorageError, BundleError."""
+    manifest = bundle.manifest
+    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
+    return VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule)
 
 
 class VoiceIndex:
