@@ -42,10 +42,11 @@ from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
+from appliance.gateway.serving import BEAT_S, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
 from appliance.options import AUTO
 from appliance.serve.notify import Notifier
+from appliance.serve.process import configured, exit_status
 
 NAME = "f5-appliance"
 PROJECT = Attribution(name=NAME, url="")

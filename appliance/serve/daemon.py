@@ -18,9 +18,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,12 +29,11 @@ from typing import cast
 
 import grpc
 
-from appliance import heap, sighup
+from appliance import sighup
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
-from appliance.box.show.streams import plain
 from appliance.box.system import Box
 from appliance.config import Config, ServerConfig, load
 from appliance.contract import bundle
@@ -45,8 +42,6 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
 from appliance.engine.resting import RestingEngine
 from appliance.errors import (
-    AddressInUse,
-    AddressNotOurs,
     ApplianceError,
     EngineFault,
     Exit,
@@ -54,7 +49,6 @@ from appliance.errors import (
     OutOfDeviceMemory,
     StorageError,
     cannot_listen,
-    status_of,
 )
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -77,6 +71,7 @@ from appliance.serve.minutes import MINUTE_S, Minutes
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
+from appliance.serve.process import configured, exit_status
 from appliance.serve.supervision import Supervision
 from appliance.serve.trace import Recorder
 from appliance.speech.resident import bundle_of
@@ -101,36 +96,20 @@ REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: 
 
 
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status. A fatal error is printed as one line on stderr."""
-    heap.keep_one()
-    notifier = Notifier.from_environment(os.environ)
+    """Run until SIGTERM or SIGINT; return the exit status."""
     overrides = tuple(overrides)
 
-    def read() -> Config:
-        return load(path, overrides)
+    def run(notifier: Notifier) -> int:
+        async def live() -> None:
+            await Daemon(config, partial(load, path, overrides), notifier, trace).live()
 
-    async def live(config: Config) -> None:
-        await Daemon(config, read, notifier, trace).live()
-
-    try:
-        config = read()
-        logging.basicConfig(
-            stream=sys.stderr,
-            level=config.log.level.upper(),
-            format="%(levelname)s %(name)s: %(message)s",
-            force=True,
-        )
+        config = configured(path, overrides)
         keys = ("listen", "metrics", "agent")
         await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
-        asyncio.run(live(config))
-    except (ApplianceError, AddressInUse, AddressNotOurs, MemoryError) as error:
-        # systemd shows the last status that it received. After a failed start that would be the drain's.
-        notifier.status(str(error))
-        print(plain(f"appliance serve: {error}"), file=sys.stderr)
-        if error.__cause__ is not None:
-            logger.debug("because of", exc_info=error)
-        return status_of(error)
-    return Exit.OK
+        asyncio.run(live())
+        return Exit.OK
+
+    return exit_status("serve", run)
 
 
 class Daemon:
