@@ -64,20 +64,7 @@ def test_an_adapter_is_merged_as_peft_does(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [
-        (
-            {"init_lora_weights": "pissa"},
-            "init_lora_weights: must be one of True, False, gaussian, not 'pissa'; merge it where",
-        ),
-        ({"init_lora_weights": "loftq"}, "must be one of True, False, gaussian, not 'loftq'"),
-        ({"peft_type": "LOKR"}, "peft_type: must be one of LORA, LOHA, not 'LOKR'"),
-        ({"lora_bias": True}, "lora_bias: is not supported"),
-        ({"loftq_config": {"loftq_bits": 4}}, "loftq_config: is not supported"),
-        ({"lora_alpha": "8"}, "alpha: must be float, not str"),
-        ({"alpha_pattern": {"(": 2}}, "alpha_pattern: \\(: is no expression"),
-        ({"r": 5}, "to_k has rank 2, adapter_config.json has 5"),
-        ({"use_dora": True}, "has no lora_magnitude_vector of 4 rows"),
-    ],
+    rows(__file__, "adapters_refused.jsonl"),
 )
 def test_what_no_product_merges_is_refused(config: dict[str, Any], message: str, tmp_path: Path) -> None:
     _, base, changes, _ = MERGED["plain"]

@@ -1,7 +1,6 @@
 """`python -m export` as a person uses it."""
 
 import dataclasses
-import json
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from export.cli import GONE, main
 from export.parity import comparison, oracles
 from tests.harness import network_spy, small, traces
 from tests.harness.patience import PATIENCE_S
+from tests.harness.rows import rows
 from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
@@ -118,42 +118,7 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(made: BuiltBu
     assert "name its sources: --family, --checkpoint, --vocab" in error
 
 
-ZIPVOICE = "--family=ZipVoice-LibriTTS --checkpoint=model.pt --vocab=tokens.txt --vocoder-path=vocos"
-
-
-def sampled(**section: object) -> str:
-    """Option of the files' family with a section `sampler`, without spaces."""
-    return "--family=" + json.dumps({"family": "FAMILY", "sampler": section}, separators=(",", ":"))
-
-
-REFUSED: list[tuple[Guidance, str, str]] = [
-    ("two-row", "--family=F5TTS_v9",
-     "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
-    ("two-row", "--family=F5TTS_v1_Base", "is not of the given architecture|was trained with"),
-    ("two-row", "--checkpoint=nothing.safetensors", "nothing.safetensors: no such file"),
-    ("two-row", "--vocoder-path=nowhere", "nowhere/config.yaml: no such file"),
-    ("two-row", "--vocoder=bigvgan", "small: its mels are of the kind vocos, which bigvgan cannot read"),
-    ("two-row", "--vocab=missing.txt", "missing.txt"),
-    *(
-        # Before anything is loaded.
-        ("two-row", f"--checkpoint=no --max-frames={n}", f"--max-frames: must be 256 to 8192, not {n}")
-        for n in (0, -5, 100, 9000)
-    ),
-    ("two-row", "--recording=x.wav", "--recording and --transcript: each needs the other"),
-    ("two-row", "--transcript=x", "--recording and --transcript: each needs the other"),
-    ("two-row", "--precision=fp16 --keep-float down", "only --precision int8-qdq has it"),
-    ("two-row", "--precision=int8-qdq --keep-float ends", "unknown role ends; roles: from_latents"),
-    (*("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
-     "which this checkpoint does not have: its family needs sampler: {guidance: two-row}"),
-    ("none", sampled(update="renoise"), "sampler: update: renoise has one row: guidance must be none or"),
-    ("none", "--steps=4;2", "--steps 4;2: must be numbers with commas between them"),
-    ("none", "--steps=4,2", "steps: must increase, not 4, 2"),
-    (*("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
-     "--precision int8: its errors are measured in those of few steps"),
-    ("embedded", "", "which this checkpoint has: its family needs sampler: {guidance: embedded}"),
-    ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
-    ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
-]  # fmt: skip
+REFUSED: list[tuple[Guidance, str, str]] = rows(__file__, "options_refused.jsonl")
 """The guidance that the weights need, the options that contradict it, and the refusal."""
 
 

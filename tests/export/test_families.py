@@ -132,36 +132,7 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
         with_mels_for(written, "bigvgan")
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("arch", {"widht": 4}, r"model\.arch: unknown key widht; valid keys: dim, depth"),
-    ("arch", {"dim": 1000}, r"model\.arch: dim: must divide by 16, not 1000"),
-    ("arch", {"dim": "wide"}, r"model\.arch: dim: must be int, not str \('wide'\)"),
-    ("arch", {"depth": 0}, r"model\.arch: depth: must be at least 1, not 0"),
-    ("arch", {"dim_head": 63}, r"model\.arch: dim_head: must be even"),
-    ("arch", {"conv_layers": -1}, r"model\.arch: conv_layers: must be at least 0, not -1"),
-    ("arch", {"text_dim": 511}, r"model\.arch: text_dim: must be even"),
-    ("arch", {"pe_attn_head": 17}, r"model\.arch: pe_attn_head: must be null or 0 to 16"),
-    ("arch", {"qk_norm": "layer"}, r"model\.arch: qk_norm: must be null or rms_norm, not 'layer'"),
-    ("arch", {"post_norm": True}, r"model\.arch: unknown key post_norm; valid keys: dim, depth"),
-    ("arch", {"logit_softcapping": 50.0}, r"model\.arch: unknown key logit_softcapping; valid keys"),
-    ("arch", {"norm_type": "rmsnorm"}, r"model\.arch: unknown key norm_type; valid keys"),
-    ("arch", {**UPSAMPLES, "text_mask_padding": False}, "needs text_mask_padding: true"),
-    ("mel_spec", {"hop_length": 2000}, r"model\.mel_spec: need hop ≤ win ≤ n_fft, not 2000, 1024, 1024"),
-    ("mel_spec", {"mel_spec_type": "sbhifigan16k"}, r"must be one of vocos, bigvgan, not 'sbhifigan16k'"),
-    ("mel_spec", {"n_mel_channels": 0}, r"n_mel_channels: must be at least 1, not 0"),
-    ("mel_spec", {"f_max": 12000}, r"model\.mel_spec: unknown key f_max"),
-    ("", {"backbone": "UNetT"}, r"model\.backbone: 'UNetT' is not supported"),
-    ("", {"tokenizer": "byte"}, r"model\.tokenizer: byte .* is not supported; .* pinyin, custom"),
-    ("", LENGTHS, r"model\.durations: needs model\.arch\.text_embedding_average_upsampling: true"),
-    *(
-        ("", LENGTHS | wrong, f"model: duration{message}")
-        for wrong, message in (
-            ({"duration": "script"}, "s: only with duration: tokens, not script"),
-            ({"duration": "letters"}, ": must be one of script, bytes, tokens, not 'letters'"),
-            ({"durations": {"ʤ": [4.5, 9]}}, r"s\.'ʤ': must be 3 numbers of frames, above 0"),
-        )
-    ),
-]
+REFUSED: list[tuple[str, dict[str, Any], str]] = rows(__file__, "families_refused.jsonl")
 """A section (empty: the model), its changes, and the refusal."""
 
 
@@ -234,22 +205,7 @@ def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
     assert family(str(path)).defaults.guidance == 3.0
 
 
-@pytest.mark.parametrize(("section", "message"), [
-    ([], "sampler: must be a mapping, not list"),
-    ({"temperature": 1}, "sampler: unknown key temperature; valid keys: update, guidance, strength"),
-    ({"update": "heun"}, "sampler: update: must be one of euler, renoise, not 'heun'"),
-    ({"update": "renoise"}, "sampler: update: renoise has one row: guidance must be none or embedded"),
-    ({"guidance": "cfg"}, "sampler: guidance: must be one of two-row, none, embedded, not 'cfg'"),
-    ({"guidance": "embedded", "strengths": [1, 3]}, "sampler: guidance: embedded needs the usual str"),
-    ({"guidance": "embedded", "strength": 2},
-     r"sampler: guidance: embedded needs the usual strength: W, and strengths: \[LEAST"),
-    ({**RANGE, "strength": 4}, "sampler: strength: must be between 1 and 3 with this bundle, not 4"),
-    ({"strength": 50}, "sampler: strength: must be between 0 and 10.*, not 50"),
-    ({"strengths": [1, 3]}, "sampler: strengths: only with guidance: embedded, not two-row"),
-    ({"steps": 4}, "sampler: steps: must be tuple, not int"),
-    ({"steps": [0]}, "sampler: steps: must be 1 to 64, not 0"),
-    ({"grid": "log"}, "sampler: grid: must be one of epss, sway, uniform, not 'log'"),
-])  # fmt: skip
+@pytest.mark.parametrize(("section", "message"), rows(__file__, "samplers_refused.jsonl"))
 def test_a_wrong_section_sampler_names_key_value_and_what_is_allowed(section: Any, message: str) -> None:
     with pytest.raises(FamilyError, match=f"^--family: {message}"):
         family(json.dumps({"family": "F5TTS_Base", "sampler": section}))
