@@ -130,19 +130,7 @@ WRONG: list[tuple[str, object, str]] = [
        f"text: durations.'b': must be 3 numbers of frames, above 0 and at most 8192, not {wrong}")
       for wrong in ([1.0, 2.0], [1.0, 0.0, 2.0], [1.0, math.nan, 2.0], [math.inf, 1.0, 2.0])),
 ]  # fmt: skip
-ASTRAY: list[tuple[str, object, str]] = [
-    ("variants", {"fast": {}}, "has no variant 'default'"),
-    ("variants|default|update", None, "variant 'default' lacks update"),
-    ("variants|default|steps", "step.onnx", "variant 'default' has unknown graphs steps"),
-    ("variants|ort-cpu|stop", "step.onnx", "variant 'ort-cpu' has unknown graphs stop"),
-    ("variants|ort-cpu|vocoder", "other.onnx", "lists no hash for other.onnx"),
-    ("variants|default|step", "other.onnx", "lists no hash for other.onnx"),
-    ("files|vocab.txt", None, "lists no hash for vocab.txt"),
-    *(
-        (f"files|{name}", RAW["files"]["step.onnx"], f"names a file outside the bundle: {name}")
-        for name in ("../evil.onnx", "/etc/passwd", "a/../../b")
-    ),
-]
+ASTRAY: list[tuple[str, object, str]] = rows(__file__, "astray.jsonl")
 
 
 TOGETHER: list[tuple[Edit, str]] = [

@@ -23,6 +23,7 @@ from export.families import NAMED, zipvoice
 from export.sources.reading import read_options, text_of, unheard
 from tests.export.zipvoice import made, published
 from tests.harness.daemons import reference_wav, running
+from tests.harness.rows import rows
 from tests.harness.small import Workshop
 from tests.text.emilia.spoken import NUMBERS, TOKENS, TONGUES, needs_library
 
@@ -85,31 +86,14 @@ def test_weights_that_lack_the_words_of_the_recordings_are_not_judged_by_them(tm
     assert "lack the words of heart, michael; pass --recording FILE --transcript TEXT" in found.advice[0]
 
 
-OPTIONS = [
-    (("espeak:pt_BR", None), ("espeak", "pt-br", ("pt",))),
-    (("espeak", "EN-gb,de"), ("espeak", "en-gb", ("en", "de"))),
-    (("espeak:cmn", "zh"), ("espeak", "cmn", ("zh",))),
-    (("espeak", "grc"), ("espeak", "grc", ())),
-    (("emilia", "zh,en"), ("emilia", "", ("zh", "en"))),
-    ((None, "de"), (None, "", ("de",))),
-    ((None, None), (None, "", None)),
-    (("espeak", None), "--tokenizer espeak: needs a language: --tokenizer espeak:de, or --language de"),
-    (("espeak:", "de"), "--tokenizer espeak:LANG: must be a language of espeak, such as de, en-gb or pt-br"),
-    (("espeak", "german"),
-     "--language: must be a language of espeak, such as de, en-gb or pt-br, not 'german'"),
-    (("emilia:de", None),
-     r"--tokenizer: must be one of pinyin, .*, emilia, espeak\[:LANG\], phones, not 'emilia"),
-    (("emilia", "pt_BR"), "--language: must be ISO 639-1 codes"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("given", "read"), OPTIONS)
-def test_a_language_of_espeak_is_its_voice(given: tuple[str | None, str | None], read: Any) -> None:
+@pytest.mark.parametrize(("given", "read"), rows(__file__, "language_options.jsonl"))
+def test_a_language_of_espeak_is_its_voice(given: list[str | None], read: Any) -> None:
     if isinstance(read, str):
         with pytest.raises(ValueError, match=read):
             read_options(*given)
     else:
-        assert read_options(*given) == read
+        *words, languages = read
+        assert read_options(*given) == (*words, None if languages is None else tuple(languages))
 
 
 def test_emilia_is_refused_for_other_languages_and_the_voice_is_named() -> None:

@@ -20,7 +20,7 @@ from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
 OTHERWISE = dict(tables.rows(__file__, "otherwise.jsonl"))
-"""Lines that are read otherwise on purpose: hibari takes these for articles and spells nothing that it does not
+"""Lines that are read otherwise on purpose. hibari takes these for articles, spells nothing that it does not
 know, and drawn out words are unknown."""
 UNLIKE = (
     "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # abbreviations are the normaliser's
