@@ -1,4 +1,4 @@
-"""Files replaced, published, locked and hashed."""
+"""Files that are replaced, published, locked and hashed."""
 
 import fcntl
 import hashlib

@@ -1,4 +1,4 @@
-"""The strict reader of mappings, and the ranges that fields declare."""
+"""The strict reader of mappings, and the declared ranges of fields."""
 
 import dataclasses
 import math

@@ -44,7 +44,7 @@ def openssl(folder: Path, *arguments: str) -> str:
 
 
 def authority(folder: Path, name: str = "ca") -> None:
-    """Make NAME.crt and NAME.key, of an authority."""
+    """Make NAME.crt and NAME.key of a certificate authority."""
     made = ("-keyout", f"{name}.key", "-out", f"{name}.crt")
     openssl(folder, *KEY, "-x509", "-days", "30", "-subj", "/CN=ca", *made)
 
@@ -213,7 +213,7 @@ def test_plain_text_and_other_authorities_do_not_get_in(
 
 
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
-    """Connect with openssl's client; return success, and its output."""
+    """Connect with openssl's client; return if it succeeded, and its output."""
     command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
     done = subprocess.run(
         command, input="", capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
@@ -222,7 +222,7 @@ def handshake(address: str, *arguments: str) -> tuple[bool, str]:
 
 
 def test_tls_is_1_2_or_later(locked: Locked) -> None:
-    """The daemon itself refuses older ones, which openssl here speaks."""
+    """The daemon refuses older versions, which openssl here could speak."""
     for version, right in (("-tls1_2", True), ("-tls1_3", True), ("-tls1", False), ("-tls1_1", False)):
         spoken, said = handshake(locked.daemon.address, version, "-cipher", "ALL:@SECLEVEL=0")
         assert spoken is right, said
@@ -257,14 +257,15 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
             thread.start()
         try:
             readme_certificate(tmp_path)
-            # First one, then the other: between them they do not fit, and the old ones stay.
+            # The files are replaced one by one. In between they do not match, and the daemon keeps the old
+            # ones.
             (locked.folder / "tls.crt").write_bytes((tmp_path / "tls.crt").read_bytes())
             assert shown(locked.daemon.address) == before
             (locked.folder / "tls.key").write_bytes((tmp_path / "tls.key").read_bytes())
             after = shown(locked.daemon.address)
             assert after != before
             assert after in (tmp_path / "tls.crt").read_text()
-            with locked.client("speak") as other:  # which knows the new one
+            with locked.client("speak") as other:  # the client trusts the new one
                 assert speak(other) == expected
         finally:
             done.set()
@@ -440,7 +441,7 @@ async def test_a_session_bears_the_token(locked: Locked) -> None:
         session = stranger.session("ann", nfe=1)
         with pytest.raises(CallFailed) as refused:
             await session.say("Hello, chat.")
-        # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
+        # grpc.aio reports INTERNAL if a write fails before the refusal has been read.
         assert refused.value.status in (grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.INTERNAL.name)
 
 

@@ -42,7 +42,7 @@ KERNEL = (PLANTED / "kernel.txt").read_text("utf-8").splitlines()
 SECRETS = (
     *("xyzzy", "wilhelmina", "grandmother", "grandfather", "ward-7-box", "1423622012345", "48:b0:2d", "tech"),
     *("198.51.100.9", "203.0.113.77", "fe80::", "example.org", "/home/", "some call me", "3f2b9b0e"),
-    *("user.slice", "471147"),  # the number is long enough not to stand in some figure by chance
+    *("user.slice", "471147"),  # long enough not to be a part of another figure by chance
 )
 
 
@@ -56,7 +56,7 @@ def log(jetson: Jetson, lines: list[tuple[str, str, str]]) -> None:
 
 
 def plant(jetson: Jetson) -> None:
-    """Secrets, texts and voices wherever a real box could have them."""
+    """Plant secrets, texts and voices in all places of a real box."""
     jetson.write("/etc/f5-appliance/appliance.yaml", CONFIGURATION)
     jetson.write("/etc/machine-id", "xyzzy0123456789abcdef0123456789a\n")
     voices = "/var/lib/f5-appliance/voices"
@@ -97,12 +97,12 @@ def support_bundle(
 
 
 def collected(jetson: Jetson, user: int = 0) -> dict[str, archive.Part]:
-    """The parts, without an application."""
+    """The bundle's parts without an application."""
     return {part.name: part for part in archive.collect(quick(jetson, user=lambda: user), NOBODY)}
 
 
 def told(parts: dict[str, archive.Part]) -> list[str]:
-    """The secrets that are in it."""
+    """The planted secrets that the parts contain."""
     text = "".join(part.text + part.problem for part in parts.values()).lower()
     return [secret for secret in SECRETS if secret in text]
 
@@ -133,7 +133,7 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
 
 @pytest.fixture(scope="module")
 def files(jetson: Jetson) -> dict[str, str]:
-    """Content of the archive that the script writes on this box."""
+    """Contents of the archive that the script writes on this box."""
     out = jetson.root.parent / "support.tar.gz"
     # The application is real and quotes the configuration in its findings.
     ran = support_bundle(jetson, "--out", str(out), python=sys.executable)
@@ -207,7 +207,8 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(user: int, tmp_path: Pa
 
 
 def test_boots_are_listed_in_every_zone(tmp_path: Path) -> None:
-    """tzdata has no letters for many: São Paulo, Dubai, Kathmandu. systemd 249 has a dash, 255 blanks."""
+    """tzdata has no letters for many zones, such as São Paulo, Dubai and Kathmandu. systemd 249 prints a dash
+    for them, 255 blanks."""
     jetson = well(tmp_path / "box")
     zones, between = ("UTC", "CEST", "ChST", "-03", "+04", "+0545"), ("—", " ", "  ")
     times = [f"Thu 2026-11-26 21:03:11 {z}{b}Fri 2026-11-27 04:55:02 {z}" for z in zones for b in between]

@@ -81,7 +81,7 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """Error of a CUDA status, with a remedy. The default status is the one in the runtime's message."""
+    """Error of a CUDA status, with a remedy. The default is the status in the runtime's message."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         quoted = (number for text, number in TEXTS.items() if re.search(text, message, re.I))

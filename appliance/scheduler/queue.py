@@ -106,7 +106,7 @@ class Queue:
             return found
 
     def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
-        """Approve the chosen requests that are held, and return them in their new state."""
+        """Approve chosen requests in the state HELD, and return them in their new state."""
         with self._workload.changed:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]

@@ -173,7 +173,7 @@ class VoiceIndex:
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles; `new` styles replace stored ones of the same name."""
+        """The voice with its styles. `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import hashlib
-import math
 import re
 import shutil
 from collections.abc import Callable
@@ -122,14 +121,7 @@ def put(place: str, value: object) -> Edit:
 
 
 PLACED: dict[str, Any] = {"duration": "tokens", "durations": {" ": [2, 3, 1], "a": [4.5, 9.0, 1e-3]}}
-WRONG: list[tuple[str, object, str]] = [
-    *rows(__file__, "wrong.jsonl"),
-    ("defaults|guidance", math.nan, "defaults: guidance: must be between 0.0 and 10.0, not nan"),
-    ("defaults|sway", math.inf, "defaults: sway: must be between"),
-    *(("text", {**PLACED, "durations": {"b": wrong}},
-       f"text: durations.'b': must be 3 numbers of frames, above 0 and at most 8192, not {wrong}")
-      for wrong in ([1.0, 2.0], [1.0, 0.0, 2.0], [1.0, math.nan, 2.0], [math.inf, 1.0, 2.0])),
-]  # fmt: skip
+WRONG: list[tuple[str, object, str]] = rows(__file__, "wrong_manifests.jsonl")
 ASTRAY: list[tuple[str, object, str]] = rows(__file__, "astray.jsonl")
 
 
@@ -157,7 +149,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("edit", "message"), REFUSED)
-def test_a_wrong_manifest_says_where_and_what_is_allowed(edit: Edit, message: str, folder: Path) -> None:
+def test_a_wrong_manifest_names_place_and_allowed_values(edit: Edit, message: str, folder: Path) -> None:
     with pytest.raises(BundleError, match=message):
         contract.read(edited(folder, edit), verify=False)
 
@@ -220,7 +212,7 @@ def test_a_vocabulary_of_another_size_is_refused(size: int, folder: Path) -> Non
             contract.read(folder, verify=verify)
 
 
-def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
+def test_a_truncated_or_missing_file_is_reported(folder: Path) -> None:
     path = folder / "step.onnx"
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(BundleError, match=r"step\.onnx: 493 bytes, the manifest says 500; copy it again"):
@@ -238,7 +230,7 @@ def test_a_truncated_or_missing_file_is_told(folder: Path) -> None:
     (b"\xff\xfe\x00", "unreadable"),
     (b"!!python/object/apply:os.getcwd []", "unreadable"),
 ])  # fmt: skip
-def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, folder: Path) -> None:
+def test_invalid_manifests_are_refused(content: bytes | None, message: str, folder: Path) -> None:
     path = folder / "manifest.yaml"
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(BundleError, match=re.escape(message)):

@@ -1,4 +1,5 @@
-"""The spine: official files → `python -m export bundle` → `appliance replay` equals upstream's packages."""
+"""The main path: official files → `python -m export bundle` → `appliance replay` equals upstream's
+packages."""
 
 import dataclasses
 import os
@@ -102,7 +103,7 @@ def test_a_graph_that_overflows_is_refused_in_one_line(
     """A single weight exceeds float16. --accept does not help, because the bundle could not synthesise."""
     files = small.write_files(tmp_path / "weights", small.V1)
     weights = load_file(files.checkpoint)
-    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel, which the condition graph reads
+    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel: the condition graph reads it
     save_file(weights, files.checkpoint)
     command = small.bundle_command(files, tmp_path / "out", "fp16")
     with traces.reusing():
@@ -232,7 +233,7 @@ def test_all_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_weights_of_another_graph_break_bounds(workshop: Workshop, tmp_path: Path, brief_gate: None) -> None:
-    """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
+    """The gate alone must find it: graphs of v0 are measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
     report = comparison.measure(workshop.make("v0").bundle, assemble.expectations(loaded, small.OPTIONS))

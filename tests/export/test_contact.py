@@ -90,7 +90,7 @@ def test_weights_are_fetched_exported_and_spoken(
 
 
 def of_tiny(change: Callable[[Path, dict[str, Any]], object]) -> Callable[[Sequence[str]], None]:
-    """An exporter that copies the tiny bundle, changed with its manifest."""
+    """An exporter that copies the tiny bundle and changes the copy and its manifest."""
 
     def make(words: Sequence[str]) -> None:
         folder = Path(words[words.index("--out") + 1])

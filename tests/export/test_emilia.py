@@ -76,6 +76,10 @@ def test_characters_need_no_space_and_unknown_ones_are_left_out(tokenizer: Token
     assert (vocabulary.tokens, vocabulary.tokenizer) == (tuple("のあい。"), "simple")
     for text in ("あい の。", "hé: 1 あ_ok。", "\u3000\n漢", ""):
         assert vocabulary.split(text, list) == [c for c in text if c in "のあい。"]
+    path = tmp_path / "tokens.txt"
+    for raw in (path.read_text("utf-8").encode("utf-16"), json.dumps(["_", *"のあい。"]).encode()):
+        path.write_bytes(raw)
+        assert zipvoice.vocabulary(path, tokenizer) == vocabulary
 
 
 def test_weights_that_lack_the_words_of_the_recordings_are_not_judged_by_them(tmp_path: Path) -> None:
@@ -86,14 +90,13 @@ def test_weights_that_lack_the_words_of_the_recordings_are_not_judged_by_them(tm
     assert "lack the words of heart, michael; pass --recording FILE --transcript TEXT" in found.advice[0]
 
 
-@pytest.mark.parametrize(("given", "read"), rows(__file__, "language_options.jsonl"))
-def test_a_language_of_espeak_is_its_voice(given: list[str | None], read: Any) -> None:
+@pytest.mark.parametrize(("given", "read"), rows(__file__, "voices.jsonl"))
+def test_a_language_of_espeak_is_its_voice(given: tuple[str | None, str | None], read: Any) -> None:
     if isinstance(read, str):
         with pytest.raises(ValueError, match=read):
             read_options(*given)
     else:
-        *words, languages = read
-        assert read_options(*given) == (*words, None if languages is None else tuple(languages))
+        assert json.loads(json.dumps(read_options(*given))) == read
 
 
 def test_emilia_is_refused_for_other_languages_and_the_voice_is_named() -> None:
@@ -124,7 +127,7 @@ def bundle(workshop: Workshop) -> Bundle:
 
 @pytest.fixture
 def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No library can be loaded by the name of espeak's."""
+    """An environment in which espeak's library cannot be loaded."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / espeak.LIBRARY).write_bytes(b"")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "lib"))

@@ -132,7 +132,7 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
         with_mels_for(written, "bigvgan")
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = rows(__file__, "families_refused.jsonl")
+REFUSED: list[tuple[str, dict[str, Any], str]] = rows(__file__, "refused_architectures.jsonl")
 """A section (empty: the model), its changes, and the refusal."""
 
 
@@ -181,7 +181,7 @@ def test_the_section_sampler_is_that_of_the_manifest(
     path.write_text(yaml.safe_dump({"family": name, "sampler": section}))
     wanted = replace(family(name), sampler=sampler, defaults=defaults)
     assert family(str(path)) == family(json.dumps({"family": name, "sampler": section})) == wanted
-    # Named mels follow the vocoder as without a section.
+    # The mels of a named family follow the vocoder, with and without the section.
     if name == "F5TTS_Base":
         assert with_mels_for(family(str(path)), "bigvgan").mel.kind == "bigvgan"
 
@@ -205,7 +205,7 @@ def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
     assert family(str(path)).defaults.guidance == 3.0
 
 
-@pytest.mark.parametrize(("section", "message"), rows(__file__, "samplers_refused.jsonl"))
+@pytest.mark.parametrize(("section", "message"), rows(__file__, "wrong_samplers.jsonl"))
 def test_a_wrong_section_sampler_names_key_value_and_what_is_allowed(section: Any, message: str) -> None:
     with pytest.raises(FamilyError, match=f"^--family: {message}"):
         family(json.dumps({"family": "F5TTS_Base", "sampler": section}))

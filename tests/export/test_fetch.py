@@ -1,4 +1,4 @@
-"""Fetching from a hub-shaped server that breaks connections, and the licence that comes along."""
+"""Downloads from a hub-shaped server that breaks connections, and the licence that comes with the files."""
 
 import sys
 import urllib.request
@@ -59,7 +59,7 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
         (f"SWivid/F5-TTS: CC-BY-NC-4.0 ({NOT_FOR_MONEY}), https://huggingface.co/SWivid/F5-TTS", 0),
         ("charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz", 0),
     ]
-    assert len(said) == 6  # and each file with its place
+    assert len(said) == 6  # a line for each file with its place
     record = yaml.safe_load((found.checkpoint.parent / "licence.yaml").read_text())
     assert record["licence"] == "CC-BY-NC-4.0"
     assert record["source"].endswith(COMMIT)
@@ -171,7 +171,7 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
         get(hub, tmp_path)
     assert hub.gets(MODEL) == []
     assert path.read_bytes() == BYTES
-    # A small one, without a sha256.
+    # A small file, whose hash is no sha256.
     hub.files = FILES | {"SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n"}
     with pytest.raises(FetchError, match=r"vocab\.txt: is another file now"):
         get(hub, tmp_path)
@@ -212,7 +212,7 @@ def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> Non
     lines = run.stdout.splitlines()
     assert lines[0].startswith("SWivid/F5-TTS: CC-BY-NC-4.0")
     assert Path(lines[-1]).read_bytes() == BYTES
-    assert "100%" in run.stderr  # the bar
+    assert "100%" in run.stderr  # the progress bar
 
 
 def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Path) -> None:

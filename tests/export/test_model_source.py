@@ -40,7 +40,7 @@ def model() -> Source:
 
 
 def log_mel(frames: int) -> Tensor:
-    """Slow enough for a pitch that glides."""
+    """(frames, M) that changes slowly, so that the pitch glides."""
     drawn = torch.randn(1, MELS, frames // 4 + 2, generator=torch.Generator().manual_seed(frames))
     return 3 * torch.nn.functional.interpolate(drawn, size=frames, mode="linear")[0].T - 4
 

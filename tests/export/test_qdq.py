@@ -65,7 +65,7 @@ def unsmoothed(weight: NDArray[np.float32], observed: Observed) -> qdq.Choice:
 
 
 def product(channels: int = 64, outputs: int = 48, outlier: float = 1.0) -> tuple[Any, Observed]:
-    """A weight and what goes into it: bell curves, and one channel that is larger."""
+    """A weight and its observed input: normal distributions, and a channel that is larger."""
     rng = np.random.default_rng(3)
     weight = rng.standard_normal((channels, outputs), dtype=np.float32) / np.float32(8.0)
     frames = rng.standard_normal((500, channels), dtype=np.float32)
@@ -124,7 +124,7 @@ def test_calibration_sees_every_step_of_both_rows(observations: Observations) ->
 
 
 def test_calibration_sees_what_the_float_graph_computes(fp16: BuiltBundle) -> None:
-    """The largest magnitudes of a step's products, computed here once more."""
+    """The largest magnitudes of a step's products, computed again in this test."""
     model = onnx.load(fp16.bundle.graph("step_keys", "ort-cpu"))
     taken = {one.weight: one.node.input[0] for one in rewrites.products_of(model.graph)}
     for name in taken.values():
@@ -198,7 +198,7 @@ def _has_weight(
 
 
 def test_a_product_is_what_integers_give(made: BuiltBundle) -> None:
-    """Each INT8 product of a step, computed once more with numpy's integers from the stored constants."""
+    """numpy computes each INT8 product of a step again, with integers, from the stored constants."""
     model = onnx.load(made.bundle.graph("step_keys", "ort-cpu"))
     graph, held = model.graph, constants(model.graph)
     makers = {out: node for node in graph.node for out in node.output}
@@ -240,7 +240,7 @@ def test_smoothing_alone_changes_no_graph(variant: str, name: str, fp16: BuiltBu
     after = comparison.Graphs(trial, "default")
     feed = _feed(fp16, name)
     wanted = before.output(name, feed)
-    for key in feed:  # a smoothed graph keeps smoothed values
+    for key in feed:  # a smoothed graph stores smoothed keys
         if key.startswith("values_"):
             moved = chosen[f"blocks.{key.removeprefix('values_')}.attention.out.weight"].factors
             feed[key] = (feed[key] * moved).astype(np.float16)
@@ -264,7 +264,7 @@ def _unquantise(
     chosen: Mapping[str, qdq.Choice],
     roles: Mapping[str, str],
 ) -> None:
-    """Float matrices in the place of int8 ones, and inputs as they are before they are quantised."""
+    """Replace int8 matrices by float ones, and take inputs from before their quantisation."""
     makers = {out: node for node in graph.node for out in node.output}
     for node in list(graph.node):
         if node.op_type != "MatMul" or not node.output[0].endswith(".product"):
@@ -272,7 +272,7 @@ def _unquantise(
         name = node.output[0].removesuffix(".product")
         weight = f"{name}.weight"
         matrix = floats[weight] / chosen[weight].factors[:, None]
-        if roles[weight] == "qkv":  # it makes v with the factors of attention's output
+        if roles[weight] == "qkv":  # makes v with the factors of attention's output
             third = matrix.shape[1] // 3
             matrix[:, 2 * third :] *= chosen[weight.replace("qkv", "out")].factors
         ratios = made.products[weight].ratios.astype(np.float32)

@@ -25,9 +25,9 @@ def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
 
 @pytest.mark.parametrize(("letters", "languages"), [row[:2] for row in rows(__file__, "letters.jsonl")])
 def test_a_language_is_guessed_if_only_it_has_these_letters(letters: str, languages: list[str]) -> None:
-    """A row may end with why."""
+    """The end of a row may give the reason."""
     assert guess(vocabulary(letters)) == tuple(languages)
-    assert guess(vocabulary(letters, pinyin=True)) == ()  # begun from upstream's, which has most scripts
+    assert guess(vocabulary(letters, pinyin=True)) == ()  # starts with upstream's, which has most scripts
 
 
 @pytest.mark.torch

@@ -1,4 +1,4 @@
-"""Each row of the known weights: fetched from a hub that has its layout, and taken by the printed command."""
+"""Each row of the known weights: fetched from a hub with its layout, and accepted by the printed command."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ ZIPVOICES = {family.name for family in zipvoice.NAMED}
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Empty; the families of the rows are small."""
+    """An empty hub; the families of the rows are small."""
     monkeypatch.setenv("no_proxy", "*")
     for family in f5.NAMED:
         flags = {key: getattr(family.arch, key) for key in ("text_mask_padding", "pe_attn_head")}

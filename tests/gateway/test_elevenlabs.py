@@ -51,7 +51,7 @@ def test_replies_are_not_held_back_by_proxies_our_parameters_obeyed(gateway: Gat
 
 @contextlib.contextmanager
 def writing(gateway: Gateway, more: str = QUERY, *, many: bool = False, **headers: str) -> Iterator[Socket]:
-    """A connection of one context, or of many, with this query."""
+    """A connection for one context, or for many, with this query."""
     path = f"{PATH}/{'multi-' if many else ''}stream-input?{more}"
     with connected(gateway.address, path, **headers) as socket:
         yield socket
@@ -60,7 +60,7 @@ def writing(gateway: Gateway, more: str = QUERY, *, many: bool = False, **header
 def exchange(
     gateway: Gateway, *sent: Any, more: str = QUERY, many: bool = False, **headers: str
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Code and messages of a connection on which this was sent: bytes, or what becomes JSON."""
+    """Close code and messages of a connection after `sent`: bytes, or values for JSON."""
     with writing(gateway, more, many=many, **headers) as socket:
         for message in sent:
             socket.send_raw(message if isinstance(message, bytes) else json.dumps(message).encode())
@@ -83,7 +83,7 @@ def test_words_are_spoken_as_a_session_speaks_them(gateway: Gateway) -> None:
     aligned = [one for one in messages if one.get("alignment")]
     for kind, said in (("alignment", text), ("normalizedAlignment", text.replace("5", "five"))):
         assert "".join("".join(one[kind]["chars"]) for one in aligned).strip() == said
-    # Each message's times begin where those before it end, and no word comes before its audio.
+    # Each message's times begin at the end of the previous ones, and no word precedes its audio.
     total_ms = heard_ms = 0.0
     for one in messages:
         heard_ms += len(audio_of([one])) / 48
@@ -125,7 +125,7 @@ def test_contexts_are_spoken_and_ended_each_by_itself(gateway: Gateway) -> None:
     for name in ("a", "b"):
         assert len(audio_of(heard[name][:2])) > 1_000
         assert [one["isFinal"] for one in heard[name]][-1] is True
-    # The context was not flushed, so its close is an interruption.
+    # The context was not flushed, so that its close is an interruption.
     assert heard["left"] == [{**FINAL, "contextId": "left"}]
 
 
@@ -168,7 +168,7 @@ NEXT = {"text": "And now", "context_id": "b"}
 
 @pytest.mark.parametrize("sent", [(LONG, CLOSE), (LONG, FLUSH, CLOSE, CLOSE)])
 def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[Any, ...]) -> None:
-    """A first close interrupts a text that was not flushed, a second close any other.
+    """The first close interrupts a text without a flush; otherwise the second close interrupts.
 
     The channel is paused, so that the context does not end before the close.
     """
@@ -190,7 +190,7 @@ def test_a_connection_that_is_left_frees_the_engine(gateway: Gateway) -> None:
 
 
 def until_final(socket: Socket, name: str) -> list[dict[str, Any]]:
-    """Messages up to the last of a context."""
+    """Messages until a context's final message."""
     messages: list[dict[str, Any]] = []
     for message in socket:
         messages.append(message)
@@ -246,7 +246,7 @@ def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gatewa
 
 
 def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]]]:
-    """A context of PCM, and the list of its messages."""
+    """A context of PCM audio, and the list of its messages."""
     told: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -299,7 +299,7 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     (json.dumps({"text": "a" * 5_000 + " "}), "invalid_request", "4096 characters at most"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_and_ends_the_call(gateway: Gateway, sent: str, code: str, error: str) -> None:
-    end = [{"text": ""}] if error else []  # of an utterance
+    end = [{"text": ""}] if error else []  # ends the utterance
     closed, messages = exchange(gateway, sent.encode(), *end)
     assert closed == 1008 and messages[0]["code"] == code
     assert messages[0]["error"] and error in messages[0]["error"]
@@ -313,7 +313,7 @@ def test_who_says_nothing_is_told_and_closed(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_key_is_in_the_first_message_or_the_address(gateway: Gateway, tmp_path: Path, many: bool) -> None:
-    """ElevenLabs' guide for browsers sends it in the message."""
+    """ElevenLabs' guide for browsers puts the key into the first message."""
     token = token_file.add(tmp_path / "tokens", "agent", [Role.SPEAK])
     server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens")}
     daemon = replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
@@ -385,12 +385,12 @@ PIECES = {
     **{"5": "five", "25": "twenty five", "20,": "twenty,", "$5": "five dollars", "🔥": "fire", "哈": ""},
     **{"https://x.y/z": "link", "NOOOO": "noo", "\u0301": ""},
 }
-"""Written → spoken; of the same words now and then."""
+"""Written → spoken; some have the same number of words."""
 
 
 @given(st.lists(st.sampled_from([*PIECES]), max_size=40), st.booleans())
 def test_all_that_was_written_has_times_the_unchanged_its_own(pieces: list[str], is_told: bool) -> None:
-    """Words that repeat are checked if the header tells the changes."""
+    """Repeated words are checked if the header has the changes."""
     said = [word for piece in pieces for word in PIECES[piece].split()]
     header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))
     if is_told:

@@ -1,4 +1,4 @@
-"""Limits of connections: uvicorn's protocols, methods of which they replace, and places."""
+"""Limits of connections: the replaced methods of uvicorn's protocols, and places."""
 
 from functools import partial
 from pathlib import Path

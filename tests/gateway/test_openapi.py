@@ -1,4 +1,4 @@
-"""OpenAPI document, against the routes and against what each way to speak takes."""
+"""OpenAPI document, against the routes and against the parameters of each way to speak."""
 
 import re
 from typing import Any
@@ -40,7 +40,7 @@ def test_all_parameters_of_a_way_to_speak_are_taken_within_their_bounds(gateway:
     assert set(WAYS[path]) <= set(schemas)
     line = {"input": LINE["input"], "text": LINE["input"], "voice": "ann", "ref_audio_path": "ann.wav"}
     path = path.replace("{voice_id}", "ann")
-    schemas.pop("model_id", None)  # it is not read
+    schemas.pop("model_id", None)  # the gateway ignores it
     for name, schema in schemas.items():
         wrong: list[Any] = ["none of them"] if "enum" in schema else []
         wrong += [schema["maximum"] * 2 + 1, schema["minimum"] - 2] if "maximum" in schema else []

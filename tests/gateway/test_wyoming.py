@@ -1,4 +1,4 @@
-"""Wyoming: by the package's own client with Home Assistant's requests, and by bytes that are none."""
+"""Wyoming: the package's own client with Home Assistant's requests, and invalid bytes."""
 
 import base64
 import contextlib
@@ -30,7 +30,7 @@ class Wyoming(Doors):
     """`appliance wyoming`, and its daemon."""
 
     def events(self, raw: bytes) -> list[dict[str, Any]]:
-        """Send bytes, and read events until the connection is closed."""
+        """Send bytes, and read events until the connection closes."""
         with self.connected(raw) as connection:
             return received(connection)
 
@@ -59,7 +59,7 @@ BEGIN_SSML = event("synthesize-start", text_format="ssml")
 
 @contextlib.contextmanager
 def wyoming_of(daemon: Running, **keys: Any) -> Iterator[Wyoming]:
-    """Start it, with these keys in its section, and leave none behind."""
+    """Start Wyoming with `keys` in its section, and end it after the block."""
     command, address = command_of("wyoming", daemon, keys)
     with followed(Wyoming(start(*command), daemon, address)) as program:
         yield program
@@ -74,14 +74,14 @@ def wyoming(gateway: Gateway) -> Iterator[Wyoming]:
 def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -> None:
     told = run(interpreter("clients"), "wyoming_says.py", wyoming.address)
     assert (told["pong"], told["streams"]) == ("here", True)
-    # The languages of the tiny bundle.
+    # The languages of the tiny bundle
     assert told["voices"] == [["ann", ["en", "zh"], True]]
     audio = len(base64.b64decode(told["whole"]["audio"]))
     assert audio > 48_000
     for way in ("whole", "speaker", "default", "language"):
         assert told[way]["types"] == [START, CHUNK, STOP] and told[way]["rate"] == 24_000
         assert len(base64.b64decode(told[way]["audio"])) == audio
-    # A tenth of a second of silence.
+    # A tenth of a second of silence
     assert base64.b64decode(told["blank"]["audio"]) == bytes(4_800)
     assert told["written"]["types"] == [START, CHUNK, STOP, "synthesize-stopped"]
     assert len(base64.b64decode(told["written"]["audio"])) == pytest.approx(audio, rel=0.2)
@@ -99,7 +99,7 @@ def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -
 
 
 def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
-    """Sample for sample, the marks of SSML obeyed."""
+    """The samples equal the daemon's, and SSML's marks take effect."""
     text = '<speak>Hello.<break time="1s"/>You.</speak>'
     with Client(wyoming.daemon.address) as client:
         plain = client.speak("Hello. You.", "ann", encoding="pcm16").audio_s
@@ -163,7 +163,7 @@ def test_who_leaves_while_the_channel_waits_is_not_spoken_for(wyoming: Wyoming) 
 
 
 def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
-    """A reply is finished, who says nothing is not waited for, and a hangup ends nothing."""
+    """A reply is finished, a silent connection does not delay the end, and a hangup ends nothing."""
     with wyoming_of(wyoming.daemon) as other, other.connected() as silent, other.connected() as speaking:
         other.process.send_signal(signal.SIGHUP)
         speaking.sendall(event("synthesize", text="This is said to its end, whatever comes. And this."))
@@ -179,7 +179,7 @@ def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
 
 
 def test_hostile_bytes_end_a_connection_and_nothing_else(wyoming: Wyoming) -> None:
-    """Mutated requests, parts of them, noise: F5_HOSTILE=2000 for as many."""
+    """Mutated requests, their parts, noise: F5_HOSTILE=2000 sends that many."""
     dice = random.Random(f"{SEED} wyoming")
     good = [
         event("describe"),
@@ -206,6 +206,6 @@ def test_hostile_bytes_end_a_connection_and_nothing_else(wyoming: Wyoming) -> No
 
 
 def _spoken_bytes(program: Wyoming) -> int:
-    """Number of the bytes of a line's audio, which differ by their seed."""
+    """Number of bytes of a line's audio; it differs by the seed."""
     events = program.events(event("synthesize", text="Hello there.") + event("ping", text="x"))
     return sum(len(one["payload"]) for one in events)

@@ -1,4 +1,4 @@
-"""Names before lines, and users whose lines are not read: in each way that a line can go."""
+"""Names read out before lines, and users whose lines are not read, for each way to send a line."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ ANN = {"user_key": "Ann_99", "announce": "{user} says", "channel": "stage", "see
 
 
 def rows(box: Box, **row: Any) -> None:
-    """Reload the configuration of the channel."""
+    """Reload the configuration with this row for the channel."""
     vocabulary = bundle.read(ROOT / "appliance/demo/bundle").vocabulary()
     choices = TextConfig(channels={"stage": ChannelRow(**row)})
     box.change(front=FrontEnd(vocabulary, choices, languages=("en",)))
@@ -30,7 +30,7 @@ def front(box: Box) -> None:
 
 
 def opened(box: Box) -> list[str]:
-    """Texts that the engine has begun, in order."""
+    """Texts that the engine began, in order."""
     return [call.removeprefix("open ") for call in box.engine.calls if call.startswith("open ")]
 
 

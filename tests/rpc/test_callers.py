@@ -26,7 +26,7 @@ def caller(name: str) -> tuple[tuple[str, str], ...]:
 
 
 async def opened(make: Callable[[], Any], most: int) -> list[Any]:
-    """Calls of which each has answered, until one is refused."""
+    """Open calls until the daemon refuses one; return the calls, each after its first message."""
     calls: list[Any] = []
     while len(calls) <= most:
         calls.append(make())
@@ -72,7 +72,7 @@ async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "HELD_BYTES", 3 << 20)
-    long = request(sentences(20), audio_config={"sample_rate_hertz": 48_000})  # ten seconds
+    long = request(sentences(20), audio_config={"sample_rate_hertz": 48_000})  # ten seconds of audio
     async with connection(box, *SMALL_WINDOW) as slow:
         unread = slow.unary_stream(RAW, request_serializer=pb.SynthesizeRequest.SerializeToString)(long)
         await box.soon(lambda: any(call.writing_since for call in box.speaking._calls))
@@ -80,7 +80,7 @@ async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
         await refused(synthesizer.Synthesize(long), "would hold more than 3 MiB", **full)
         # A stream counts only the bytes that may wait for its reader.
         assert (await read(box.stream(sentences(20))))[1]
-        # Stalled: its job and its place among speech are free, what gRPC has of it is not.
+        # The call is stalled: its job and its place for speech are free, but gRPC still holds its messages.
         box.speaking.drop_stalled(0.0)
         await box.soon(lambda: not box.speaking._calls)
         await refusal(synthesizer.Synthesize(long))

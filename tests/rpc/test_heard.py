@@ -1,4 +1,4 @@
-"""Characters of an interrupted reply that its player has reached, by the queue's clock."""
+"""Number of characters of an interrupted reply that its player has reached, by the queue's clock."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -37,7 +37,7 @@ async def test_a_skipped_stream_ends_with_what_was_heard_of_it(box: Box) -> None
     moderator, stage = appliance_pb2_grpc.QueueStub(box.channel), pb.ChannelRequest(channel="stage")
     watch = moderator.WatchQueue(pb.WatchQueueRequest(channel="stage"))
     call = box.synthesizer.StreamSynthesize(request(WRITTEN, channel="stage"))
-    await until_heard(box, len(FIRST) - 1)  # the planner here leaves its point out
+    await until_heard(box, len(FIRST) - 1)  # this planner drops the full stop
     [skipped] = (await moderator.Skip(stage)).utterances
     messages = [await call.read()]
     while not messages[-1].HasField("end"):

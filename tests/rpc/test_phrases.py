@@ -1,4 +1,4 @@
-"""Phrases that come again, and word timings, over real gRPC with a fake engine."""
+"""Repeated phrases and word timings, over real gRPC with a fake engine."""
 
 import logging
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[s
     plain = box.planner.cut
 
     def cut(request: Request) -> list[Segment]:
-        """Segments as the real planner makes them in this: with the features of the request's voice."""
+        """Segments with the features of the request's voice, as the real planner sets them."""
         features = box.store.index.reference(request.voice).features
         return [replace(one, reference_log_mel=features.log_mel) for one in plain(request)]
 

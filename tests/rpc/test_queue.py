@@ -82,7 +82,8 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
             await watch.until(f"{channel} {name} WAITING")
 
         async def spoken() -> None:
-            """Wait for the engine: on a loaded machine a verb may otherwise come while it still speaks."""
+            """Wait for the engine: on a loaded machine a verb could otherwise come while the engine still
+            speaks."""
             await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
@@ -120,7 +121,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         await say("late", "good night")
         await spoken()
         held = [await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage")) for _ in range(2)]
-        assert held[0] == held[1]  # while it is paused no start comes nearer
+        assert held[0] == held[1]  # a pause stops the countdown to the start
         await moderator.Skip(on("stage"))
         await watch.until("stage hello ENDED SKIPPED")
         assert watch.paused == ["stage"]
@@ -208,7 +209,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     monkeypatch.setattr(box.kept, "save", lambda: reached.set() or go.wait(PATIENCE_S))
     call = start(getattr(moderator, verb)(asked))
     await asyncio.to_thread(reached.wait, PATIENCE_S)
-    await moderator.ListUtterances(pb.ListUtterancesRequest())  # which comes after it
+    await moderator.ListUtterances(pb.ListUtterancesRequest())  # arrives after the verb
     assert not call.done()
     go.set()
     await call

@@ -1,4 +1,4 @@
-"""Riva's service by the stubs of nvidia-riva-client, with a fake engine."""
+"""Riva's service, called by the stubs of nvidia-riva-client, with a fake engine."""
 
 import asyncio
 import io
@@ -205,7 +205,7 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
 
 @pytest.mark.parametrize(("languages", "code", "heard"), [
     (("de",), "de-AT", "de-AT"),
-    (("de",), "en-US", ""),  # sent by clients whose user chose none
+    (("de",), "en-US", ""),  # clients send it if their user chose no language
     (("de", "en"), "en-US", "en-US"),
     ((), "en-US", ""),
     ((), "zh-CN", "zh-CN"),

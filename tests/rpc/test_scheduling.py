@@ -69,7 +69,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box
 @pytest.mark.parametrize("server_keys", [{"max_calls": 64}], ids=["many_calls"])
 @pytest.mark.parametrize("at_hand", [False, True])
 async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Box, at_hand: bool) -> None:
-    """The long ones wait at the door, and each is planned once."""
+    """The long texts wait before the planner, and each is planned once."""
     box.scheduler.config = SchedulerConfig()
     box.set_at_hand(at_hand)
     texts = [f"{number} " + ("word " * 50).strip() for number in range(32)]
@@ -337,7 +337,7 @@ large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0
 
 
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
-    """A stream of minutes, all of it made and only its header read; needs `large_buffer`."""
+    """A stream of minutes that the engine has finished, after its header was read; needs `large_buffer`."""
     box.change(synthesis=SynthesisConfig())
     fields = {"request_id": request_id, "channel": on, "audio_config": {"sample_rate_hertz": 48_000}}
     asked = request(sentences(300), nfe_steps=1, **fields)
@@ -360,7 +360,7 @@ async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
 
 @large_buffer
 async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
-    # Time stands still while the window fills, however long that takes.
+    # The clock stands still while the window fills, however long that takes.
     now = time.monotonic()
     box.speaking.clock = lambda: now
     async with connection(box) as channel:
@@ -372,16 +372,16 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
             still = still + 1 if utterance.job.sent_s == taken_s else 0
             taken_s = utterance.job.sent_s
             await asyncio.sleep(scaled(0.05))
-            await _round_trip(box, channel)  # on a busy machine nothing may move for long
+            await _round_trip(box, channel)  # a busy machine may pause the stream for long
         assert taken_s > 6.0, "a client's window takes many seconds"
         for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
             assert box.speaking.sending == 1 and not box.observed, "what it has may be played first"
             box.speaking.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
             box.speaking.drop_stalled(30.0)
-            await _round_trip(box, channel)  # after which a call that was ended is gone
+            await _round_trip(box, channel)  # the answer comes after the end of a stalled call
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
         assert box.observed == [("StreamSynthesize", "ABORTED", "READER_STALLED")]
-        # The status waits for the reader, and nothing else does.
+        # Only the status waits for the reader.
         await box.soon(lambda: calls_in_memory() == 0)
         error, details = await asyncio.wait_for(refusal(read(call)), PATIENCE_S)
         assert error.code() is grpc.StatusCode.ABORTED

@@ -98,7 +98,7 @@ async def session(box: Box, **fields: Any) -> Heard:
 
 
 def read_english(box: Box, **changes: Any) -> None:
-    """Texts are read as the front end of an English bundle reads them."""
+    """Read texts with the front end of an English bundle."""
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
     box.change(front=front, **changes)
 
@@ -152,7 +152,7 @@ async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None
         await heard.write(cancel(1), "The next one.", FLUSH)
         await heard.until(box, 1, "CANCELLED")
     await heard.until(box, 2, "END")
-    await heard.end(cancel(1))  # which has ended
+    await heard.end(cancel(1))  # this utterance has ended
     assert heard.audio == {2: spoken("The next one.")}
     assert not any("Never" in name for name in box.engine.calls)
 
@@ -187,7 +187,7 @@ async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
 async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 0)  # so that the planner's thread cuts
+    monkeypatch.setattr(turns, "AT_ONCE", 0)  # makes the planner's thread cut
     cuts, plain = list[TextSplitter](), TextSplitter.cut
 
     def cut(splitter: TextSplitter) -> str | None:
@@ -368,7 +368,7 @@ async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: 
     with box.held() as go:
         await heard.write("Hello to all of you. ", "[laugh]", FLUSH)
         await heard.call.done_writing()
-        # Both clauses were read, and the engine makes the first one still.
+        # Both clauses were read while the engine still makes the first one.
         await box.soon(lambda: bool(box.engine.calls))
         await box.say("!!!")
         go.set()

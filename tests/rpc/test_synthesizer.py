@@ -39,7 +39,7 @@ async def test_unary_wav_holds_the_engines_samples(box: Box) -> None:
     with wave.open(io.BytesIO(reply.audio)) as audio:
         assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
         assert audio.readframes(10**9) == encode.pcm16(expected("one", "two"))
-    # The whole of it is promised: the target of NORMAL requests, and as long as it plays.
+    # The deadline of a whole reply is the target of NORMAL requests plus the playing time.
     assert 600 + 2 * 49 * 256 / 24 <= reply.header.promised_ms < 10_000
     reply.header.ClearField("promised_ms")
     assert reply.header == pb.Header(
@@ -186,7 +186,7 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"text": "a" * 501}, "text", "has 501 characters, at most 500"),
     ({"text": "长" * 100_000}, "text", "has 100000 characters, at most 500"),
 ]
-"""Fields, the one at fault or another status than INVALID_ARGUMENT, words of the message."""
+"""Fields, the wrong field or a status other than INVALID_ARGUMENT, words of the message."""
 
 
 @pytest.mark.parametrize("stream", [False, True])

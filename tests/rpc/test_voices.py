@@ -120,7 +120,7 @@ async def test_more_than_the_receive_cap_is_refused_and_the_daemon_goes_on(voice
 
 
 class Uploads:
-    """Uploads that stay at their first checkpoint until they are let go."""
+    """Uploads that stop at their first checkpoint until `go` is set."""
 
     def __init__(self, box: Box) -> None:
         self.begun: list[str] = []
@@ -149,7 +149,7 @@ def uploads(box: Box) -> Iterator[Uploads]:
 
 @pytest_asyncio.fixture
 async def local(box: Box) -> AsyncIterator[Stub]:
-    """Another caller."""
+    """Stub of another caller."""
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
         yield appliance_pb2_grpc.VoicesStub(channel)
 
@@ -194,7 +194,7 @@ async def test_cancelled_uploads_end_early(voices: Stub, local: Stub, box: Box, 
     for call in waiting:
         call.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    # Their places are free at once.
+    # The places of the uploads are free at once.
     more = asyncio.ensure_future(reply_of(voices.CreateVoice(create())))
     await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls) + 1)
     first.cancel()

@@ -32,7 +32,7 @@ TURN = "its turn on this channel is in"
 
 
 def fill(bench: Bench, name: str, **terms: Any) -> list[Job]:
-    """Admit requests until one is refused as OVERLOADED."""
+    """Admit requests until the scheduler refuses one as OVERLOADED."""
     jobs: list[Job] = []
     with pytest.raises(errors.Overloaded):
         while True:
@@ -41,7 +41,7 @@ def fill(bench: Bench, name: str, **terms: Any) -> list[Job]:
 
 
 def kept(bench: Bench, name: str, segments: int = 2, **terms: Any) -> Job:
-    """Admit a job whose audio is there already."""
+    """Admit a job whose audio is cached."""
     job = bench.job(name, **terms)
     planned = pieces(name, segments, frames=400)
     job.kept = tuple(SegmentAudio(samples_of(one), one.index, one is planned[-1]) for one in planned)
@@ -63,7 +63,8 @@ def test_a_replaced_request_leaves_its_place_in_a_full_queue() -> None:
 
 def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() -> None:
     bench = Bench(normal_s=0.2, patience_s=0.0)
-    # Six calls of 10 ms each, a tenth more for what estimates miss: two fit into 0.2 s, the third does not.
+    # A request has six calls of 10 ms, plus a tenth for wrong estimates: two fit into 0.2 s, the third does
+    # not.
     assert len(fill(bench, "j")) == 2
     with pytest.raises(errors.Overloaded) as refused:
         bench.admit("more")
@@ -93,7 +94,8 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
 def test_a_second_request_where_one_fits_at_once(
     first: dict[str, Any], second: dict[str, Any], error: type[Exception] | None, message: str
 ) -> None:
-    """On a serial channel it waits for the engine, else as long as it says, or a minute; REALTIME never."""
+    """On a serial channel the second waits for the engine. Elsewhere it waits as long as it says, or a
+    minute; REALTIME never waits."""
     bench = Bench(normal_s=0.1, realtime_s=0.1)
     jobs = [bench.admit("first", **first)]
     given = {"name": "second", **second}
@@ -224,12 +226,12 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
     costs = tuple(map(bench.engine.costs.of, segments))
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
-    for count in (1, len(segments)):  # one way after the other, as a choice tries them
+    for count in (1, len(segments)):  # ways in the order in which a choice tries them
         job.take(Way(0, tuple(segments[:count]), costs[:count]), now + soonest_s)
         found = earliest(bench.scheduler._workload, job, now, busy)
 
     def broken(demands: list[tuple[float, float]]) -> set[float]:
-        """Deadlines that are missed if all work is done in their order."""
+        """Deadlines that are missed if the work is done in the order of the list."""
         done, missed = now + MARGIN_S, set()
         for due, cost_s in sorted(demands):
             done += cost_s * BIAS
@@ -303,7 +305,7 @@ def test_the_rate_of_one_user_and_a_refused_request_replaces_nothing() -> None:
 
 
 def state_of(bench: Bench) -> object:
-    """All that an admission may change, but for the new job."""
+    """State that an admission may change, without the new job."""
     workload, admission = bench.scheduler._workload, bench.scheduler._admission
     channels = [(key, list(channel.jobs), channel.free) for key, channel in workload.channels.items()]
     jobs = [(job, job.due, job.late_s, job.ended, job.channel) for job in workload.jobs.values()]
@@ -448,7 +450,7 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
 def test_sixteen_at_once_of_one_caller_are_all_taken_and_in_time(
     first_audio_s: float, stream: bool, terms: dict[str, Any]
 ) -> None:
-    """Sentences of an answer, as Open WebUI and an SDK's gather ask for them: at once, without a channel."""
+    """Open WebUI and an SDK's gather request an answer's sentences so: all at once, without a channel."""
     bench = Bench(Device(first_audio_s / 6), lanes=4)
     given = {"caller": "http 127.0.0.1", "client": "ipv4:1", "stream": stream, "frames": 900, **terms}
     jobs = [bench.admit(f"s{number}", **given) for number in range(16)]

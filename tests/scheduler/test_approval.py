@@ -268,7 +268,7 @@ def test_a_line_supersedes_what_may_be_heard_only_once_it_is_approved(bench: Ben
 
 @st.composite
 def moderated_workloads(draw: st.DrawFn) -> list[Message]:
-    """A workload of which the channels are moderated: lines are approved, rejected or left."""
+    """A workload on moderated channels: lines are approved, rejected or left."""
     messages = draw(workloads())
     for message in messages:
         if message.channel:
@@ -294,7 +294,7 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
 @pytest.mark.once
 @loads(1.2, 0.8, 3.0)
 def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) -> None:
-    """A moderator rejects one held line in three after seconds, and approves the others."""
+    """A moderator rejects one held line in three after some seconds, and approves the others."""
     draw = random.Random(1)
     messages = chat(50.0, load, ORIN, queue_timeout_s=None)
     held = [message for message in messages if draw.random() < 0.3]

@@ -1,4 +1,4 @@
-"""The order of calls, readers, ends, faults and changes of the engine; test_promises.py proves the whole."""
+"""Order of calls, readers, ends, faults and changes of the engine. test_promises.py proves the whole."""
 
 import contextlib
 import itertools
@@ -318,7 +318,7 @@ def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
 
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle loop wakes by nothing but an event."""
+    """Let only an event wake an idle loop."""
     monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 600.0)
 
 
@@ -367,7 +367,7 @@ def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
-    """Before and after the loop silence means nothing."""
+    """Silence has no meaning before the loop starts and after it ends."""
     silences: list[float] = []
 
     def on_call(seconds: float) -> None:
@@ -421,7 +421,7 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
     assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
-    # A segment of the old engine does not test the new one.
+    # The old engine's segments do not serve as a test of the new engine.
     assert bench.scheduler.engines._longest is late.segments[0]
 
 
@@ -453,7 +453,8 @@ def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench)
 
 
 def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
-    """On the engine's thread, which `FakeEngine` insists on, between the calls of the present one."""
+    """The test runs on the engine's thread, which `FakeEngine` asserts, between the calls of the present
+    engine."""
     scheduler, speaking, other = Scheduler(), FakeEngine(), FakeEngine()
     tested: queue.Queue[float | Exception] = queue.Queue()
     scheduler.start(speaking)

@@ -43,7 +43,7 @@ def workloads(draw: st.DrawFn, bundles: tuple[str, ...] = ("",)) -> list[Message
 
 
 def late_s(message: Message) -> float:
-    """Delay of the first audio, or of the whole of a unary reply, beyond its deadline."""
+    """Delay of the first audio, or of all of a unary reply, beyond its deadline."""
     assert message.job is not None
     return message.heard[0 if message.stream else -1][0] - message.promised_at
 
@@ -74,7 +74,7 @@ def test_two_bundles_miss_no_deadline(messages: list[Message], device: str, besi
 
 
 def test_a_word_waits_for_the_segments_that_hold_the_lanes_of_both_bundles() -> None:
-    # Each bundle has one lane, and a long segment that is due much later holds it.
+    # Each bundle has one lane, which a long segment with a much later deadline occupies.
     long = {"nfe": 32, "stream": False, "pieces": ((8.0,),)}
     words = {"nfe": 1, "pieces": ((0.5,),)}
     messages = [
@@ -133,7 +133,7 @@ def storm(
     of: Device = ORIN,
     **world: float,
 ) -> dict[str, float]:
-    """A report on Poisson arrivals of chat lines, sized for the device `of`."""
+    """A report on Poisson arrivals of chat lines, whose rate fits the device `of`."""
     messages = chat(seconds, load, of, queue_timeout_s=queue_timeout_s)
     bench = Bench(device, **world)  # type: ignore[arg-type]
     bench.run(messages)
@@ -141,7 +141,7 @@ def storm(
 
 
 def check_storm(figures: dict[str, float]) -> None:
-    """No reply that was promised stalls or begins late."""
+    """Check that no promised reply stalls or begins late."""
     assert figures["C0"] == figures["C100"] == 1.0
     assert figures["worst first audio after its promise s"] <= 0.0
 
@@ -176,7 +176,7 @@ def test_a_storm_on_orins_table(load: float) -> None:
 
 @loads(1.2, 0.8, 3.0)
 def test_a_storm_of_those_who_may_wait(load: float) -> None:
-    figures = storm(load, 50.0, None)  # a queue makes each call dearer
+    figures = storm(load, 50.0, None)  # a queue makes each call slower
     check_storm(figures)
     assert figures["refused"] <= (0.6 if load == 3.0 else 0.0)
 
@@ -278,7 +278,7 @@ CALLS = 2
 def bursts(draw: st.DrawFn, channels: tuple[str, ...]) -> tuple[Device, list[Message]]:
     """A device, and lines whose speech is within `backlog_s` on each channel.
 
-    A segment takes from 10 ms to 3 s, whatever its length: the device may be slower than playout.
+    A segment takes from 10 ms to 3 s, whatever its length: the device may be slower than playback.
     """
     steps = draw(st.integers(1, 8))
     call_s = draw(st.floats(0.01, 3.0)) / (steps + CALLS)
@@ -307,7 +307,7 @@ def bursts(draw: st.DrawFn, channels: tuple[str, ...]) -> tuple[Device, list[Mes
 
 
 def check_spoken(lines: list[Message], channel: str) -> None:
-    """All lines of a channel were admitted, spoken in order, in time and without a gap."""
+    """Check that all lines of a channel were admitted and spoken: in order, in time and without a gap."""
     own = [line for line in lines if line.channel == channel]
     for line in own:
         assert (line.refused, line.ended) == ("", "SegmentAudio")

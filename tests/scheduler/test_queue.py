@@ -48,7 +48,7 @@ def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Be
     first, second = say(bench, "a"), say(bench, "b")
     assert seen(bench) == {"a": State.WAITING, "b": State.WAITING}
     bench.work()
-    assert first.ended and second.ended  # the engine is done with both
+    assert first.ended and second.ended  # the engine has finished both
     assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
     bench.now += first.audio_s
     assert seen(bench) == {"b": State.SOUNDING}
@@ -170,7 +170,8 @@ def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(
 
 
 def test_what_goes_on_during_a_long_call_is_promised_for_after_it() -> None:
-    """No promise interrupts a step of another, which takes longer here than the line and all its slack."""
+    """A promise does not interrupt another job's step, which here takes longer than the line with all its
+    slack."""
     bench = Bench(Device(0.0, token_s=1e-4))
     bench.scheduler.queue.pause("stage")
     line = say(bench, "line")
@@ -198,7 +199,7 @@ def test_so_many_channels_may_be_paused(bench: Bench) -> None:
     bench.scheduler.queue.pause("0")
     with pytest.raises(QueueFull, match="channels are paused"):
         bench.scheduler.queue.pause("one more")
-    bench.scheduler.queue.resume("one more")  # which is not paused
+    bench.scheduler.queue.resume("one more")  # not paused before
 
 
 def merge(bench: Bench, name: str, key: str = "rose", **options: object) -> Job:

@@ -1,4 +1,4 @@
-"""The rule of when finished audio goes out, row by row; and that it goes out once."""
+"""The rule of when finished audio is sent, row by row; and that it is sent once."""
 
 import math
 from dataclasses import replace
@@ -52,7 +52,7 @@ def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(s
     bench = Bench(normal_s=1.0)
     early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
     bench.scheduler.run_once()
-    bench.now = early.due - (6 * segments + 1) * CALL_S  # a call that took far longer than estimated
+    bench.now = early.due - (6 * segments + 1) * CALL_S  # one call took far longer than estimated
     while not early.made:
         assert bench.results["early"] == []
         bench.scheduler.run_once()
@@ -67,7 +67,7 @@ def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(s
 
 
 def held_first_piece() -> tuple[Bench, Job]:
-    """A stream whose first piece is finished, and held: it plays for 0.1 s, and the second takes longer."""
+    """A stream with a finished first piece on hold: it plays for 0.1 s, and the second takes longer."""
     bench = Bench(normal_s=1.0)
     job = bench.job("a")
     first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
@@ -140,7 +140,7 @@ def test_a_reply_that_is_not_streamed_goes_out_whole() -> None:
 
 
 def test_what_is_promised_nothing_goes_out_at_once() -> None:
-    """BULK work, and a job that is late in any case."""
+    """The job is BULK work, or late in any case."""
     for call_s, terms in ((CALL_S, {"priority": Priority.BULK}), (1.0, {})):
         bench = Bench(Device(call_s), patience_s=0.0)
         job = bench.admit("a", 3, **terms)

@@ -10,7 +10,7 @@ WAKE_S, IDLE_S = 3.0, 60.0
 
 
 class Restful(FakeEngine):
-    """Refuses calls while it rests; a wake moves the clock."""
+    """An engine that refuses calls while it rests; its wake moves the clock."""
 
     idle_s, wake_s = IDLE_S, WAKE_S
 

@@ -1,4 +1,4 @@
-"""The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
+"""The daemon's life: ready, speaking, cancelled, drained; and its refusals to start."""
 
 import io
 import itertools
@@ -98,7 +98,7 @@ def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(bundles_box: Sh
     asked.ClearField("seed")
     with bundles_box.channel() as channel:
         stub = bundles_box.synthesizer(channel)
-        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # a reply without a seed is not kept
+        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # only replies with a seed are cached
         asked.seed = fresh.header.seed
         replies = [stub.Synthesize(asked, timeout=PATIENCE_S) for _ in range(3)]
     hits, misses, kept = (metric(bundles_box, name) - then for name, then in zip(counts, before, strict=True))
@@ -148,7 +148,7 @@ def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Pat
     with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
-            # More than transport windows take, so most of it waits in the daemon until it is read.
+            # The reply exceeds the transport windows: most of it waits in the daemon until it is read.
             asked = request(LONG, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked)
             messages = [next(call)]
@@ -184,7 +184,7 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
             for number in signals:
                 box.process.send_signal(number)
                 box.until("draining")
-            # Though nobody reads, and no drain_s is waited for.
+            # The daemon ends although nobody reads, and without waiting for drain_s.
             assert box.process.wait(PATIENCE_S) == Exit.OK
             over.set()
             for one, why in ((call, "stopped before"), (watch, "draining"), (session, "draining")):
@@ -195,7 +195,7 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
 
 
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    """Long streams of which the client takes no more than a small window, one more than there are lanes."""
+    """There is one long stream more than lanes; the client takes no more than a small window of each."""
     server = {"stream_buffer_s": 600.0, "drain_s": 3_600.0}
     with running(tmp_path, engine={"lanes": 2}, server=server) as box:
         box.add_voice()
@@ -234,7 +234,7 @@ def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
 
 
 def rewrite(box: Running, **sections: dict[str, Any]) -> None:
-    """Change the configuration's file, and have it read."""
+    """Change the configuration's file, and reload it."""
     path = box.folder / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for section, values in sections.items():
@@ -309,7 +309,7 @@ def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Only a new process helps against some faults, and systemd starts one."""
+    """Some faults need a new process, which systemd starts."""
     path = write_config(tmp_path)
     address = load(path).server.listen
     faults = [0.0]

@@ -100,7 +100,7 @@ def test_repins_count_through_unknowns_and_new_boots(counts: tuple[int | None, .
 
 
 def test_every_check_of_the_last_health_run_is_shown_and_how_old_it_is(tmp_path: Path) -> None:
-    """Written by f5-health as root, read by the daemon."""
+    """f5-health writes the result as root, and the daemon reads it."""
     clock, metrics = Clock(), Metrics()
     box = Jetson(tmp_path / "box", "jp6-0005").box(**clock.arguments)
     metrics.watch_health(lambda: last_run(box))
@@ -170,7 +170,7 @@ def test_pages(good: bool, status: int) -> None:
             with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as client:
                 client.sendall(f"HEAD /{page} HTTP/1.0\r\nHost: {named}\r\n\r\n".encode())
                 answer = b"".join(iter(partial(client.recv, 4096), b""))
-                # Clients leave out what would follow.
+                # The test reads a raw socket, because HTTP clients drop a body after HEAD.
                 assert answer.split()[1] == b"%d" % told and answer.endswith(b"\r\n\r\n")
 
 

@@ -1,4 +1,4 @@
-"""Addresses that are another machine's, or not yet this one's."""
+"""Addresses of other machines, and addresses that this machine does not have yet."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.fakes.jetson.board import Clock
 from tests.harness.daemons import write_config
 
 ELSEWHERE = "192.0.2.1:50051"
-"""RFC 5737: no machine's."""
+"""An address that no machine has (RFC 5737)."""
 
 
 def waited_s(clock: Clock, **keys: str) -> float:

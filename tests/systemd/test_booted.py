@@ -1,4 +1,4 @@
-"""Our units under systemd itself, booted in namespaces; their programs are stand-ins that leave a line."""
+"""Our units under a real systemd, booted in namespaces; their programs are stand-ins that write a line."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from tests.systemd.namespaces import NEEDS_SYSTEMD, SYSTEMD, booting
 from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
-"""Targets that are empty, so that nothing of this machine is started."""
+"""Empty targets, so that nothing of this machine starts."""
 HERE = Path(__file__).parent
 BOOT = (HERE / "boot.sh").read_text("utf-8")
 DROP_INS = {
@@ -21,7 +21,7 @@ DROP_INS = {
     "f5-clocks.service": "[Unit]\nConditionPathExists=\n",
     "f5-appliance.service": (HERE / "f5-appliance.conf").read_text("utf-8"),
 }
-"""Differences in the test: programs, and the time between starts."""
+"""Changes for the test: programs, and the time between starts."""
 
 pytestmark = NEEDS_SYSTEMD
 
@@ -90,12 +90,12 @@ def test_clocks_are_pinned_once_at_boot_and_again_when_nvpmodel_has_run_again(bo
 
 
 def test_a_shutdown_is_noted_however_the_pin_ended(booted: Booted) -> None:
-    """systemd runs no ExecStop of a unit that failed."""
+    """systemd runs no ExecStop of a failed unit."""
     for status in ("4", "0", "1"):
         booted.write("clocks", status)
         booted.systemctl("restart", "f5-clocks.service")
         assert booted.show("f5-clocks.service", "ActiveState") == "active", status
-    # Nor does it reload such a unit, when nvpmodel has run again.
+    # systemd does not reload a failed unit either, when nvpmodel has run again.
     booted.systemctl("restart", "nvpmodel.service")
     until(lambda: booted.lines("log")[-1] == "lock --unless-unlocked")
     booted.systemctl("start", "--no-block", "shutdown.target")
@@ -108,7 +108,7 @@ def test_the_daemon_is_started_without_end_but_for_what_waits_for_somebody(boote
     booted.write("status", "78")
     until(lambda: booted.show("f5-appliance.service", "ActiveState") == "failed")
     starts = len(booted.lines("starts"))
-    # At once, without reset-failed: there is no limit that somebody has to lift.
+    # The start works at once, without reset-failed: there is no limit for an operator to lift.
     booted.systemctl("start", "f5-appliance.service")
     until(lambda: len(booted.lines("starts")) == starts + 1)
     until(lambda: booted.show("f5-appliance.service", "ActiveState") == "failed")

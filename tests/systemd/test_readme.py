@@ -23,16 +23,16 @@ from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = dict(rows(__file__, "elsewhere.jsonl"))
-"""Commands on the page that no test runs, and why."""
+"""Commands on the page that no test runs, with the reason."""
 REPORTING = (
     *("f5-health", "f5-setup", "f5-clock-lock status", "--allow-reboot", "appliance check"),
     "systemctl status",
 )
-"""Commands whose exit status is their result."""
+"""Commands whose exit status is a result, not an error."""
 PYTHON = shlex.join(UNPACKED_PYTHON)
 CONFIG = "/etc/f5-appliance/appliance.yaml"
 WITHIN = 10
-"""Commands from a flashed box to speech, and then with a voice of one's own."""
+"""Most commands from a flashed box to speech, and to speech with the operator's voice."""
 
 pytestmark = [
     pytest.mark.once,
@@ -60,7 +60,7 @@ class Place:
         (self.shims / name).chmod(0o755)
 
     def install(self) -> None:
-        """Do what apt does: unpack, and run the parts of postinst that work in a tree."""
+        """Act as apt does: unpack, and run the parts of postinst that work in a tree."""
         root = self.jetson.root
         run("dpkg-deb", "-x", self.deb, root)
         run("systemd-sysusers", f"--root={root}", "f5-appliance.conf")
@@ -74,7 +74,7 @@ class Place:
         self.daemon.add_voice(FEMALE)
 
     def run(self, command: str) -> CompletedProcess[str]:
-        """Run a line in a shell, with the address of the running daemon."""
+        """Run a line in a shell with the address of the running daemon."""
         if command.startswith(("appliance voices", "appliance say", "appliance queue")):
             command += f" --address {self.daemon.address}"
         if command.startswith("sudo appliance check"):
@@ -97,7 +97,7 @@ class Place:
         return str(json.loads(self.run("sudo f5-clock-lock status --json").stdout)["state"])
 
     def reboot(self) -> None:
-        """Reboot once, f5-clocks.service included."""
+        """Reboot the box, and run f5-clocks.service."""
         assert self.jetson.reboots == 1
         self.jetson.boot()
         assert self.run("sudo f5-clock-lock lock").returncode == 0
@@ -113,7 +113,7 @@ def place(shared_box: Shared, tmp_path: Path) -> Place:
 def test_the_page_from_top_to_bottom(place: Place) -> None:
     proved = set()
     blocks = in_blocks()
-    # Commands in tables and sentences last, unless a block has them too, perhaps with more words.
+    # Commands in tables and sentences come last, unless a block has them too, perhaps with more words.
     others = (words for words in in_text() if not any(line.startswith(words) for line in blocks))
     for command in (*blocks, *others):
         if command == INSTALL:

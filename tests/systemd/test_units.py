@@ -1,4 +1,4 @@
-"""The units, as systemd itself reads them, and as the code behind them counts on them."""
+"""The units, as systemd reads them, and as the product's code relies on them."""
 
 import re
 import shutil
@@ -189,27 +189,27 @@ def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
 DRIVER = "nv-load-display-modules.service nv-load-gpu-libs.service"
 WATCHED = ("f5-clocks", "f5-clocks-check")
 FACTS: list[tuple[str, str, list[str]]] = [
-    # Statuses as scripts/clock-lock has them: 1 not pinned, 3 a reboot is pending, 4 not a supported box.
+    # The statuses are scripts/clock-lock's: 1 not pinned, 3 a reboot is pending, 4 not a supported box.
     *((name, "SuccessExitStatus", ["1 3 4"]) for name in WATCHED),
-    # Clocks wait for what unpins them, and for nothing late in the boot.
+    # The unit waits for every service that unpins clocks, and for no service that starts late.
     ("f5-clocks", "After", [f"nvpower.service nvpmodel.service nvfancontrol.service {DRIVER}"]),
     ("f5-clocks", "Before", ["f5-appliance.service"]),
     ("f5-appliance", "Wants", ["f5-clocks.service"]), ("f5-appliance", "Requires", []),
-    # nvpmodel that runs again pins, but ends no unlock. Nothing at boot, when f5-clocks.service has yet to
-    # start: clocks are pinned once. It comes after nvpmodel.service, which would wait for itself without
-    # --no-block.
+    # A later run of nvpmodel pins the clocks again, but ends no unlock. At boot it does nothing, because
+    # f5-clocks.service starts later: clocks are pinned once. The reload comes after nvpmodel.service, which
+    # would wait for itself without --no-block.
     ("nvpmodel.service.d/f5-appliance.conf", "ExecStartPost",
      ["-/usr/bin/systemctl --no-block try-reload-or-restart f5-clocks.service"]),
     ("f5-clocks", "ExecReload", ["/usr/bin/f5-clock-lock lock --unless-unlocked"]),
-    ("f5-clocks", "RemainAfterExit", ["yes"]),  # else there would be nothing to reload
-    ("f5-clocks", "ExecStart", ["/usr/bin/f5-clock-lock lock"]),  # at boot, or when asked
+    ("f5-clocks", "RemainAfterExit", ["yes"]),  # otherwise there would be nothing to reload
+    ("f5-clocks", "ExecStart", ["/usr/bin/f5-clock-lock lock"]),  # at boot, or by hand
     # The programs that write to /sys may do so, and the daemon may not.
     *((name, key, []) for name in WATCHED for key in ("ProtectKernelTunables", "User")),
     *((name, "Environment", ["HOME=/root"]) for name in WATCHED),
     *((name, "ReadWritePaths", ["-/etc/modprobe.d"]) for name in WATCHED),
     ("f5-appliance", "ProtectKernelTunables", ["yes"]), ("f5-appliance", "User", ["f5-appliance"]),
     ("f5-appliance", "RuntimeDirectory", []),
-    # Health sees the disks as they are.
+    # Health sees the real disks.
     *((name, key, []) for name in ("f5-health", "f5-guard")
       for key in ("ProtectSystem", "ReadOnlyPaths", "ProtectHome")),
 ]  # fmt: skip

@@ -31,7 +31,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…，
 
 @cache
 def chinese_too() -> Vocabulary:
-    """Letters, and each syllable that pypinyin knows."""
+    """Vocabulary of letters, and of each syllable that pypinyin knows."""
     syllables = sorted({s for code in range(0x4E00, 0x9FA6) for s in pinyin(chr(code))})
     return Vocabulary((" ", *LETTERS, *syllables))
 
@@ -58,7 +58,7 @@ def test_english_reads_nothing_as_a_space(line: dict[str, str], vocabulary: Voca
     said = FrontEnd(vocabulary, languages=BOTH).speakable(line["text"])
     assert unknown(said.text, vocabulary) == []
     han = [character for character in line["text"] if "\u4e00" <= character <= "\u9fff"]
-    if any(unknown(character, vocabulary) for character in han):  # 啊 is "a"
+    if any(unknown(character, vocabulary) for character in han):  # for example, 啊 is "a"
         assert any(change.kind in ("unsayable", "link", "mail") for change in said.changes)
 
 
@@ -142,7 +142,7 @@ def test_years() -> None:
 
 
 def test_a_vocabulary_of_characters_says_those_that_it_has() -> None:
-    """Upstream's tokenizer would look for the syllable of an ideograph."""
+    """Upstream's tokenizer would look the syllable of an ideograph up."""
     characters = Vocabulary((" ", *"abc你好"), "char")
     assert FrontEnd(characters).speakable("你好 abc", Handling.VERBATIM).text == "你好 abc"
     syllables = Vocabulary((" ", *"abc", "ni3", "hao3"), "char")

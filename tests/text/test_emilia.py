@@ -47,7 +47,7 @@ def test_tokens_are_upstreams(number: int) -> None:
 @needs_library
 def test_tokens_are_upstreams_with_the_library_that_is_installed(library: Espeak) -> None:
     found = [numbers(Emilia(library.phones), line) for line in LINES]
-    # Another release says some words otherwise, and no text depends on those before it.
+    # Other releases read some words differently. In all of them, a text does not depend on earlier texts.
     if library.version in ("1.50", "1.51"):
         assert found == GOLDEN["ids"]
     assert [numbers(Emilia(library.phones), line) for line in LINES[::-1]] == found[::-1]
@@ -72,7 +72,7 @@ def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
 
 @needs_library
 def test_a_text_leaves_no_voice_behind(library: Espeak) -> None:
-    """A sign of tone, and letters of another script, put 1.51 into another voice."""
+    """Tone marks and letters of another script made 1.51 change its voice."""
     before = library.phones("Guten Tag", "de")
     for text in ("Tag ꜆", "Тag ஃ", "你"):
         library.phones(text, "de")

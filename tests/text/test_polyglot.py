@@ -1,6 +1,6 @@
-"""The voice of a line's language: 200 lines in five languages, scripts, and lines that tell no language.
+"""The voice of a line's language: 200 lines in five languages, scripts, and lines of no clear language.
 
-The lines are chat and donations as viewers write them, written before any detector was tried; 50 of one or
+The lines are chat and donations in viewers' style, written before any detector was tried; 50 lines of one or
 two words follow.
 """
 

@@ -82,7 +82,7 @@ def replaced(text: str, words: dict[str, str]) -> str:
 
 
 def by_pattern(text: str, words: dict[str, str]) -> str:
-    """The same with a pattern of all words, each with what must not stand around it."""
+    """The same result by one pattern of all words, each with the characters that must not surround it."""
     letter = "(?-i:[^\\W\u3400-\u9fff])"
     says = {unicodedata.normalize("NFC", word.strip()).lower(): normalise(say) for word, say in words.items()}
 
@@ -112,7 +112,7 @@ LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], data: st.DataObject) -> None:
     shown = {word.strip().lower(): word for word in words}.values()
     says = {word: f"<{number}>" for number, word in enumerate(shown)}
-    # Random lines rarely hold a random word.
+    # Random lines rarely contain a random word.
     line = text + "".join(data.draw(st.lists(st.sampled_from([*words, " ", "@", "x", "明"]), max_size=8)))
     assert replaced(line, says) == by_pattern(line, says)
 
@@ -122,7 +122,7 @@ def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], da
     ("Kelvin \u212aelvin", {"kelvin": "K"}, "K K"),
     ("Straẞe STRAßE", {"straße": "street"}, "street street"),
     ("ΟΔΟΣ οδος", {"Οδος": "road"}, "road road"), ("ſam", {"Sam": "S"}, "S"),
-    ("ANNA", {"anna": "one", "Anna": "two"}, "two"),  # the later of two
+    ("ANNA", {"anna": "one", "Anna": "two"}, "two"),  # the later entry wins
 ])  # fmt: skip
 def test_letters_of_odd_case_are_found_in_any_case(text: str, words: dict[str, str], spoken: str) -> None:
     assert replaced(text, words) == spoken

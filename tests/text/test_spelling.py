@@ -95,7 +95,7 @@ def test_scripts_are_those_whose_letters_the_vocabulary_has() -> None:
     ("this—that", "THIS THAT"), ("Straße, Æsir,\tøre", "STRASSE, AESIR, ORE"),
 ])  # fmt: skip
 def test_letters_that_are_left_out_are_replaced_as_by_zipvoices_cleaners(text: str, cleaned: str) -> None:
-    """`cleaned`: by custom_english_cleaners of espnet_tts_frontend 0.0.4."""
+    """`cleaned`: result of custom_english_cleaners of espnet_tts_frontend 0.0.4."""
     capitals = Vocabulary(tuple(" !',.?" + SMALL.upper()), "letters")
     assert Spelling(capitals).read(text) == cleaned
     assert FrontEnd(capitals, languages=("en",)).speakable(text).text == cleaned

@@ -1,6 +1,6 @@
-"""Transcripts before their recordings, through the store that every way to add a voice calls.
+"""Transcripts against their recordings, through the store, which every way to add a voice calls.
 
-Recordings are the demo's, and sounds of as many syllables as a speaker of the language counts, at its pace.
+Recordings are the demo's, and sounds with as many syllables as a speaker of the language counts, at its pace.
 """
 
 import io

@@ -56,7 +56,7 @@ def test_a_voice_survives_a_restart_byte_for_byte(place: Folders) -> None:
     assert store.index.voice("ann") == made
     assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
     assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
-    # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
+    # RMS of a sine, reduced by the 50 ms of silence that trimming appends.
     rms = 0.02 / np.sqrt(2) * np.sqrt(1.0 / 1.05)
     assert made.rms == pytest.approx(rms, rel=1e-3)
     assert (place.root / "voices" / "ann" / "audio").read_bytes() == audio
@@ -298,7 +298,7 @@ def test_a_damaged_voice_is_named_without_its_path_replaced_and_deleted(place: F
 
 
 def with_field(name: str, value: str) -> Callable[[Path], None]:
-    """Write this after `name:` in a record."""
+    """Write `value` after `name:` in a record."""
 
     def write(record: Path) -> None:
         lines = record.read_text().splitlines()
@@ -509,7 +509,7 @@ def test_what_another_process_is_writing_is_not_swept(place: Folders) -> None:
 
 
 def test_two_stores_of_one_folder_take_turns(place: Folders) -> None:
-    """If several writers use one name, one of them stores the voice and the others get VoiceExists."""
+    """Several writers use a name: the first one stores the voice, and the others get VoiceExists."""
     content = [(wav(pitch_hz=200 + i), f"Hello number {i}.") for i in range(4)]
 
     def create(i: int) -> str:

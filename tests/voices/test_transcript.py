@@ -1,4 +1,5 @@
-"""Transcripts that a bundle reads only in part, through the store that every way to add a voice calls."""
+"""Transcripts that a bundle can read only in part, through the store, which every way to add a voice
+calls."""
 
 from pathlib import Path
 

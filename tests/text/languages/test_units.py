@@ -29,7 +29,7 @@ def test_a_unit_after_a_number_is_spoken_in_words(code: str) -> None:
     for sign in UNITS:
         for number in ("1", "2", "65", f"2{points}5", "7 "):
             if (sign, number) == ("A", "7 "):
-                continue  # a word
+                continue  # not a unit but a word
             said = front(code).speakable(AMONG[code].format(f"{number}{sign}")).text
             words = set(re.findall(r"\w+", said)) - bare
             left = {"m", "s", "h"} if code == "zh" else set(re.findall(r"\w+", sign)) - {"A"}
@@ -56,7 +56,7 @@ def test_no_full_stop_stands_inside_a_number(code: str, number: str) -> None:
 @settings(max_examples=30)
 @given(GROUPS)
 def test_every_group_of_digits_is_heard(code: str, groups: str) -> None:
-    """Another number in its place sounds otherwise."""
+    """Another number in its place changes the spoken text."""
     said = front(code).speakable(AMONG[code].format(groups)).text
     for match in re.finditer("[0-9]+", groups):
         last = match[0][-1]

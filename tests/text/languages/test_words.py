@@ -65,7 +65,7 @@ ENGLISH = frozenset(
 
 
 def _spoken(code: str) -> set[str]:
-    """Words of three and more letters of a language's file, but for its patterns and lists."""
+    """Words of three or more letters in a language's file, without its patterns and lists."""
     rows = LANGUAGES[code].read_text("utf-8").splitlines()[1:]
     others = ("at ", "list", "pattern", "writing", "numbers")
     cells = (row.split("\t") for row in rows if not row.startswith(others))

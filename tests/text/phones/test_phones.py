@@ -1,4 +1,4 @@
-"""English text → phones: hibari's tokens, our own list over them, any text, and the table that is read."""
+"""English text → phones: hibari's tokens, our list over them, any text, and the table in the package."""
 
 import itertools
 import json
@@ -20,15 +20,15 @@ from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
 OTHERWISE = dict(tables.rows(__file__, "otherwise.jsonl"))
-"""Lines that are read otherwise on purpose. hibari takes these for articles, spells nothing that it does not
-know, and drawn out words are unknown."""
+"""Lines that we read differently on purpose. hibari takes these words for articles, spells nothing unknown and
+does not know drawn-out words."""
 UNLIKE = (
-    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # abbreviations are the normaliser's
+    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # our normaliser expands abbreviations
     'Wait... what? No!! Really?! Yes; no: maybe, (perhaps) [not] "quoted" ‘single’ “double”.',
     "I S B N nine seven eight, three, one six, one four eight four one zero, zero",
     'he said "lap twenty-seven" twice',
 )
-"""Others that differ, in a stress or a space."""
+"""Lines that differ from hibari in a stress or a space."""
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ KEPT = 2_048
 
 
 class CachedMaker:
-    """Maker of tokens that caches those of short texts. Thread-safe if `make` is."""
+    """Maker of tokens with a cache for short texts. Thread-safe if `make` is."""
 
     def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
         self._make = make
