@@ -128,7 +128,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     assert names[0] == LISTING and "voices/ann/audio" in names
 
 
-def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
+def test_former_files_are_kept_aside(tmp_path: Path, file: Path) -> None:
     other = box(tmp_path / "new")
     store_of(tmp_path / "new").create(Place("eve"), reference_wav(), TRANSCRIPT)
     (tmp_path / "new/etc/f5-appliance").mkdir()
@@ -184,7 +184,7 @@ def test_owners_are_found_by_name(tmp_path: Path, file: Path) -> None:
     assert not list((tmp_path / "bare").rglob("voices*"))
 
 
-def test_the_baseline_of_another_module_is_left_out(tmp_path: Path, file: Path) -> None:
+def test_the_baseline_of_another_module_is_not_restored(tmp_path: Path, file: Path) -> None:
     lines = list[str]()
     other = box(tmp_path / "new", module="p3701-0004")
     backup.restore(other, file, lines.append)
@@ -205,7 +205,7 @@ def test_dry_runs_write_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
+def test_files_outside_the_backup_are_reported(tmp_path: Path) -> None:
     here, lines = furnished(tmp_path / "old"), list[str]()
     etc = tmp_path / "old/etc/f5-appliance"
     (etc / "link.pem").symlink_to("/etc/hostname")

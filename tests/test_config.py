@@ -77,7 +77,7 @@ ADDRESSED += ("gateway.listen", "gateway.daemon", "wyoming.listen")
     *((f'{section}: {{{key}: "{path}"}}', f"{key}: must be a path, without NUL and half characters")
       for path in ("/a\\0b", "unix:/a\\0b") for section, keys in PATHS.items() for key in keys),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_is_named_with_the_allowed_values(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:

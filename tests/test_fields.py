@@ -66,13 +66,13 @@ RIGHT = {"lanes": 8, "loud": True}
     ({**RIGHT, 1 << 20_000: True}, "file: unknown key a int of too many digits; valid keys: lanes"),
     ({**RIGHT, "weights": {"x" * 10**6: "high"}}, "file: weights." + "x" * 200 + ": must be float, not str"),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_its_place_and_what_is_allowed(raw: object, message: str) -> None:
+def test_a_mistake_is_named_with_its_place_and_the_allowed_values(raw: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         read(raw)
     assert str(caught.value).startswith(message)
 
 
-def test_unknown_keys_are_ignored_where_that_is_allowed() -> None:
+def test_unknown_keys_are_ignored_if_that_is_allowed() -> None:
     assert read({"lanes": 8, "loud": True, "more": 1}, ignore_unknown=True) == Whole(8, True)
 
 

@@ -59,7 +59,7 @@ def test_the_rows_are_the_fields_of_a_request() -> None:
 
 
 @pytest.mark.parametrize("one", OPTIONS, ids=lambda one: one.field)
-def test_the_daemon_refuses_what_a_row_does_not_allow(one: Option) -> None:
+def test_the_daemon_refuses_values_outside_a_rows_range(one: Option) -> None:
     wrong: Any = None
     if one.kind is OptionKind.KEY:
         wrong = "x" * (MAX_KEY_CHARACTERS + 1)

@@ -67,7 +67,7 @@ def test_any_one_python_suffices(version: str, name: str, alone: dict[str, str])
     assert ran.stdout.split() == [str(program), f"py{version.replace('.', '')}"], ran.stderr
 
 
-def test_of_several_the_newest_is_taken_unless_another_is_named(alone: dict[str, str]) -> None:
+def test_the_newest_python_runs_unless_another_is_named(alone: dict[str, str]) -> None:
     programs = Path(alone["PATH"])
     for version in ("3.12", "3.13", "3.15"):
         says(programs / f"python{version}", version)
@@ -88,7 +88,7 @@ def says(path: Path, version: str, *, venv: bool = True) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("command", ["demo", "test", "test --quick"])
 @pytest.mark.parametrize("there", ["nothing", "3.9", "3.15", "3.13 without venv"])
-def test_without_one_a_line_says_what_to_install(there: str, command: str, alone: dict[str, str]) -> None:
+def test_a_missing_python_is_reported_in_a_line(there: str, command: str, alone: dict[str, str]) -> None:
     if there != "nothing":
         says(Path(alone["PATH"]) / "python3", there.split()[0], venv="without" not in there)
     ran = in_shell(f"scripts/{command}", alone)
@@ -99,7 +99,7 @@ def test_without_one_a_line_says_what_to_install(there: str, command: str, alone
         assert words in line
 
 
-def test_uv_brings_one_where_there_is_none(alone: dict[str, str], tmp_path: Path) -> None:
+def test_uv_brings_a_missing_python(alone: dict[str, str], tmp_path: Path) -> None:
     programs = Path(alone["PATH"])
     brought = tmp_path / "brought"
     says(tmp_path / "python", "3.13")

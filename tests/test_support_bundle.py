@@ -167,7 +167,7 @@ def test_nothing_that_was_planted_is_in_it(jetson: Jetson, files: dict[str, str]
 IN_IT = dict(rows(__file__, "support/kept.jsonl"))
 
 
-def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
+def test_the_bundle_has_what_support_needs(jetson: Jetson, files: dict[str, str]) -> None:
     missing = [(name, word) for name, all_of in IN_IT.items() for word in all_of if word not in files[name]]
     assert missing == []
     assert json.loads(files["units.json"])["f5-appliance.service"]["Result"] == "watchdog"
@@ -218,7 +218,7 @@ def test_boots_are_listed_in_every_zone(tmp_path: Path) -> None:
     assert shown == ["reset: MAINSWRST", *(f"{number} {time}" for number, time in enumerate(times, -17))]
 
 
-def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_a_failing_tool_is_a_line_and_the_rest_is_complete(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     without_answers(jetson, "nvpmodel", "jetson_clocks", "journalctl")
     jetson.path("/etc/nv_tegra_release").unlink()
@@ -234,7 +234,7 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     assert "Wilhelmina" not in index
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     ran = support_bundle(jetson, "--out", "/nowhere/x.tar.gz")
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -253,7 +253,7 @@ def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) ->
     assert ran.stdout.endswith(f"{written}\n")
 
 
-def test_its_name_says_nothing_of_the_box() -> None:
+def test_the_name_of_the_archive_does_not_identify_the_box() -> None:
     assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
@@ -262,13 +262,13 @@ def test_an_outline_keeps_the_words_of_the_trade(message: str, shown: str) -> No
     assert redact.outline(message) == shown
 
 
-def test_the_defaults_are_shown(root: Path) -> None:
+def test_the_defaults_appear(root: Path) -> None:
     shown = redact.configuration((root / "configs" / "appliance.yaml").read_text())
     assert redact.WITHHELD not in shown
     assert "  path: /var/lib/f5-appliance/bundle\n" in shown
 
 
-def test_every_choice_of_the_configuration_is_shown() -> None:
+def test_every_choice_of_the_configuration_appears() -> None:
     hints = {
         (section.name, name): hint
         for section in dataclasses.fields(Config)

@@ -63,7 +63,7 @@ def test_an_adapter_is_merged_as_peft_does(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("config", "other", "message"), rows(__file__, "refused_adapters.jsonl"))
-def test_what_no_sum_merges_is_refused(
+def test_unmergeable_adapters_are_refused(
     config: dict[str, Any], other: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     _, base, changes, _ = MERGED["plain"]

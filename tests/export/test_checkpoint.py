@@ -138,7 +138,7 @@ def test_a_rotary_table_is_exact_however_stored(dim_head: int, dtype: torch.dtyp
     assert torch.equal(model.rotary_embed.inv_freq, rates(dim_head))
 
 
-def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_raw_weights_are_read_on_request(state: dict[str, Tensor], tmp_path: Path) -> None:
     path, tensors = tmp_path / "model.pt", tmp_path / "model.safetensors"
     raw = {name: value.clone() if name == ROTARY else value + 1 for name, value in state.items()}
     both = {"ema_model_state_dict": named(AVERAGE, state), "model_state_dict": named("transformer.", raw)}
@@ -158,7 +158,7 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
 
 
 @pytest.mark.parametrize(("name", "message"), rows(__file__, "no_plain_dit.jsonl"))
-def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
+def test_other_models_than_a_dit_are_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"model_state_dict": {name: torch.zeros(2, 2)}}, path)
     for kind in ("ema", "raw"):
@@ -247,7 +247,7 @@ def test_settings_of_a_training_are_read_as_they_are(state: dict[str, Tensor], t
 
 
 @pytest.mark.parametrize("written", ["zip", "legacy", "safetensors", "safetensors named .pt", "pt named so"])
-def test_a_header_has_what_the_tensors_have(written: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_a_header_agrees_with_the_tensors(written: str, state: dict[str, Tensor], tmp_path: Path) -> None:
     path = tmp_path / ("m.pt" if written in ("zip", "legacy", "safetensors named .pt") else "m.safetensors")
     wanted = {**state, "half": torch.zeros(2, dtype=torch.bfloat16), "count": torch.tensor(3)}
     if written.startswith("safetensors"):

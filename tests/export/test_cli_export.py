@@ -64,7 +64,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 
 
 @pytest.mark.parametrize("command", ["parity", pytest.param("bundle", marks=pytest.mark.thorough)])
-def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
+def test_the_module_runs_without_the_tests_and_without_a_network(
     command: str, workshop: Workshop, tmp_path: Path
 ) -> None:
     """If upstream's package cannot be imported, the command says that it measured nothing against it.
@@ -123,7 +123,7 @@ REFUSED: list[tuple[Guidance, str, str]] = rows(__file__, "refused_commands.json
 
 
 @pytest.mark.parametrize(("guidance", "options", "message"), REFUSED)
-def test_what_does_not_fit_is_refused_in_one_line(
+def test_contradictions_are_refused_in_one_line(
     guidance: Guidance, options: str, message: str, workshop: Workshop, tmp_path: Path, told: Told
 ) -> None:
     files = (workshop.make("v1") if guidance == "two-row" else workshop.sampled(guidance)).files
@@ -168,7 +168,7 @@ def test_terms_reach_the_bundle(made: BuiltBundle, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["parity", "inspect"])
-def test_what_is_no_bundle_is_told_in_one_line(command: str, tmp_path: Path, told: Told) -> None:
+def test_no_bundle_is_an_error_of_one_line(command: str, tmp_path: Path, told: Told) -> None:
     code, printed, error = told(command, str(tmp_path))
     assert (code, printed) == (1, "")
     assert error == f"export: {tmp_path}: not a bundle, it has no manifest.yaml\n"
@@ -180,7 +180,7 @@ replaces it."""
 
 
 @pytest.mark.parametrize(("command", "message"), UNPARSED)
-def test_a_command_line_that_does_not_parse_ends_with_what_may_be_typed(
+def test_a_wrong_command_line_ends_with_the_choices(
     command: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_code:

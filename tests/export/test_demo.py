@@ -30,7 +30,7 @@ ROUNDED = "modulation.onnx.data"
 """File of weights with a computed table, whose last digit depends on the processor."""
 
 
-def test_the_family_is_what_the_bundle_says() -> None:
+def test_the_family_equals_the_bundles() -> None:
     found, manifest = family(str(FAMILY)), SHIPPED.manifest
     assert (found.name, found.arch, found.mel) == (manifest.family, manifest.arch, manifest.mel)
     given = manifest.text.tokenizer, manifest.text.duration, manifest.text.durations

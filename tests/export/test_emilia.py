@@ -69,7 +69,7 @@ def test_a_tokens_file_tells_its_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["simple", "char"])
-def test_characters_need_no_space_and_unknown_ones_are_left_out(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_characters_need_no_space_and_unknown_ones_are_dropped(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """`SimpleTokenizer` skips unknown characters too. It reads `_` as its padding; the bundle leaves `_`
     out."""
     vocabulary = zipvoice.vocabulary(written(tmp_path / "tokens.txt", "のあい。"), tokenizer)
@@ -135,7 +135,7 @@ def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_it_says_what_it_reads(bundle: Bundle) -> None:
+def test_the_manifest_describes_the_text(bundle: Bundle) -> None:
     text = bundle.manifest.text
     assert dataclasses.astuple(text) == (
         *(("en", "zh"), "emilia", "both", "NFC", "tokens", {}),
@@ -145,7 +145,7 @@ def test_it_says_what_it_reads(bundle: Bundle) -> None:
 
 @needs_library
 @pytest.mark.slow
-def test_english_and_chinese_are_spoken(bundle: Bundle, tmp_path: Path) -> None:
+def test_a_daemon_speaks_english_and_chinese(bundle: Bundle, tmp_path: Path) -> None:
     with (
         running(tmp_path, speaks_from=bundle.folder, synthesis={"nfe": 4}) as box,
         Client(box.address) as client,
@@ -160,7 +160,7 @@ def test_english_and_chinese_are_spoken(bundle: Bundle, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("missing")
-def test_without_espeak_english_is_refused_with_the_remedy(
+def test_english_without_espeak_is_refused_with_the_remedy(
     bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (

@@ -64,7 +64,7 @@ def test_a_recipes_folder_speaks_as_its_model(kind: str, key: str, prefix: str, 
 
 
 @pytest.mark.parametrize(("old", "new", "message"), rows(__file__, "refused_recipes.jsonl"))
-def test_what_a_recipe_lacks_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_missing_parts_of_a_recipe_are_named(old: str, new: str, message: str, tmp_path: Path) -> None:
     place, path = recipe(tmp_path), tmp_path / "conf/small.yaml"
     path.write_text(path.read_text().replace(old, new))
     said = look.describe(place)

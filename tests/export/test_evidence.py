@@ -121,7 +121,7 @@ MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
     pytest.param(HEADS, OTHERS, TOLD, marks=pytest.mark.thorough),
     pytest.param(MASKS, "", TOLD, marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_wrong_flags_are_refused_naming_those_that_fit(
+def test_a_refusal_of_wrong_flags_names_the_right_flags(
     flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
     with pytest.raises(assemble.BundleFailed, match=told):

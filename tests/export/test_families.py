@@ -44,7 +44,7 @@ def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
     assert parse_family(config_of(name), name=name) == NAMED[name]
 
 
-def test_the_defaults_are_those_of_upstreams_class() -> None:
+def test_the_defaults_are_upstreams() -> None:
     """Defaults of all but `dim`, which has none; a `text_dim` of None is the number of mels."""
     known = inspect.signature(upstream.dit_class().__init__).parameters
     found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
@@ -93,7 +93,7 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("change", "read"), READ)
-def test_what_a_file_says_is_read_and_what_is_off_or_of_training_changes_nothing(
+def test_a_file_is_read_and_disabled_or_training_options_change_nothing(
     change: dict[str, Any], read: dict[str, Any]
 ) -> None:
     assert parse_family(changed(change), name="x") == dataclasses.replace(V1, **read)
@@ -137,13 +137,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = rows(__file__, "refused_archite
 
 
 @pytest.mark.parametrize(("section", "change", "message"), REFUSED)
-def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_named(section: str, change: dict[str, Any], message: str) -> None:
     with pytest.raises(FamilyError, match=message):
         parse_family(changed({section: change} if section else change), name="x")
 
 
 @pytest.mark.parametrize(("name", "content", "message"), rows(__file__, "no_family.jsonl"))
-def test_what_is_no_family_says_what_is(name: str, content: str, message: str, tmp_path: Path) -> None:
+def test_an_error_for_no_family_lists_families(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(content)
     with pytest.raises(FamilyError, match=message):
         family(name.replace("FOLDER", str(tmp_path)))
@@ -174,7 +174,7 @@ SAMPLED: list[tuple[str, dict[str, Any], Sampler, Defaults]] = [
 
 
 @pytest.mark.parametrize(("name", "section", "sampler", "defaults"), SAMPLED)
-def test_the_section_sampler_is_that_of_the_manifest(
+def test_the_section_sampler_reaches_the_manifest(
     name: str, section: dict[str, Any], sampler: Sampler, defaults: Defaults, tmp_path: Path
 ) -> None:
     path = tmp_path / "own.yaml"
@@ -206,6 +206,6 @@ def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("section", "message"), rows(__file__, "wrong_samplers.jsonl"))
-def test_a_wrong_section_sampler_names_key_value_and_what_is_allowed(section: Any, message: str) -> None:
+def test_a_wrong_section_sampler_names_key_value_and_choices(section: Any, message: str) -> None:
     with pytest.raises(FamilyError, match=f"^--family: {message}"):
         family(json.dumps({"family": "F5TTS_Base", "sampler": section}))

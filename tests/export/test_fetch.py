@@ -99,7 +99,7 @@ def test_an_interrupted_run_is_continued_by_the_next(hub: Hub, tmp_path: Path) -
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_path: Path) -> None:
+def test_an_existing_file_is_fetched_again_only_if_damaged(hub: Hub, tmp_path: Path) -> None:
     path = get(hub, tmp_path).checkpoint
     hub.asked.clear()
     get(hub, tmp_path)
@@ -113,7 +113,7 @@ def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_p
     ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
     ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
 ])  # fmt: skip
-def test_a_server_that_stays_busy_or_sends_other_bytes_is_given_up(
+def test_a_busy_or_wrong_server_is_given_up(
     server: dict[str, Any], message: str, hub: Hub, tmp_path: Path
 ) -> None:
     vars(hub).update(server)
@@ -215,7 +215,7 @@ def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> Non
     assert "100%" in run.stderr  # the progress bar
 
 
-def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Path) -> None:
+def test_terms_come_from_the_record_or_the_place_or_are_unknown(hub: Hub, tmp_path: Path) -> None:
     found = get(hub, tmp_path)
     assert terms_of(found.checkpoint).licence == "CC-BY-NC-4.0"
     tuned = found.checkpoint.with_name("tuned.safetensors")
@@ -248,7 +248,7 @@ def test_a_checkpoint_never_gets_a_vocoders_terms(name: str, tmp_path: Path) -> 
         assert terms_of(path).licence == licence(path, path.parent).weights == "unknown"
 
 
-def test_a_vocoder_is_known_by_its_folders_exact_name(tmp_path: Path) -> None:
+def test_the_exact_name_of_a_folder_identifies_a_vocoder(tmp_path: Path) -> None:
     name = "bigvgan_v2_24khz_100band_256x"
     others = (f"my_{name}", f"{name}/tuned", "F5TTS_Base_bigvgan")
     for folder, wanted in ((name, "MIT"), *((other, "unknown") for other in others)):
@@ -257,7 +257,7 @@ def test_a_vocoder_is_known_by_its_folders_exact_name(tmp_path: Path) -> None:
         assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == wanted, folder
 
 
-def test_what_is_said_of_a_vocoder_goes_before_what_is_recognised(tmp_path: Path) -> None:
+def test_stated_terms_of_a_vocoder_precede_recognised_ones(tmp_path: Path) -> None:
     vocoder = tmp_path / "vocos-mel-24khz"
     vocoder.mkdir()
     (vocoder / "pytorch_model.bin").write_bytes(b"other")

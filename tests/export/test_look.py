@@ -133,7 +133,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", VOICES)
-def test_a_folder_is_described_and_its_command_is_taken(
+def test_look_describes_a_folder_and_bundle_accepts_its_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make, told, checkpoint = VOICES[name]

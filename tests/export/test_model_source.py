@@ -90,7 +90,7 @@ def test_pulses_are_a_sum_of_cosines() -> None:
 
 
 @pytest.mark.parametrize("frames", LENGTHS)
-def test_samples_are_those_of_the_formula(model: Source, frames: int) -> None:
+def test_samples_follow_the_formula(model: Source, frames: int) -> None:
     mel = log_mel(frames)
     found = model(mel).numpy()
     assert found.shape == ((frames - 1) * HOP,) and found.std() > 0.01

@@ -184,7 +184,7 @@ def without_masks(graph: onnx.GraphProto) -> None:
     ("step_reply_cpu.onnx", scaled(1.0001), "ort-cpu", {"reply"}),
     ("step_keys_cpu.onnx", scaled(1.001), "ort-cpu", {"guided", "unguided", "keys", "step", "sample"}),
 ])  # fmt: skip
-def test_a_graph_that_is_off_fails_where_it_runs(
+def test_a_wrong_graph_fails_in_its_variants(
     file: str,
     change: Callable[[onnx.GraphProto], None],
     variant: str,
@@ -296,7 +296,7 @@ def lossy(references: list[oracles.Oracle], vocos: nn.Module) -> oracles.Expecta
     return ask([lambda: references[0]], vocos, lossy=True)
 
 
-def test_int8_is_held_to_a_share_of_what_few_steps_cost(
+def test_int8_may_cost_a_share_of_the_error_of_few_steps(
     int8: BuiltBundle, lossy: oracles.Expectations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(comparison.BOUNDS["int8"], "heard", 0.0)
@@ -338,7 +338,7 @@ def test_int8_fails_by_its_mel_and_by_its_waveform(
 # Samplings
 
 
-def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
+def test_the_cheapest_sampling_within_all_bounds_is_chosen() -> None:
     def report(**errors: float) -> comparison.Report:
         rows = [
             comparison.Row(what.replace("_", "-"), variant, "exact", 500, 7, error, 1.5)

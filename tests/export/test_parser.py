@@ -156,5 +156,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("told", REFUSED)
-def test_what_is_not_listed_is_found(told: str) -> None:
+def test_unlisted_operators_are_found(told: str) -> None:
     assert [line.removeprefix("odd: ") for line in refusals(REFUSED[told])] == [told]

@@ -46,7 +46,7 @@ def measured(model: DiT) -> list[Peak]:
     "input_embed.proj",
     "text_embed.text_blocks.0.pwconv2",
 ])  # fmt: skip
-def test_what_overflows_in_half_is_named(where: str) -> None:
+def test_overflows_in_half_precision_are_named(where: str) -> None:
     name = where.replace(" scores", ".to_")
     calm = measured(model_with(1.0))
     assert all(peak.holds for peak in calm)

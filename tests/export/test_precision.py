@@ -39,7 +39,7 @@ PRECISIONS: dict[Precision, tuple[tuple[str, ...], bool, str, set[str]]] = {
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_a_bundle_is_for(precision: Precision, workshop: Workshop) -> None:
+def test_the_manifest_names_backends(precision: Precision, workshop: Workshop) -> None:
     m = workshop.make("v1", precision=precision).bundle.manifest
     assert PRECISIONS[m.precision] == (m.backends, m.batch_invariant, m.dimensions.compute, {*m.variants})
 
@@ -85,7 +85,7 @@ def step(request: pytest.FixtureRequest, fp16: BuiltBundle) -> Typed:
     return Typed(fp16.bundle.graph(request.param))
 
 
-def test_steps_keep_what_is_summed_in_float32_and_multiply_weights_in_float16(step: Typed) -> None:
+def test_steps_sum_in_float32_and_multiply_weights_in_float16(step: Typed) -> None:
     depth = small.V1.depth
     assert step.types["latents"] == step.types["velocity"] == step.types["mod_table"] == FLOAT
     assert set(step.inputs("LayerNormalization", "Softmax")) == {FLOAT}
@@ -201,7 +201,7 @@ def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
     assert set(roles.values()) == set(rewrites.ROLES)
 
 
-def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Path) -> None:
+def test_float_products_can_be_chosen_by_role(workshop: Workshop, tmp_path: Path) -> None:
     source = workshop.make("v1").bundle.graph("step_keys", "ort-cpu")
     chosen = dataclasses.replace(rewrites.DIT, floats=("qkv", "final"))
     rewrites.quantise(source, tmp_path / "step.onnx", chosen)
@@ -219,7 +219,7 @@ def beside(files: small.Files, out: Path, *rows: comparison.Row) -> Bundle:
     return assemble.build(small.load(files), options, out, lambda _: report)
 
 
-def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
+def test_a_quick_cpu_prefers_int8_to_fp16(
     fp16: BuiltBundle, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = workshop.bundle("v1-vocos-beside", lambda folder: beside(fp16.files, folder / "bundle"))
@@ -237,7 +237,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
     assert load_for(made, config).backend == "ort-cpu"
 
 
-def test_bad_int8_is_left_out(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_int8_is_dropped(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     beyond = comparison.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
     with traces.reusing():
         made = beside(fp16.files, tmp_path / "out", beyond)

@@ -126,7 +126,7 @@ def from_noise(mel: FloatArray, given: Segment) -> FloatArray:
     return mel - drawn(given, 0)[len(given.reference_log_mel) :]
 
 
-def test_a_lane_is_what_the_formula_makes(made: BuiltBundle) -> None:
+def test_a_lane_follows_the_formula(made: BuiltBundle) -> None:
     device, plain = Device(), Plain(made)
     engines = made.engine(), made.padded(), Synthesizer(made.bundle, open_on(device), lanes=1)
     for nfe in NFES:

@@ -66,7 +66,7 @@ def test_the_times_pass_through_no_sigmoid_of_the_runtime(bundle: Bundle) -> Non
     assert "Exp" in kinds and not kinds & {"Sigmoid", "QuickGelu", "Swish"}
 
 
-def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
+def test_older_runtimes_can_read_the_graphs(bundle: Bundle) -> None:
     """ONNX Runtime 1.23 and TensorRT 10.3 read them; graphs for ONNX Runtime alone may use its own
     operators."""
     variants = bundle.manifest.variants
@@ -91,7 +91,7 @@ def test_nothing_of_this_machine_is_written(bundle: Bundle, root: Path) -> None:
             assert [trace for trace in traces if trace.encode() in content] == [], path.name
 
 
-def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) -> None:
+def test_weights_lie_next_to_their_graph_under_a_relative_name(bundle: Bundle) -> None:
     """A bundle's step graphs share weights, which lie in the data file of a single graph."""
     shared = "step_keys_int8" if bundle.manifest.precision == "int8" else "step"
     seen = set()

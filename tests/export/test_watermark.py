@@ -46,7 +46,7 @@ def waved(level: torch.Tensor, spectrum: torch.Tensor, size: int, hop: int, coun
 
 
 @torch.no_grad()
-def test_what_is_exported_is_what_torch_computes(tmp_path: Path) -> None:
+def test_the_exported_graph_computes_as_torch(tmp_path: Path) -> None:
     made: list[torch.nn.Module] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

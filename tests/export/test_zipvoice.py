@@ -123,7 +123,7 @@ def test_rows_of_a_batch_equal_themselves(padding: int, models: dict[str, ZipVoi
 
 
 @pytest.mark.parametrize(("kind", "w"), [("base", 0.0), ("base", 1.0), ("distill", 3.0)])
-def test_samples_are_those_of_upstreams_solver(
+def test_samples_equal_upstreams_solver(
     kind: str, w: float, models: dict[str, ZipVoice], golden: dict[str, FloatArray]
 ) -> None:
     named = NAMED["ZipVoice-LibriTTS" if kind == "base" else "ZipVoice-LibriTTS-Distill"]
@@ -189,7 +189,7 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
         family("LuxTTS")
 
 
-def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
+def test_foreign_options_of_a_checkpoint_are_named(tmp_path: Path) -> None:
     mine = published(tmp_path / "zip")
     theirs = small.sources(small.write_files(tmp_path / "f5", small.V1))
 
@@ -231,7 +231,7 @@ class Kinds(TorchFunctionMode):
 
 @pytest.mark.parametrize("form", ["standard", "single"])
 @torch.inference_mode()
-def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_path: Path) -> None:
+def test_a_half_precision_step_keeps_critical_float32(form: parts.Form, tmp_path: Path) -> None:
     given = assemble.load(published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS"))
     rows, frames = (1, [90]) if form == "single" else (3, [90, 71, 86])
     rng = torch.Generator().manual_seed(4)
@@ -258,7 +258,7 @@ def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_p
 @pytest.mark.parametrize("form", ["standard", "single"])
 @pytest.mark.parametrize(("frames", "reference"), [(90, 40), (77, 4), (61, 12), (200, 196)])
 @torch.inference_mode()
-def test_a_reply_after_what_is_kept_of_the_reference_equals_the_whole(
+def test_a_reply_after_stored_keys_equals_the_whole(
     form: parts.Form, frames: int, reference: int, tmp_path: Path
 ) -> None:
     """Replies at every rate, after references shorter than a convolution's reach, with random padding."""

@@ -89,7 +89,7 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         ]
 
 
-def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
+def test_the_caller_without_tokens_is_an_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder):
         for path, sent in CALLS.values():
             gateway.ask(path, sent, authorization="Bearer any")
@@ -97,7 +97,7 @@ def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
         assert {caller for _, caller in recorder.callers} - {None} == {"http 127.0.0.1"}
 
 
-def test_of_wyoming_it_is_the_address(tmp_path: Path) -> None:
+def test_wyomings_caller_is_an_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder), wyoming_of(gateway.daemon) as program:
         assert [one["type"] for one in program.events(event("describe"))] == ["error"]
         assert recorder.callers == [("Voices/ListVoices", "wyoming 127.0.0.1")]

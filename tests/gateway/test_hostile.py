@@ -264,7 +264,7 @@ def write(victim: Target, path: str, frames: list[bytes], *, is_left: bool) -> N
     assert outcome not in ("1002", "1011")
 
 
-def test_who_leaves_in_the_middle(victim: Target) -> None:
+def test_clients_that_leave_midway(victim: Target) -> None:
     long = request("/v1/audio/speech", {**LINE, "input": "A long story. " * 100})
     for bytes_read in (0, 0, 1, 10_000):
         with victim.gateway.connected(long) as connection:

@@ -54,7 +54,7 @@ def test_a_websocket_is_marked_in_its_handshake(marked: tuple[Gateway, bool]) ->
         assert (SOURCE_TYPE.lower() in heads.get(KEY, "")) == marked[1]
 
 
-def test_wyomings_audio_is_marked_where_it_starts(marked: tuple[Gateway, bool]) -> None:
+def test_wyomings_start_event_marks_its_audio(marked: tuple[Gateway, bool]) -> None:
     with ExitStack() as stack:
         wyoming = stack.enter_context(wyoming_of(marked[0].daemon))
         events = wyoming.events(event("synthesize", text="One.") + event("ping", text="x"))

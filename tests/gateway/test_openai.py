@@ -114,7 +114,7 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
 
 
 @pytest.mark.parametrize(("change", "status", "param", "message"), rows(__file__, "openai_refused.jsonl"))
-def test_what_is_wrong_is_named_in_openais_shape(
+def test_errors_have_openais_shape(
     gateway: Gateway, change: dict[str, object], status: int, param: str | None, message: str
 ) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, **change})
@@ -137,7 +137,7 @@ def test_a_body_that_is_no_object_or_too_long(gateway: Gateway, body: bytes) -> 
 
 
 @pytest.mark.parametrize("voice", ["alloy", "Alloy", "shimmer", "Shimmer", "ann", "ANN", {"id": "Ann"}, None])
-def test_openais_voices_are_the_only_one_or_the_one_that_is_mapped(gateway: Gateway, voice: object) -> None:
+def test_openais_names_mean_the_only_voice_or_the_mapped_one(gateway: Gateway, voice: object) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, "response_format": "pcm"})
     assert answer.body == said(gateway, "pcm16")
 
@@ -167,7 +167,7 @@ def test_models(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
-def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
+def test_half_an_emoji_is_dropped(gateway: Gateway, path: str) -> None:
     """JavaScript's `slice` cuts an emoji in two; the rest of the message is spoken."""
     cut, whole = ({**BOTH, "input": t, "text": t} for t in ("great clip \ud83d", "great clip "))
     answer = gateway.ask(path, cut)
@@ -175,7 +175,7 @@ def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "has"), [("ogg", False), ("AAC", True)])
-def test_a_format_is_refused_for_what_it_is(gateway: Gateway, form: str, has: bool) -> None:
+def test_the_refusal_of_a_format_names_it(gateway: Gateway, form: str, has: bool) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "response_format": form})
     assert answer.status == 400 and ("AAC" in answer.json["error"]["message"].replace("'AAC'", "")) is has
 
@@ -247,7 +247,7 @@ def test_replies_of_a_named_channel_are_serial_unless_said_otherwise(
     ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
 ])  # fmt: skip
 @pytest.mark.parametrize("voice", ["ann", "nobody"])
-def test_what_looks_like_a_parameter_and_is_none_is_named(
+def test_a_mistaken_parameter_is_named(
     gateway: Gateway, sent: dict[str, object], named: str | None, voice: str
 ) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, **sent}, origin=NAMED)
@@ -289,7 +289,7 @@ def test_shapes_of_clients(gateway: Gateway, sent: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("channel", "has_sound"), [("gone", True), ("held", False)])
-def test_who_goes_away_ends_the_call(gateway: Gateway, channel: str, has_sound: bool) -> None:
+def test_a_closed_connection_ends_the_call(gateway: Gateway, channel: str, has_sound: bool) -> None:
     """The daemon's queue shows the end of the call, also before the first sound. The client does not cancel
     it."""
     sent = {**LINE, "input": "A long story. " * 100, "channel": channel, "user": "eve", "nfe": 7}
@@ -306,7 +306,7 @@ def test_who_goes_away_ends_the_call(gateway: Gateway, channel: str, has_sound: 
 
 
 @pytest.mark.parametrize("door", ["ElevenLabs", "GPT-SoVITS"])
-def test_who_goes_away_from_another_door_ends_the_call(gateway: Gateway, door: str) -> None:
+def test_a_closed_connection_of_another_api_ends_the_call(gateway: Gateway, door: str) -> None:
     """The call ends long before its finished audio could be played."""
     story = "A long story. " * 280
     path, sent = {
@@ -327,7 +327,7 @@ def test_who_goes_away_from_another_door_ends_the_call(gateway: Gateway, door: s
     assert time.monotonic() - left < scaled(15.0)
 
 
-def test_what_is_skipped_is_no_whole_reply(gateway: Gateway) -> None:
+def test_a_skipped_reply_is_not_complete(gateway: Gateway) -> None:
     """A skip before the first sound gives a status that OpenAI's client does not retry; a later skip breaks
     the connection."""
     with Client(gateway.daemon.address) as client, ThreadPoolExecutor() as pool:

@@ -214,7 +214,7 @@ def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
         assert gateway.ask(f"{path}/approve", {}, content_type="text/plain").status == 415
 
 
-def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
+def test_a_closed_page_is_forgotten(gateway: Gateway) -> None:
     """The daemon's 64 places for listeners and watchers suffice for a page that reloads again and again."""
     for _ in range(100):
         with urllib.request.urlopen(f"{gateway.url}/api/listen?channel=x", timeout=PATIENCE_S) as events:

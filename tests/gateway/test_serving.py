@@ -167,7 +167,7 @@ def test_tls_and_tokens_reach_a_daemon_by_tcp(guarded: Guarded) -> None:
     assert statuses == [401, 200, 403, 200]
 
 
-def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> None:
+def test_a_token_in_the_address_and_a_revoked_token(guarded: Guarded) -> None:
     token = token_file.add(guarded.tokens, "leaver", [Role.SPEAK])
     assert guarded.ask(f"/v1/audio/voices?token={token}", "").status == 200
     token_file.revoke(guarded.tokens, "leaver")
@@ -178,7 +178,7 @@ def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> Non
 
 
 @pytest.mark.parametrize(("settings", "message"), rows(__file__, "settings_refused.jsonl"))
-def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) -> None:
+def test_impossible_settings_are_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
         app.address_of(loaded)
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) ->
     assert message in str(refused.value)
 
 
-def test_the_exit_statuses_are_those_of_its_table() -> None:
+def test_the_exit_statuses_follow_the_table() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -228,7 +228,7 @@ def test_replies_under_way_are_finished_when_it_stops(gateway: Gateway) -> None:
         assert asked.result().status == 200 and len(asked.result().body) > 100_000
 
 
-def test_one_request_too_many_is_told_when_to_come_back_and_so_is_one_at_the_end(
+def test_a_request_too_many_or_at_the_end_gets_a_time_to_retry(
     gateway: Gateway,
 ) -> None:
     limits = {"max_requests": 1, "max_connections": 4, "drain_s": 1}
@@ -256,7 +256,7 @@ def test_one_request_too_many_is_told_when_to_come_back_and_so_is_one_at_the_end
             assert (answer.status, answer.headers["retry-after"]) == ((503, "2") if is_last else (200, None))
 
 
-def test_who_makes_no_progress_is_cut_off(gateway: Gateway) -> None:
+def test_a_client_without_progress_is_cut_off(gateway: Gateway) -> None:
     with gateway_of(gateway.daemon, stall_s=0.3) as impatient:
         for begun, told in (
             (b"", b""),
@@ -283,7 +283,7 @@ def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gateway, is_ended: bool) -> None:
+def test_a_lack_of_descriptors_is_logged_once_and_harmless(gateway: Gateway, is_ended: bool) -> None:
     """asyncio logs each of its attempts, hundreds or thousands in its first round.
 
     The gateway ends within the second after which asyncio tries again, because unfinished requests delay the

@@ -82,7 +82,7 @@ async def test_names_that_only_a_listener_beyond_loopback_has(monkeypatch: pytes
     assert await status(listens_at_a_name, (("host", "voicebox:8880"),)) == 200
 
 
-async def test_with_tls_the_certificate_has_vouched_for_the_name() -> None:
+async def test_the_certificate_vouches_for_the_name_with_tls() -> None:
     assert await status(GatewayConfig(), (("host", "voicebox.example.org"),), tls=True) == 200
     own = (("host", "voicebox.example.org"), ("origin", "https://voicebox.example.org"))
     assert await status(GatewayConfig(), own, tls=True) == 200
@@ -90,7 +90,7 @@ async def test_with_tls_the_certificate_has_vouched_for_the_name() -> None:
     assert await status(GatewayConfig(), (*own[:1], plain), tls=True) == 403
 
 
-async def test_a_target_that_names_its_host_is_held_to_that_too() -> None:
+async def test_the_host_in_a_target_counts_too() -> None:
     for target, host in (("localhost", "localhost"), ("127.0.0.1:8880", "localhost")):
         assert await status(LOCAL, (("host", host),), f"http://{target}/tts") == 200
     for target, host in (("evil.example", "localhost"), ("localhost", "evil.example"), ("", "localhost")):
@@ -297,7 +297,7 @@ def test_a_rebound_name_does_nothing_own_ones_all(gateway: Gateway, browser: Bro
 
 
 @in_chromium
-def test_what_stays_open_to_http(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
+def test_plain_http_requests(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
     """Chromium sends no Sec-Fetch-Site to addresses beyond loopback; a page may suppress Referer too."""
     with gateway_of(gateway.daemon, names=[BOX]) as own:
         url = own.url.replace("127.0.0.1", BOX)

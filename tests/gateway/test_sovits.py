@@ -81,7 +81,7 @@ def test_letters_in_an_address_need_no_percent_signs(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("streamed", ["true", "1", "3"])
-def test_streamed_as_it_is_made(gateway: Gateway, streamed: str) -> None:
+def test_replies_are_streamed_while_they_are_synthesised(gateway: Gateway, streamed: str) -> None:
     asked = ASTRBOT.replace("=wav", "=raw").replace("mode=false", f"mode={streamed}")
     answer = gateway.ask(f"/tts?{asked}")
     assert (answer.headers["content-type"], answer.headers["content-length"]) == ("audio/raw", None)
@@ -108,7 +108,7 @@ def test_errors_in_its_shape(gateway: Gateway, change: dict[str, object], status
     assert set(answer.json) == {"message", "Exception"}
 
 
-def test_what_would_change_the_server_is_not_offered(gateway: Gateway) -> None:
+def test_requests_that_would_change_the_server_are_refused(gateway: Gateway) -> None:
     """AstrBot requests weights if its settings name some. It logs the refusal and goes on."""
     for path in ("/control?command=exit", "/set_gpt_weights?weights_path=x", "/set_refer_audio"):
         answer = gateway.ask(path)

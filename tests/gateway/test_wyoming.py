@@ -98,7 +98,7 @@ def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -
     until_idle(wyoming.daemon)
 
 
-def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
+def test_a_text_sounds_as_from_the_daemon(wyoming: Wyoming) -> None:
     """The samples equal the daemon's, and SSML's marks take effect."""
     text = '<speak>Hello.<break time="1s"/>You.</speak>'
     with Client(wyoming.daemon.address) as client:
@@ -126,14 +126,14 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
     (BEGIN + event("synthesize-chunk", text="a" * 5_000) + END, "invalid_request"),
     (BEGIN + event("synthesize-chunk", text=5), "invalid_request"),
 ])  # fmt: skip
-def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
+def test_a_wrong_event_gets_an_error_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
     events = wyoming.events(raw)
     assert [one["type"] for one in events] == ["error"]
     assert code is None or events[0]["data"]["code"] == code
     assert events[0]["data"]["text"]
 
 
-def test_who_asks_and_says_no_more_is_answered_and_not_spoken_to(wyoming: Wyoming) -> None:
+def test_a_client_that_half_closes_gets_answers_but_no_speech(wyoming: Wyoming) -> None:
     """nc asks so in Home Assistant's health checks."""
     for raw, kinds in (
         (event("describe") + event("describe"), ["info", "info"]),
@@ -153,7 +153,7 @@ def test_a_silent_connection_gives_way_or_is_closed(wyoming: Wyoming) -> None:
             assert received(second) and read(first) == read(second) == b""
 
 
-def test_who_leaves_while_the_channel_waits_is_not_spoken_for(wyoming: Wyoming) -> None:
+def test_speech_ends_for_a_client_who_leaves_a_paused_channel(wyoming: Wyoming) -> None:
     long = event("synthesize", text="A long story. " * 100)
     with Client(wyoming.daemon.address) as client:
         for begun in (long, BEGIN + event("synthesize-chunk", text="A story. " * 20)):
@@ -162,7 +162,7 @@ def test_who_leaves_while_the_channel_waits_is_not_spoken_for(wyoming: Wyoming) 
             until_idle(wyoming.daemon)
 
 
-def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
+def test_wyoming_runs_and_ends_like_the_gateway(wyoming: Wyoming) -> None:
     """A reply is finished, a silent connection does not delay the end, and a hangup ends nothing."""
     with wyoming_of(wyoming.daemon) as other, other.connected() as silent, other.connected() as speaking:
         other.process.send_signal(signal.SIGHUP)

@@ -48,7 +48,7 @@ def of(blocks: int) -> Any:
     ("fp16", 1, 2e-2),
     pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_with(
+def test_a_bundle_filled_from_the_seed_equals_the_export_and_upstreams_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: contract.Precision, blocks: int, close: float
 ) -> None:
     import torch

@@ -74,7 +74,7 @@ def test_a_stage_that_fails_or_hangs_leaves_the_rest(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.torch
-def test_without_the_exporter_nothing_is_traced() -> None:
+def test_nothing_is_traced_without_the_exporter() -> None:
     tries = """
         from tests.measure import gpu_check
         gpu_check.pytest_configure(), gpu_check.refuse_exports()

@@ -21,7 +21,7 @@ def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
     return (np.random.default_rng(seed).standard_normal(samples) * 0.1).astype(np.float32)
 
 
-def test_versions_are_those_that_the_parity_claims_name() -> None:
+def test_versions_agree_with_the_parity_claims() -> None:
     from importlib.metadata import version
 
     upstream.require()

@@ -37,7 +37,7 @@ def opened(box: Box) -> list[str]:
 NAMED = "Ann nine nine says: "
 
 
-async def test_a_name_is_said_once_within_the_pause_of_its_channel(box: Box) -> None:
+async def test_a_name_is_spoken_once_within_the_pause_of_its_channel(box: Box) -> None:
     async def said(text: str, **fields: Any) -> str:
         return str((await box.say(text, **{**ANN, **fields})).header.text)
 
@@ -72,7 +72,7 @@ async def test_silent_users_are_not_read(box: Box) -> None:
 
 
 @pytest.mark.parametrize("key", ["merge_key", "supersede_key"])
-async def test_what_takes_the_place_of_a_line_says_its_name(box: Box, key: str) -> None:
+async def test_the_replacement_of_a_line_speaks_its_name(box: Box, key: str) -> None:
     with box.held():
         calls = [start(box.say("one", **{**ANN, key: "k"}))]
         await box.soon(lambda: box.scheduler.load.running == 1)

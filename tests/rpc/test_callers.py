@@ -56,7 +56,7 @@ async def test_places_to_watch_are_shared_by_connection_and_caller(box: Box) -> 
         assert len(box.callers._calls) == 48
 
 
-async def test_who_says_over_tcp_for_whom_he_calls_is_not_believed(
+async def test_a_caller_named_over_tcp_is_ignored(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(callers.OF_CALLER, PlaceKind.OTHER, 1)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ async def test_messages_have_a_length_by_method_and_a_number_of_fields(channel: 
 
 
 @pytest.mark.parametrize("method", ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"])
-async def test_health_too_is_told_what_is_no_protobuf(channel: grpc.aio.Channel, method: str) -> None:
+async def test_health_refuses_invalid_protobuf_too(channel: grpc.aio.Channel, method: str) -> None:
     await refused(channel.unary_stream(method)(b"\xff\xff", timeout=PATIENCE_S).read())
 
 
@@ -152,7 +152,7 @@ async def test_a_call_stalls_while_it_sends_and_ends_once() -> None:
     assert task.cancelled()
 
 
-async def test_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(4):
         async with connection(box, *SMALL_WINDOW) as slow:
             stub = appliance_pb2_grpc.SynthesizerStub(slow)

@@ -123,7 +123,7 @@ TEXTS = {"long": sentences(15), "session": "one"}
 @pytest.mark.parametrize("kind", [
     "unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached", "levelled",
 ])  # fmt: skip
-async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
+async def test_a_listener_hears_a_stream_of_the_same_request(
     synthesizer: Stub, moderator: Moderator, box: Box, kind: str
 ) -> None:
     text = TEXTS.get(kind, "one. two. three")
@@ -248,7 +248,7 @@ async def test_skip_reaches_the_player_though_all_audio_was_sent(box: Box, moder
         await player.until("next", "SKIPPED")
 
 
-async def test_a_paused_channel_is_held_for_listeners(moderator: Moderator, box: Box) -> None:
+async def test_a_paused_channel_waits_for_listeners_too(moderator: Moderator, box: Box) -> None:
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await moderator.Pause(on("stage"))
         await player.soon(lambda: player.paused == ["stage"])
@@ -288,7 +288,7 @@ async def test_the_first_message_tells_of_the_rest(synthesizer: Stub, moderator:
     assert header.HasField("header") and (await anext(made)).audio.rest_is_made
 
 
-async def test_who_comes_back_gets_what_sounds(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
+async def test_a_late_listener_joins_in(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     asked = request(sentences(6), channel="stage", request_id="r")
     expected = await plain(synthesizer, asked)
     async with listening(moderator) as player:
@@ -301,7 +301,7 @@ async def test_who_comes_back_gets_what_sounds(synthesizer: Stub, moderator: Mod
         assert other.order == []
 
 
-async def test_what_nobody_heard_begin_is_not_heard_and_costs_nothing(
+async def test_an_utterance_without_listeners_at_its_begin_costs_nothing(
     synthesizer: Stub, moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc.Broadcast, "__init__", lambda *arguments: pytest.fail("a broadcast was made"))

@@ -161,7 +161,7 @@ async def outcome(call: asyncio.Future[Any]) -> str:
     return f"{reply.header.segments} sentences"
 
 
-async def test_a_watcher_of_one_channel_is_told_of_no_other(moderator: Moderator, box: Box) -> None:
+async def test_a_watcher_of_a_channel_sees_no_other(moderator: Moderator, box: Box) -> None:
     async with overlay(moderator, "b") as watch:
         for channel in ("a", "b"):
             await box.say("hi", channel=channel, request_id=f"on-{channel}")
@@ -219,7 +219,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     )
 
 
-async def test_it_is_told_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
+async def test_the_queue_reports_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
     box.scheduler.queue.restore(Kept(paused={"stage": 1_000.5, "alerts": 2_000.0}))
     listed = await moderator.ListUtterances(pb.ListUtterancesRequest())
     assert (list(listed.paused), list(listed.paused_since)) == (["alerts", "stage"], [2_000.0, 1_000.5])
@@ -228,7 +228,7 @@ async def test_it_is_told_since_when_a_channel_is_paused(moderator: Moderator, b
 
 
 @pytest.mark.parametrize(("is_total", "merged"), [(False, [2, 6, 9]), (True, [2, 4, 4])])
-async def test_a_count_is_added_to_what_waits_unless_it_is_the_total(
+async def test_a_count_adds_to_the_waiting_one_unless_it_is_total(
     moderator: Moderator, box: Box, is_total: bool, merged: list[int]
 ) -> None:
     await moderator.Pause(on("stage"))

@@ -53,7 +53,7 @@ async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
 
 
 @pytest.mark.parametrize("at_hand", [False, True])
-async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box, at_hand: bool) -> None:
+async def test_messages_of_a_connection_are_read_in_order_of_arrival(box: Box, at_hand: bool) -> None:
     slowly = ("slow " * 50).strip()
     box.set_at_hand(at_hand)
     with box.planning(slowly) as (reached, go):
@@ -90,7 +90,7 @@ async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Bo
     assert sorted(planned) == sorted([*texts, "Hello."])
 
 
-async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Box) -> None:
+async def test_a_request_planned_after_a_swap_is_parsed_again(box: Box) -> None:
     """A request without a number of steps: the new bundle does not take the old bundle's number."""
     asked = request("asked before")
     asked.ClearField("nfe_steps")
@@ -190,7 +190,7 @@ async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_l
     assert (await box.say(seed=seed, segmentation=pb.UPSTREAM)).header.segmentation == pb.UPSTREAM
 
 
-async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:
+async def test_fewer_steps_are_taken_if_allowed_and_are_reported(synthesizer: Stub, box: Box) -> None:
     box.engine.costs.device = Device(scaled(0.1))
     asked = request("one", nfe_steps=32)
     late = synthesizer.Synthesize(asked, timeout=scaled(2.5))
@@ -211,7 +211,7 @@ async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
     await refused(box.say(nfe_steps=9), field="nfe_steps", exactly=told)
 
 
-async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
+async def test_steps_that_the_bundle_lacks_are_refused(box: Box) -> None:
     few = Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,))
     box.set_sampler(few, guidance=0.0)
     for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
@@ -227,7 +227,7 @@ async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
     await refused(box.say(guidance=0.5), exactly=told)
 
 
-def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
+def test_fewer_steps_fit_the_bundle() -> None:
     assert [*fewer(16, 2, (1, 2, 4, 16))] == [4, 2] and [*fewer(4, 2, ())] == [3, 2]
 
 
@@ -359,7 +359,7 @@ async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
 
 
 @large_buffer
-async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
+async def test_a_stalled_reader_loses_its_call_and_its_audio(box: Box) -> None:
     # The clock stands still while the window fills, however long that takes.
     now = time.monotonic()
     box.speaking.clock = lambda: now
@@ -389,7 +389,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
 
 
 @large_buffer
-async def test_what_is_only_sent_is_cancelled_by_its_id_too(box: Box) -> None:
+async def test_a_finished_reply_is_cancelled_by_its_id_too(box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as channel:
         call = await lazy(box, channel)
         await refused(box.say(request_id="lazy"))
@@ -399,7 +399,7 @@ async def test_what_is_only_sent_is_cancelled_by_its_id_too(box: Box) -> None:
     assert (await box.say(request_id="lazy")).audio
 
 
-async def test_what_is_all_sent_and_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
+async def test_a_sent_reply_that_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
     box.change(synthesis=SynthesisConfig())
     long = {"channel": "stage", "request_id": "long"}
     await read(box.stream(sentences(400), **long))

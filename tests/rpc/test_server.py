@@ -121,7 +121,7 @@ async def start(**place: Any) -> None:
         pass
 
 
-async def test_addresses_that_are_taken_stay_with_their_daemon(box: Box) -> None:
+async def test_a_busy_address_stays_with_its_daemon(box: Box) -> None:
     with pytest.raises(AddressInUse, match=r"server\.listen: cannot listen on 127"):
         await start(listen_on=box.address)
     with pytest.raises(AddressInUse, match="another daemon listens"):
@@ -130,7 +130,7 @@ async def test_addresses_that_are_taken_stay_with_their_daemon(box: Box) -> None
         assert await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
 
 
-def test_of_two_starts_at_once_one_has_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_starts_at_once_give_one_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, looks, flock = tmp_path / "grpc.sock", threading.Event(), fcntl.flock
     bound: Any = SimpleNamespace(add_insecure_port=lambda address: 1)
     with socket.socket(socket.AF_UNIX) as first, ThreadPoolExecutor(1) as pool:
@@ -144,7 +144,7 @@ def test_of_two_starts_at_once_one_has_the_socket(tmp_path: Path, monkeypatch: p
             late.result(PATIENCE_S)
 
 
-async def test_what_lies_in_the_sockets_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_in_the_sockets_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server replaces a dead daemon's socket. It refuses any other file and leaves it alone."""
     path, real = tmp_path / "grpc.sock", Path.stat
     with socket.socket(socket.AF_UNIX) as dead:

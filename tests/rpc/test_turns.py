@@ -93,7 +93,7 @@ async def test_a_caller_far_ahead_of_its_pace_waits_and_no_other_does() -> None:
 
 
 @pytest.mark.parametrize("characters", [SHORT, LONG])
-async def test_an_error_is_its_callers_and_cancelled_work_is_left_out(characters: int) -> None:
+async def test_an_error_reaches_its_caller_and_cancelled_work_is_dropped(characters: int) -> None:
     desk, share = Desk(), Share()
 
     def fails() -> Work[None]:

@@ -61,7 +61,7 @@ async def test_a_voice_with_other_content_or_consent_is_not_overwritten(voices: 
     assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
 
 
-async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, tmp_path: Path) -> None:
+async def test_a_damaged_voice_is_repaired_over_the_wire(voices: Stub, box: Box, tmp_path: Path) -> None:
     record = tmp_path / "voices" / "ann" / "voice.yaml"
     for mend in ("delete", "create"):
         record.write_text("name: ann\nage: 30\n")
@@ -76,7 +76,7 @@ async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, t
         assert await voices.GetVoice(pb.GetVoiceRequest(name="ann")) == made
 
 
-async def test_what_is_not_its_sound_can_be_changed(voices: Stub) -> None:
+async def test_fields_of_a_voice_can_be_changed(voices: Stub) -> None:
     made = await voices.CreateVoice(create(display_name="ベア", pronunciations={"GG": "good game"}))
     assert (made.display_name, made.state) == ("ベア", pb.READY)
     assert dict(made.pronunciations) == {"GG": "good game"}

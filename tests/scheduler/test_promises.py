@@ -208,7 +208,7 @@ def test_a_word_in_the_middle_of_bulk_work_waits_for_one_call() -> None:
     assert word.first_s - alone.first_s <= ORIN.step_s([(segments_of(book, (8.0,))[0], 0)]) + 1e-9
 
 
-def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
+def test_a_flood_on_one_channel_delays_no_other() -> None:
     flood = [Message(0.001 * n, ((4.0,),), channel="a", queue_timeout_s=60.0) for n in range(60)]
     other = [Message(0.5 + 2.0 * n, ((4.0,),), channel=f"b{n}") for n in range(5)]
     Bench(ORIN).run([*flood, *other])
@@ -216,7 +216,7 @@ def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
 
 
 @pytest.mark.parametrize("names", ["", pytest.param("user", marks=pytest.mark.thorough), "channel"])
-def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
+def test_a_flood_of_one_caller_delays_no_other(names: str) -> None:
     """`names` empty: a flood without names delays no named requests of its address. Otherwise: a flood with
     any number of names delays no other caller."""
 
@@ -237,7 +237,7 @@ def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
     assert any(message.heard for message in flood[50:])
 
 
-def test_what_a_caller_has_begun_with_alone_leaves_room_for_the_next_two() -> None:
+def test_a_lone_callers_flood_leaves_time_for_the_next_two() -> None:
     flood = [Message(0.03 * n, ((2.0,),), caller="flood", channel=f"n{n}") for n in range(60)]
     others = [Message(0.9, ((2.0,),), caller="one"), Message(1.2, ((2.0,),), caller="two")]
     Bench(ORIN).run([*flood, *others])

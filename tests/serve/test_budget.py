@@ -101,7 +101,7 @@ def test_an_attack_costs_another_neither_a_line_nor_the_box_its_memory(box: Box,
     box.victim.check(growth_bytes=GROWTH_BYTES)
 
 
-def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
+def test_a_revoked_token_ends_open_calls(box: Box) -> None:
     tokens = box.daemon.folder / "tokens.json"
     guest = token_file.add(tokens, "guest", [Role.SPEAK])
     metadata = (("authorization", f"Bearer {guest}"),)

@@ -91,7 +91,7 @@ def metric(box: Running, name: str) -> float:
     return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
 
-def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(bundles_box: Shared) -> None:
+def test_a_cached_phrase_is_counted_and_sounds_like_a_new_one(bundles_box: Shared) -> None:
     counts = ("f5_phrases_hits", "f5_phrases_misses", "f5_phrases_bytes")
     before = [metric(bundles_box, name) for name in counts]
     asked = request(segmentation=pb.LOW_LATENCY, word_timings=True)
@@ -144,7 +144,7 @@ def test_each_query_of_the_dashboard_has_its_series(box: Running) -> None:
             assert found and shown <= found[0].keys(), (query, name)
 
 
-def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Path) -> None:
+def test_a_drain_waits_for_readers_of_finished_replies(tmp_path: Path) -> None:
     with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
@@ -216,7 +216,7 @@ def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["module", "package"])
-def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
+def test_a_hangup_during_the_start_reloads_later(tmp_path: Path, how: str) -> None:
     """The signal comes when Python runs the command's first line, whose imports take half a second."""
     program = ["-m", "appliance"]
     if how == "package":
@@ -300,7 +300,7 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
     (EngineFault("odd"), Exit.ENGINE, ["INTERNAL"] * 3, "the engine fails every call: EngineFault: odd"),
     (fault_of("CUDA failure 700"), Exit.DEVICE, ["UNAVAILABLE"], "700; the daemon has to start"),
 ])  # fmt: skip
-def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
+def test_a_fault_ends_a_request_and_a_dead_engine_the_daemon(
     fatal: EngineFault,
     status: Exit,
     calls: list[str],

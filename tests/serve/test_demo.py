@@ -28,7 +28,7 @@ def rests(box: Running) -> bool:
     return bool(json.loads(box.http("/state")[1])["resting"])
 
 
-def test_what_it_says_after_a_rest_is_what_it_said_before(box: Running) -> None:
+def test_replies_after_a_rest_equal_earlier_ones(box: Running) -> None:
     def logged(words: str) -> int:
         return box.log.count(words)
 

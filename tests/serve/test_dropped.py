@@ -71,7 +71,7 @@ async def open_ended(*messages: Any) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("door", [stream, session, riva])
-async def test_its_channel_is_soon_free(box: Running, door: Door) -> None:
+async def test_the_channel_of_a_dropped_call_is_soon_free(box: Running, door: Door) -> None:
     """The daemon waits for the playing time of the audio in the window plus `server.write_timeout_s`."""
     client, begun = Client(box.address), len(box.lines)
 

@@ -141,7 +141,7 @@ def sends_again(door: str, heard: int) -> bool:
 @pytest.mark.parametrize("how", ["terminated", "killed", "reloaded", "swapped", "without_gateway"])
 @pytest.mark.parametrize("verb", ["moderate", "pause", *ENDS])
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_forbidden_is_heard_and_nothing_allowed_is_lost(
+def test_no_forbidden_line_sounds_and_no_allowed_line_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, how: str, state: str
 ) -> None:
     monkeypatch.setattr("gc.collect", lambda: 0)  # slow, and runs after each swap
@@ -187,7 +187,7 @@ def test_a_line_comes_back_to_its_old_place(tmp_path: Path, verb: str, how: str)
     assert list(seen(life.bench)) == ["new", "c", LINE, "later", "a"], "it has had its place"
 
 
-def test_what_was_held_is_held_again_though_its_channel_is_no_more_moderated(tmp_path: Path) -> None:
+def test_a_held_line_is_held_again_on_an_unmoderated_channel(tmp_path: Path) -> None:
     first = Life(tmp_path)
     first.put("held", "http")
     first.queue.moderate(CHANNEL, False)
@@ -239,7 +239,7 @@ def test_a_damaged_file_holds_every_named_channel_and_stays(
     assert say(Life(tmp_path).bench, LINE, CHANNEL).channel.unapproved
 
 
-def test_a_full_disk_is_told_and_stored_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = Life(tmp_path)
     with monkeypatch.context() as full:
         full.setattr("os.fsync", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))

@@ -158,7 +158,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_used_ends_the_start(
+def test_unusable_configurations_end_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused, name: str
 ) -> None:
     if name == "library":

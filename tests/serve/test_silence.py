@@ -41,7 +41,7 @@ def run(code: str, home: Path) -> str:
 
 
 @reports
-def test_where_it_is_on_a_device_id_is_kept(tmp_path: Path) -> None:
+def test_telemetry_stores_a_device_id(tmp_path: Path) -> None:
     """Control for the test below: with telemetry, a device id is stored."""
     run(PLAIN, tmp_path)
     assert list(tmp_path.rglob("deviceid"))
@@ -63,7 +63,7 @@ def test_the_units_environment_has_it_off_too(root: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("module", "told"), [("huggingface_hub", True), ("export.fetch", False)])
-def test_the_hub_is_not_told_what_is_installed(module: str, told: bool, tmp_path: Path) -> None:
+def test_the_hub_gets_no_list_of_packages(module: str, told: bool, tmp_path: Path) -> None:
     shown = "from huggingface_hub.utils import build_hf_headers; print(build_hf_headers()['user-agent'])"
     said = run(f"import {module}; {shown}", tmp_path)
     assert "hf_hub/" in said and ("torch/" in said) == told

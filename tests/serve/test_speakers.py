@@ -106,7 +106,7 @@ def test_a_voice_s_tag_that_is_not_allowed_is_text(client: Client) -> None:
     assert reply.audio == client.speak(reply.header.text, "ann", text_handling="verbatim", **AS_MADE).audio
 
 
-def test_a_short_line_is_said_by_the_voice_of_its_channel(client: Client) -> None:
+def test_the_voice_of_the_channel_speaks_a_short_line(client: Client) -> None:
     # The file's first row is German because YAML was written in alphabetical order.
     said = [("chat", EN), ("chat", "gg"), ("other", "gg"), ("", "gg")]
     voices = [client.speak(text, "", channel=channel, **AS_MADE).header.voice for channel, text in said]
@@ -249,9 +249,7 @@ def test_every_door_leaves_the_voice_to_the_text(box: Shared, client: Client, al
     assert from_rows == [round(expected["de"].audio_s * 48_000)] * 4 and of_ann != from_rows[0]
 
 
-def test_a_crowd_in_both_languages_is_spoken_without_a_fault_and_as_alone(
-    box: Running, client: Client, alone: Client
-) -> None:
+def test_a_crowd_in_both_languages_sounds_as_alone(box: Running, client: Client, alone: Client) -> None:
     expected = {DE: alone.speak(DE, "berta", language="de", **AS_MADE).audio}
     expected[EN] = client.speak(EN, "ann", language="en", **AS_MADE).audio
     wrong: list[object] = []

@@ -160,7 +160,7 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", ["step", pytest.param("spoken", marks=pytest.mark.thorough)])
-def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_path: Path, place: str) -> None:
+def test_a_hang_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_path: Path, place: str) -> None:
     """The engine's thread hangs in a step, or the event loop when speech has ended."""
     with supervised(tmp_path) as box:
         box.await_message("READY")
@@ -188,7 +188,7 @@ def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_pa
         box.await_true(lambda: "in hang" in box.log and (place != "step" or "in _make" in box.log))
 
 
-def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
+def test_a_signal_reports_stopping_and_finishes_begun_speech(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()

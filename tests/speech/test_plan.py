@@ -71,7 +71,7 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
     return Planner(manifest, reference=lambda voice, style: made, **settings)
 
 
-def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
+def test_the_vocabularys_tokenizer_makes_the_ids() -> None:
     given = []
 
     def pinyin(text: str) -> list[str]:
@@ -193,7 +193,7 @@ def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: i
         assert segment.frames == frames + int(wanted)
 
 
-def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
+def test_tokens_that_set_a_length_come_from_each_text_alone() -> None:
     """ZipVoice's transcript and text are separate sentences. A text without tokens would have no length."""
     given: list[str] = []
 
@@ -390,7 +390,7 @@ def test_a_quiet_reference_is_restored_and_a_loud_one_left():
 
 
 @pytest.mark.parametrize("segmentation", Segmentation)
-def test_the_seconds_of_the_segments_are_those_of_the_reply(segmentation):
+def test_the_seconds_of_the_segments_add_up_to_the_reply(segmentation):
     segments = make_plan(SENTENCES * 4, segmentation=segmentation)
     joiner = Joiner(overlap_samples(MANIFEST.defaults.cross_fade_s, VOCOS.sample_rate_hz))
     samples = 0
@@ -442,7 +442,7 @@ def test_a_full_line_of_long_texts_takes_little_memory():
     assert taken < 2 << 20, f"{taken >> 20} MiB for {len(plans)} requests"
 
 
-def test_ways_differ_in_cut_and_steps_and_leave_out_what_cannot_be_made():
+def test_ways_differ_in_cut_and_steps_and_exclude_impossible_ones():
     planner = make_planner(max_work_s=1_500.0)
     plain = make_request(SENTENCES * 4, segmentation=Segmentation.LOW_LATENCY)
     requests = [replace(plain, nfe=nfe) for nfe in (32, 8, 4)]
@@ -487,7 +487,7 @@ def test_low_latency_starts_short():
     assert len(make_plan("Welcome back, dear friend.", segmentation=Segmentation.LOW_LATENCY)) == 1
 
 
-def test_what_does_not_fit_is_refused_with_what_is_allowed():
+def test_a_text_that_does_not_fit_is_refused_with_the_limit():
     told = r"^text: .* allowed in one piece.*shorter reference"
     for segmentation in Segmentation:
         with pytest.raises(InvalidRequest, match=told) as caught:
@@ -503,7 +503,7 @@ def test_no_text_is_refused_for_its_shape(text, segmentation):
     assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
 
 
-def test_a_text_is_cut_to_so_much_speech_at_a_clause():
+def test_a_text_is_cut_to_the_limit_of_speech_at_a_clause():
     request = make_request(SENTENCES * 3, max_spoken_s=4.0)
     [(cut, segments)] = done(make_planner().ways([request]))
     assert request.text.startswith(cut.text) and cut.text[-1] in ",.!?"

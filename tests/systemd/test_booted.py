@@ -102,7 +102,7 @@ def test_a_shutdown_is_noted_however_the_pin_ended(booted: Booted) -> None:
     until(lambda: booted.lines("log")[-1] == "end", lambda: str(booted.lines("log")))
 
 
-def test_the_daemon_is_started_without_end_but_for_what_waits_for_somebody(booted: Booted) -> None:
+def test_the_daemon_restarts_forever_except_after_errors_of_an_operator(booted: Booted) -> None:
     booted.systemctl("start", "--no-block", "f5-appliance.service")
     until(lambda: len(booted.lines("starts")) > 12)
     booted.write("status", "78")

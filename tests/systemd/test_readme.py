@@ -151,11 +151,11 @@ PROOFS: dict[str, Callable[[Place, str], bool]] = {
 """Condition that must hold after a command."""
 
 
-def test_what_is_left_out_is_on_the_page() -> None:
+def test_untested_commands_are_on_the_page() -> None:
     assert {*PROOFS, *ELSEWHERE, *IN_THE_CHROOT} <= {*in_blocks(), *in_text()}
 
 
-def test_from_a_flashed_box_to_speech_is_short() -> None:
+def test_few_commands_lead_from_a_flashed_box_to_speech() -> None:
     commands = in_blocks()
     spoken = [number for number, command in enumerate(commands, 1) if command.startswith("appliance say")]
     assert spoken[1] < WITHIN

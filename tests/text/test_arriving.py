@@ -30,7 +30,7 @@ def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, .
 
 
 @pytest.mark.parametrize(("parts", "expected", "by_letters"), rows(__file__, "arriving.jsonl"))
-def test_clauses_are_given_away_when_they_are_complete(
+def test_complete_clauses_are_returned(
     parts: list[str], expected: list[str], by_letters: list[str] | None
 ) -> None:
     """`by_letters`: expected clauses if letters come singly; None: the same clauses."""
@@ -38,7 +38,7 @@ def test_clauses_are_given_away_when_they_are_complete(
     assert pieces(list("".join(parts))) == (expected if by_letters is None else by_letters)
 
 
-def test_the_next_utterance_begins_anew() -> None:
+def test_the_next_utterance_starts_afresh() -> None:
     written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
     assert [written.rest(), written.rest()] == ["four", ""]

@@ -67,7 +67,7 @@ def test_no_text_is_lost(text, budgets):
 
 
 @given(TEXTS, BUDGETS)
-def test_budgets_are_kept_and_grow(text, budgets):
+def test_pieces_stay_within_growing_budgets(text, budgets):
     budget, pieces = budgets.first, split_low_latency(text, budgets)
     if len(pieces) == 1 and size(text.strip()) <= budgets.largest:
         return  # a cut is not worth it: see the test below

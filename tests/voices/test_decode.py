@@ -252,7 +252,7 @@ def flac_of(seconds: int, claimed: int) -> bytes:
     return bytes(audio)
 
 
-def test_a_flac_is_read_as_far_as_it_says_and_refused_where_it_ends_before_or_does_not_say() -> None:
+def test_a_flac_is_read_to_its_stated_length_and_refused_if_short_or_silent_on_it() -> None:
     assert len(decode(flac_of(50, claimed=8_000)).samples) == 8_000
     early = "cut off|not audio that can be read"
     for claimed, message in ((8_000 * 50, early), (0, "does not say how long")):

@@ -57,7 +57,7 @@ def test_the_demos_voices(tmp_path: Path, root: Path, voice: str) -> None:
 
 
 @pytest.mark.parametrize("language", READ)
-def test_a_transcript_has_the_syllables_that_are_heard(tmp_path: Path, language: str) -> None:
+def test_a_transcript_has_the_syllables_of_the_recording(tmp_path: Path, language: str) -> None:
     transcript, syllables, seconds = READ[language]
     assert told(tmp_path, read(syllables, seconds), transcript) == []
     assert told(tmp_path, read(3 * syllables, 3 * seconds), transcript) == [FEW]

@@ -216,7 +216,7 @@ def test_long_recordings_are_cut_at_minus_40_dbfs():
 
 
 @pytest.mark.parametrize("name", [FEMALE, MALE])
-def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, name):
+def test_noise_and_music_behind_a_voice_get_a_warning(root, name):
     recording, rate_hz = soundfile.read(root / f"appliance/demo/voices/{name}.wav")
     seconds = np.arange(len(recording)) / rate_hz
     chords = [(220, 277, 330), (196, 247, 294), (262, 330, 392), (174, 220, 262)]
@@ -239,7 +239,7 @@ def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, 
     assert "music or a hum" in warned(music, 10.0)
 
 
-def test_warnings_say_what_is_poor():
+def test_warnings_name_the_defect():
     def found(wave: np.ndarray) -> str:
         return " ".join(prepare(to_file(wave), SPEC, 0.1).warnings)
 

@@ -86,7 +86,7 @@ def test_a_hit_reads_nothing(place: Folders, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("where", ["checksum", "middle", "last", "cut", "empty"])
-def test_a_damaged_cache_file_is_made_again(place: Folders, where: str) -> None:
+def test_a_damaged_cache_file_is_rebuilt(place: Folders, where: str) -> None:
     good = place.open()
     good.create(Place("ann"), wav(), "Hello there.")
     (path,) = place.cached
@@ -205,7 +205,7 @@ def stopping() -> None:
     *((wav(), text, "transcript") for text in (" \n", "\u200b", "\u2060\ufeff \u00ad", "\ufe0f")),
     (wav(), "a" * 1_001, "transcript"),
 ])  # fmt: skip
-def test_what_is_bad_or_stopped_or_only_validated_leaves_nothing(
+def test_bad_stopped_or_only_validated_uploads_leave_nothing(
     place: Folders, store: VoiceStore, at: Place, audio: bytes, transcript: str, field: str
 ) -> None:
     before = files(place.root)
@@ -438,7 +438,7 @@ def test_an_upload_is_decoded_once(place: Folders, monkeypatch: pytest.MonkeyPat
     assert len(decoded) == 1
 
 
-def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Folders) -> None:
+def test_names_in_any_script_and_pronunciations_are_stored(place: Folders) -> None:
     store = place.open()
     words = {"Xx_Anna": "安娜", "GG": "good game"}
     upload = Place("ann"), wav(), "Hello there."
@@ -465,7 +465,7 @@ def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Fold
     assert [path.name for path in (place.root / "voices" / "ann").iterdir() if path.name[0] == "."] == []
 
 
-def test_an_unknown_name_is_looked_up_without_a_list(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_names_cause_no_list_of_the_folder(place: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     index = place.open().index
     monkeypatch.setattr(index, "names", lambda: pytest.fail("lists the folder"))
     assert not (index.is_usable("bob") or index.pronunciations("bob") or index.styles("bob"))
@@ -487,7 +487,7 @@ def test_leftovers_are_swept(place: Folders) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_what_another_process_is_writing_is_not_swept(place: Folders) -> None:
+def test_files_that_another_process_writes_are_not_swept(place: Folders) -> None:
     store = place.open()
     paths = place.root / "voices" / LEFTOVERS[0], place.root / "cache" / LEFTOVERS[1]
     for path in paths:

@@ -74,7 +74,7 @@ def test_both_read_a_line_alike(theirs: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize(("line", "right", "other", "why"), rows(__file__, "otherwise.jsonl"))
-def test_where_they_differ_a_person_has_looked(
+def test_a_person_has_judged_the_differences(
     theirs: Callable[[str], str], line: str, right: str, other: str, why: str
 ) -> None:
     assert (ours(line), theirs(line)) == (right, other), f"ours is right: {why}"

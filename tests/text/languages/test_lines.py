@@ -64,12 +64,12 @@ def test_every_language_that_is_registered_has_its_lines() -> None:
 
 
 @pytest.mark.parametrize(("code", "text", "spoken"), [*ROWS, *TABLES], ids=lambda value: value[:40])
-def test_a_line_is_spoken_in_its_language(code: str, text: str, spoken: str) -> None:
+def test_a_line_is_read_in_its_language(code: str, text: str, spoken: str) -> None:
     assert front(code).speakable(text).text == spoken
 
 
 @pytest.mark.parametrize("code", LINES)
-def test_no_digit_is_left(code: str) -> None:
+def test_no_digit_remains(code: str) -> None:
     for other, text, _ in ROWS:
         if language(other).scripts == language(code).scripts:
             assert not any(c.isdecimal() for c in front(code).speakable(text).text), text

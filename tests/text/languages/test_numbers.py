@@ -56,7 +56,7 @@ RUSSIAN_OF = {
 
 
 @pytest.mark.parametrize("row", NUMBERS, ids=lambda row: f"{row['language']}-{row['words']}")
-def test_a_number_in_words_is_that_of_a_grammar(row: dict[str, Any]) -> None:
+def test_a_number_in_words_agrees_with_the_grammar(row: dict[str, Any]) -> None:
     assert getattr(speech(row["language"]), row["says"])(*row["of"]) == row["words"]
 
 

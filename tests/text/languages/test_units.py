@@ -22,7 +22,7 @@ UNITS = (
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
-def test_a_unit_after_a_number_is_spoken_in_words(code: str) -> None:
+def test_a_unit_after_a_number_becomes_words(code: str) -> None:
     assert set(AMONG) == set(LANGUAGES)
     points = "," if code in ("de", "es", "fr", "it", "pt", "ru", "tr", "vi") else "."
     bare = set(re.findall(r"\w+", AMONG[code]))
@@ -55,7 +55,7 @@ def test_no_full_stop_stands_inside_a_number(code: str, number: str) -> None:
 @pytest.mark.parametrize("code", LANGUAGES)
 @settings(max_examples=30)
 @given(GROUPS)
-def test_every_group_of_digits_is_heard(code: str, groups: str) -> None:
+def test_every_group_of_digits_changes_the_words(code: str, groups: str) -> None:
     """Another number in its place changes the spoken text."""
     said = front(code).speakable(AMONG[code].format(groups)).text
     for match in re.finditer("[0-9]+", groups):

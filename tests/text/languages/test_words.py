@@ -33,7 +33,7 @@ def test_an_error_names_file_row_and_column(tmp_path: Path, row: str, message: s
     assert str(caught.value).startswith(f"words/words-de.tsv, {message}")
 
 
-def test_a_bundles_rows_replace_those_of_a_language(tmp_path: Path) -> None:
+def test_a_bundles_rows_replace_the_languages_rows(tmp_path: Path) -> None:
     path = written(tmp_path, "unit\tkg\tKilo", "short\tkA\tkeine Ahnung")
     vocabulary = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZ.,"), "char")
     said = FrontEnd(vocabulary, languages=("de",), words={"de": path}).speakable("ka, 5 kg und 3 m").text

@@ -20,8 +20,8 @@ from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
 OTHERWISE = dict(tables.rows(__file__, "otherwise.jsonl"))
-"""Lines that we read differently on purpose. hibari takes these words for articles, spells nothing unknown and
-does not know drawn-out words."""
+"""Lines that we read differently on purpose. hibari takes these words for articles, spells nothing unknown
+and does not know drawn-out words."""
 UNLIKE = (
     "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # our normaliser expands abbreviations
     'Wait... what? No!! Really?! Yes; no: maybe, (perhaps) [not] "quoted" ‘single’ “double”.',
@@ -87,7 +87,7 @@ def test_any_text_is_read_and_its_words_found() -> None:
         assert list(pool.map(Phones().read, short)) == [readings[text] for text in short]
 
 
-def test_a_bundle_of_phones_says_what_the_front_end_leaves() -> None:
+def test_a_bundle_of_phones_reads_the_rest_of_the_front_end() -> None:
     vocabulary = Vocabulary(alphabet.TOKENS, "phones")
     front_end = FrontEnd(vocabulary, languages=("en",))
     warm("phones")
