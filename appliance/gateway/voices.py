@@ -72,7 +72,7 @@ async def create(request: Request) -> Response:
         message = getattr(error, "message", "") or "a part cannot be read"
         raise Refusal(400, f"the form: {message}", code="invalid_request") from error
     try:
-        recording = next((given for name in AUDIO if isinstance(given := form.get(name), UploadFile)), None)
+        recording = next((upload for name in AUDIO if isinstance(upload := form.get(name), UploadFile)), None)
         if recording is None:
             raise invalid("audio", "is missing: a file of the form with a recording")
         fields = Fields({name: value for name, value in form.items() if isinstance(value, str)})

@@ -18,6 +18,7 @@ from appliance.bench.lines import LINES, text_of
 from appliance.bench.outcome import Outcome, set_turns, underrun_s
 from appliance.bench.report import Baseline, figures, percentile, table
 from appliance.client import Header
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.once
 
@@ -104,14 +105,7 @@ def test_the_raid() -> None:
     assert any(message.cancel_after_s for message in messages)
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
-    ('{"at_s": 1}', "line 2: .*text"),
-    ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
-    ('{"at_s": 1, "text": " "}', "text not empty"),
-    ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
-    ("[1]", "line 2"), ("{", "line 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(("line", "message"), rows(__file__, "wrong_bursts.jsonl"))
 def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "burst.jsonl"
     path.write_text('{"at_s": 0, "text": "x"}\n' + line)

@@ -70,7 +70,7 @@ LOUD, SILENT = b"\0\0" * 99 + b"\0\x80", b"\0\0" * 100
 @pytest.mark.parametrize(("audio", "failure"), [
     (LOUD, ""), (SILENT, "silence in the voice ann"), (b"", "no audio"), (None, "no such voice"),
 ])  # fmt: skip
-def test_what_nobody_can_hear_is_no_reply(audio: bytes | None, failure: str) -> None:
+def test_an_inaudible_reply_does_not_count(audio: bytes | None, failure: str) -> None:
     load = Load([Answering(audio)], "ann", 1.0)  # type: ignore[list-item]
     if failure:
         with pytest.raises(CallFailed, match=failure):
@@ -81,7 +81,7 @@ def test_what_nobody_can_hear_is_no_reply(audio: bytes | None, failure: str) -> 
         assert 0.0 < found.pieces[0][1] <= found.pieces[1][1] <= found.end_s
 
 
-def test_each_reply_is_asked_for_as_a_user_asks_and_never_from_the_cache() -> None:
+def test_requests_are_a_users_and_never_from_the_cache() -> None:
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_each_reply_is_asked_for_as_a_user_asks_and_never_from_the_cache() -> No
     assert expected.items() <= first.items() and first["seed"] != second["seed"]
 
 
-def test_requests_go_out_at_their_times_and_what_is_not_serial_does_not_wait() -> None:
+def test_requests_are_sent_at_their_times_and_only_serial_ones_wait() -> None:
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
     found = asyncio.run(load.open([Message(0.0, "x"), Message(0.1, "x", channel="stage"), Message(0.2, "x")]))

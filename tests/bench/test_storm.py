@@ -73,7 +73,7 @@ def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:
     assert [one.channel for one in _shared(messages, 2)] == ["serial-0", "stage", "serial-0"]
 
 
-def test_a_reply_is_made_again_as_it_was_made_and_the_first_request_does_not_count() -> None:
+def test_verification_repeats_replies_exactly_and_skips_the_first_request() -> None:
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
     header = Header(sample_rate_hertz=24_000, seed=5, nfe_steps=7, guidance=1.5, segmentation=pb.LOW_LATENCY)
@@ -108,7 +108,7 @@ def test_options_that_make_no_sense(options: list[str], capsys: pytest.CaptureFi
     assert options[0] in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_known_before_the_storm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_file_is_refused_before_the_storm(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "storm", "--json", "/nowhere/x.json"]) == 1
     assert capsys.readouterr().err == "appliance bench: /nowhere/x.json: No such file or directory\n"
 

@@ -151,7 +151,7 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     assert waits(trace, "p")["paused"] >= 3.0
 
 
-def test_lanes_that_are_taken(tmp_path: Path) -> None:
+def test_a_wait_for_a_lane_is_traced(tmp_path: Path) -> None:
     bench = Traced(lanes=1)
     bench.admit("long", 1, nfe=16, frames=400)
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
     assert summary(trace)["calls"]["step"]["calls"] == {"failed": 5, "cancelled": 5, "interrupted": 9}[how]
 
 
-def test_the_newest_slices_are_kept(tmp_path: Path) -> None:
+def test_the_newest_slices_remain(tmp_path: Path) -> None:
     bench = Traced(limit=100)
     for number in range(20):
         bench.admit(f"r{number}")
@@ -305,7 +305,7 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
     assert trace["otherData"]["backend"] == "ort-cpu"
 
 
-def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
     Traced().recorder.write(tmp_path / "EMPTY.json")
     for name, message in (

@@ -43,7 +43,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, clock: Clock) -> None:
+def test_the_record_has_each_boot_with_its_software(jetson: Jetson, box: Box, clock: Clock) -> None:
     for number in range(8):
         boot(jetson, clock)
         lock(box)
@@ -57,7 +57,7 @@ def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, cl
     assert jetson.path(paths.BOOTS).stat().st_mode & 0o777 == 0o644, "for all to read"
 
 
-def test_a_shutdown_that_does_not_come_is_taken_back(box: Box) -> None:
+def test_a_cancelled_shutdown_is_cleared(box: Box) -> None:
     """`systemctl restart f5-clocks` ends and starts the unit. After a stop, the timer's check clears the
     mark."""
     for act in (lock, check):
@@ -104,7 +104,7 @@ def written(jetson: Jetson, *past: Boot, mode: int = 0o644) -> None:
     jetson.path(paths.BOOTS).chmod(mode)
 
 
-def test_what_others_could_have_written_is_not_used(jetson: Jetson, box: Box) -> None:
+def test_a_record_that_others_could_write_is_ignored(jetson: Jetson, box: Box) -> None:
     written(jetson, Boot(box.boot_id, unlocked_at=1.0), mode=0o666)
     lines: list[str] = []
     assert check(box, report=lines.append).state == "pinned"
@@ -165,7 +165,7 @@ def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box
     assert history(box)[-1].lost_power(Boot())
 
 
-def test_which_backend_spoke_is_noted(box: Box) -> None:
+def test_the_record_has_the_backend_that_spoke(box: Box) -> None:
     lock(box)
     figures = {"backend": "ort-cuda (fused)", "passed_over": {"tensorrt": "no code for this GPU"}}
     _note_backend(box, [Finding("synthesis", Level.PASS, "", figures=figures)])
