@@ -88,7 +88,8 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
     address, voice = options.address, options.voice
     async with connected(address, voice, options.timeout, clients=options.clients) as load:
         baseline = await _baseline(load, options, mix, random)
-        messages, duration_s = _messages(options, mix, baseline, random)
+        # One seed gives one storm, however many texts the closed loop has drawn.
+        messages, duration_s = _messages(options, mix, baseline, Random(options.seed))
         wall, cpu = time.monotonic(), time.process_time()
         outcomes = await load.open(messages)
         client_cpu = (time.process_time() - cpu) / (time.monotonic() - wall)

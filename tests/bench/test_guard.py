@@ -144,9 +144,6 @@ def test_a_page_is_whole_and_fetches_nothing() -> None:
     assert tags.count["svg"] == 4 and tags.count["circle"] == 4 * 365 - 1
     assert "<b>fine" not in text and "&lt;b&gt;fine &amp; we" in text
     assert "2023-11-14" in text and "2024-11-12" in text
-
-
-def test_a_page_of_nothing() -> None:
     assert "nothing measured yet" in page.html([])
 
 

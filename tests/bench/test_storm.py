@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from appliance import cli
-from appliance.bench.arrivals import Message
+from appliance.bench.arrivals import Message, Mix, Weighted
 from appliance.bench.load import Load
 from appliance.bench.outcome import OK, Outcome
-from appliance.bench.storm import _baseline, _verified, run
-from appliance.client import Client, Header
+from appliance.bench.storm import _baseline, _messages, _verified, run
+from appliance.client import Header
 from appliance.rpc import appliance_pb2 as pb
 from tests.bench.test_run import LOUD, Answering
 from tests.harness.daemons import Running, running, shared
@@ -36,11 +36,16 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert storm(box, *options) == 0
     found = json.loads(written.read_text())
     assert found["verified"] == {"replies": 3, "same": 3}
-    assert found["load"] > 0.0
-    assert 0.0 < found["goodput"] <= found["delivered"]
-    assert found["idle_first_audio_s"]["p50"] > 0.0
+    assert min(found["load"], found["goodput"], found["idle_first_audio_s"]["p50"]) > 0.0
+    assert found["goodput"] <= found["delivered"]
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     assert len(lines) == found["requests"] > 10
+    # The seed decides the texts, however many texts the closed loop drew before.
+    asked = SimpleNamespace(burst=None, load=1.0, duration=9.0, serial=0)
+    mix = Mix(Weighted((5,), (1.0,)), Weighted(("normal",), (1.0,)), cancelled=0.2, slow=0.1)
+    baseline = SimpleNamespace(capacity=9.0, audio_s_per_character=0.1)
+    again, _ = _messages(asked, mix, baseline, Random(0))  # type: ignore[arg-type]
+    assert all(line["text"] == one.text for line, one in zip(lines, again, strict=False))
     refused = [line for line in lines if not line["admitted"] and line["status"] != "CANCELLED"]
     assert len(refused) == sum(found["refused"].values())
     assert found["cancelled"] == sum(line["status"] == "CANCELLED" for line in lines)
@@ -113,10 +118,3 @@ def test_options_that_make_no_sense(options: list[str], capsys: pytest.CaptureFi
 def test_a_file_that_cannot_be_written_is_known_before_the_storm(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "storm", "--json", "/nowhere/x.json"]) == 1
     assert capsys.readouterr().err == "appliance bench: /nowhere/x.json: No such file or directory\n"
-
-
-def test_a_daemon_without_a_voice(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    with Client(box.address) as client:
-        client.remove_voice("ann")
-    assert storm(box) == 1
-    assert "no voice is stored" in capsys.readouterr().err
