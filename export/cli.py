@@ -15,14 +15,14 @@ from typing import get_args
 
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
-from appliance.errors import BundleError, EngineFault, PhonesMissing
+from appliance.errors import ApplianceError
 from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
-from export.families import MELS, NAMED, Family, FamilyError, family, of
+from export.families import MELS, NAMED, Family, family, of
 from export.graphs.to_onnx import ExportError
 from export.parity import comparison
 from export.precision import qdq, rewrites
 from export.sources import look, weights
-from export.sources.checkpoint import CheckpointError, preferred
+from export.sources.checkpoint import preferred
 from export.sources.reading import read_options
 
 FAILED = 1
@@ -33,17 +33,8 @@ SAMPLINGS = get_args(contract.Sampling)
 GONE = {f"--{key}": key for key in ("guidance", "strength", "strengths", "grid")} | {"--sampler": "update"}
 """Options of `bundle` up to 0.30, and their keys in the section `sampler` of a family's file."""
 EXPECTED = (
-    BundleError,
-    CheckpointError,
-    EngineFault,
-    ExportError,
-    FamilyError,
-    PhonesMissing,
-    assemble.BundleFailed,
-    contact.ContactFailed,
-    fetch.FetchError,
-    ValueError,
-    OSError,
+    *(ApplianceError, ExportError, ValueError, OSError),
+    *(assemble.BundleFailed, contact.ContactFailed, fetch.FetchError),
 )
 
 
@@ -121,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
     show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
-    show.set_defaults(run=_inspect)
+    show.set_defaults(run=lambda arguments: print(inspection.said(arguments.bundle)))
     return parser
 
 
@@ -267,11 +258,6 @@ def _of_folder(arguments: argparse.Namespace) -> None:
     again.run(again)
 
 
-def _inspect(arguments: argparse.Namespace) -> None:
-    place = arguments.bundle
-    print(look.describe(place) if look.is_training(place) else inspection.describe(contract.read(place)))
-
-
 def _bundle(arguments: argparse.Namespace) -> None:
     if arguments.folder is not None:
         _of_folder(arguments)
@@ -368,7 +354,7 @@ def _parity(arguments: argparse.Namespace) -> None:
     made = contract.read(arguments.bundle)
     if not (arguments.family and arguments.checkpoint and arguments.vocab and arguments.vocoder_path):
         print("measured when it was written:")
-        print(comparison.table(made.manifest.parity.get("rows", []), ""))
+        print(inspection.table(made.manifest.parity))
         raise assemble.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
@@ -379,6 +365,6 @@ def _parity(arguments: argparse.Namespace) -> None:
     )
     expected = assemble.expectations(loaded, options)
     report = comparison.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
-    print(report.table())
+    print(inspection.table(report.record()))
     if report.failed:
         raise assemble.BundleFailed("; ".join(report.failed))

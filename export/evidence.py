@@ -12,6 +12,7 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -175,7 +176,13 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
             "the vocabulary"
         )
     _compare_weights(loaded, recordings, found)
-    _compare_base(loaded, recordings, found)
+    if loaded.sources.adapter is not None:  # no file says which weights it was trained on
+        base = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
+        with suppress(CheckpointError):  # the adapter brings the embedding of another vocabulary
+            found.losses[UNADAPTED] = theirs = Trial.given(base).loss(base, recordings)
+            found.advice.append(
+                f"the loss on {heard} is {given:.3g} with the adapter, {theirs:.3g} without it"
+            )
     return found
 
 
@@ -337,19 +344,6 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], fo
         fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * given else ""
         told += f", with a loss of {theirs:.2f} for {given:.2f}{fit}"
     found.advice.append(told)
-
-
-def _compare_base(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
-    """Report the loss of the weights without the merged adapter, because no file proves that it fits them."""
-    if loaded.sources.adapter is None:
-        return
-    other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
-    try:
-        found.losses[UNADAPTED] = theirs = Trial.given(other).loss(other, recordings)
-    except CheckpointError:  # the adapter has the embedding of its own vocabulary
-        return
-    heard, given = ", ".join(found.recordings), found.losses[GIVEN]
-    found.advice.append(f"the loss on {heard} is {given:.3g} with the adapter, {theirs:.3g} without it")
 
 
 def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:

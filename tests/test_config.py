@@ -113,7 +113,7 @@ PATHS = {
     ("- a", "must hold a mapping of sections, not list"),
     ("a: [", "unreadable"),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_is_named_with_the_allowed_values(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:

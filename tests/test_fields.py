@@ -1,4 +1,4 @@
-"""The strict reader of mappings, and the ranges that fields declare."""
+"""The strict reader of mappings, and the declared ranges of fields."""
 
 import dataclasses
 import math
@@ -79,13 +79,13 @@ RIGHT = {"lanes": 8, "loud": True}
     ({**RIGHT, "weights": ["main"]}, "file: weights: must be dict, not list (['main'])"),
     ({**RIGHT, "weights": {"main": "high"}}, "file: weights.main: must be float, not str"),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_its_place_and_what_is_allowed(raw: object, message: str) -> None:
+def test_a_mistake_is_named_with_its_place_and_the_allowed_values(raw: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         read(raw)
     assert str(caught.value).startswith(message)
 
 
-def test_unknown_keys_are_ignored_where_that_is_allowed() -> None:
+def test_unknown_keys_are_ignored_if_that_is_allowed() -> None:
     assert read({"lanes": 8, "loud": True, "more": 1}, ignore_unknown=True) == Whole(8, True)
 
 

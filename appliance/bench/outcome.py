@@ -86,45 +86,20 @@ class Outcome:
 
     @property
     def underrun_s(self) -> float | None:
-        """Seconds of silence in the playback; None if there is no audio, or the reader is slow."""
-        if not (self.header and self.pieces) or self.message.pace:
+        """Seconds of silence in the playback; None if there is no audio."""
+        if not (self.header and self.pieces):
             return None
         return underrun_s(self.pieces, self.header.sample_rate_hertz, self.turn_s)
 
     @property
     def played_whole(self) -> bool:
-        """True if the playback can be judged: complete, and read without delay."""
+        """True if the playback can be judged, because it is complete."""
         return self.status == OK and self.underrun_s is not None
 
     @property
     def can_stall(self) -> bool:
         """True if the playback can be judged and the engine has made the audio in two pieces or more."""
         return self.played_whole and self.header is not None and self.header.segments > 1
-
-    def record(self) -> dict[str, object]:
-        """Line for `--trace`."""
-        message, header, t = self.message, self.header, self.timings
-        return {
-            "at_s": round(message.at_s, 4),
-            "text": message.text,
-            "priority": message.priority,
-            "channel": message.channel,
-            "user": message.user,
-            "pace": message.pace,
-            "sent_s": round(self.sent_s, 4),
-            "status": self.status,
-            "reason": self.reason,
-            "admitted": self.admitted,
-            "promised_s": self.promised_s,
-            "first_audio_s": _rounded(self.first_audio_s),
-            "cancel_s": _rounded(self.cancel_s),
-            "end_s": round(self.end_s, 4),
-            "underrun_s": _rounded(self.underrun_s),
-            "audio_s": round(self.audio_s, 4),
-            "segments": header.segments if header else None,
-            "nfe": header.nfe_steps if header else None,
-            "engine_s": round((t.condition_ms + t.steps_ms + t.vocoder_ms) / 1e3, 4) if t else None,
-        }
 
 
 def set_turns(outcomes: Iterable[Outcome]) -> None:
@@ -158,7 +133,3 @@ def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float 
     """
     first = max(pieces[0][1], turn_s)
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

@@ -62,8 +62,7 @@ def figures(
     played = [one for one in outcomes if one.played_whole]
     check_first_audio((one.pieces[0][1], one.read_s) for one in played)
     stalling = [one.underrun_s or 0.0 for one in played if one.can_stall]
-    # Slow readers delay only themselves.
-    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes if not one.message.pace)])
+    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes)])
     offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
     goodput = sum(one.audio_s for one in played if _is_good(one, target_s)) / wall_s
     lost = [one for one in outcomes if one.status != OK and not one.withdrawn]

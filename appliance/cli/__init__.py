@@ -29,7 +29,7 @@ COMMANDS = {
     ),
     "cancel": ("saying", "end a request by its id"),
     "queue": ("saying", "list and moderate what waits and sounds"),
-    "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
+    "voices": ("enrolling", "list, add, show and remove reference voices"),
     "tokens": ("operating", "make, list and revoke clients' tokens, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),
     "bundle": ("operating", "install another bundle or return to the previous one, on the box"),

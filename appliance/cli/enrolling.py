@@ -1,4 +1,4 @@
-"""The command `voices`: list, add, update, show, remove, sync."""
+"""The command `voices`: list, add, update, show, remove."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import argparse
 from pathlib import Path
 
 from appliance.cli.options import (
-    FAILED,
     Failure,
     add_address,
-    add_config,
-    add_credentials,
     add_pronounce,
     client,
-    credentials,
     print_line,
     pronunciations,
     read_file,
 )
-from appliance.client import CallFailed, Client, Style, Voice
+from appliance.client import Style, Voice
 from appliance.rpc.appliance_pb2 import VoiceState
 
 
@@ -53,14 +49,6 @@ def add_voices(parser: argparse.ArgumentParser) -> None:
     remove.set_defaults(run=_voices_remove)
     for action in (listing, add, update, show, remove):
         add_address(action)
-    sync = actions.add_parser("sync", help="copy the voices of this box to others, by content")
-    sync.add_argument("boxes", nargs="+", metavar="BOX", help="host:port or unix:PATH of its daemon")
-    sync.add_argument("--folder", type=Path, help="absent: voices.folder of the configuration")
-    sync.add_argument("--remove", action="store_true", help="remove voices that this box does not have")
-    sync.add_argument("--dry-run", action="store_true", help="only print the changes")
-    add_config(sync)
-    add_credentials(sync)
-    sync.set_defaults(run=_voices_sync)
 
 
 def _voices_list(options: argparse.Namespace) -> int:
@@ -126,36 +114,6 @@ def _voices_remove(options: argparse.Namespace) -> int:
         else:
             daemon.remove_voice(options.name)
     return 0
-
-
-def _voices_sync(options: argparse.Namespace) -> int:
-    from appliance import config
-    from appliance.cli import replicate
-
-    folder = options.folder or config.load(options.config, options.set).voices.folder
-    source = replicate.read_source(folder)
-    if not source.voices:
-        raise Failure(f"{folder} holds no voice that can be used")
-    rows = [("here", place.short, f"damaged: {problem}") for place, problem in source.damaged.items()]
-    failed = bool(rows)
-    for address in options.boxes:
-        try:
-            with Client(address, credentials(options)) as box:
-                steps = replicate.plan(source, box.voices(), remove=options.remove)
-                if options.dry_run:
-                    rows += [(address, step.place.short, step.kind) for step in steps]
-                    continue
-                for step, problem in replicate.apply(steps, source, box):
-                    failed = failed or bool(problem)
-                    rows.append(
-                        (address, step.place.short, f"{step.kind}: {problem}" if problem else step.kind)
-                    )
-        except CallFailed as error:
-            failed = True
-            rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
-    for address, name, state in rows:
-        print_line(f"{address:<24}  {name:<24}  {state}")
-    return FAILED if failed else 0
 
 
 def print_voice(voice: Voice | Style, indent: str = "") -> None:

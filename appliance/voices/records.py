@@ -118,10 +118,6 @@ class Place:
         return self.voice == other.voice and other.style in (None, self.style)
 
     @property
-    def short(self) -> str:
-        return self.voice + (f"/{self.style}" if self.style else "")
-
-    @property
     def label(self) -> str:
         """Words for a list."""
         return f"voice {self.voice}" + (f", style {self.style}" if self.style else "")
@@ -157,13 +153,6 @@ def _holds_voice(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link in a circle, or into a folder that is closed to us: a damaged voice
         return True
-
-
-def read_stored(folder: Path, place: Place) -> tuple[Voice | Style, bytes]:
-    """Record and audio of a place. Raises VoiceDamaged, StorageError."""
-    with storage_errors(str(place)):
-        recorded = read_record(folder, place)
-    return recorded, read_audio(folder, place, recorded)
 
 
 def read_audio(folder: Path, place: Place, recorded: Recorded) -> bytes:

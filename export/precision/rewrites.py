@@ -160,7 +160,7 @@ VOCODER = Roles(
     ("ends",),
     lambda weight: "blocks" if weight.endswith((".up.weight", ".down.weight")) else "ends",
 )
-"""Products of a vocoder: those of the backbone's blocks, the head's and those of Fourier transforms."""
+"""Products of a vocoder: `blocks` of the backbone, and `ends`, the head and the Fourier transforms."""
 
 
 def quantise_vocoder(source: Path, out: Path) -> bool:

@@ -32,11 +32,11 @@ from export.sources.header import (
     NO_DIT,
     STUDENT,
     UNMERGED,
-    VOCODER_FILES,
     Others,
     check_names,
     config_beside,
     some,
+    stray,
     vocoder_file,
 )
 from export.sources.header import CheckpointError as CheckpointError
@@ -59,7 +59,6 @@ Its second constant is the rounding of their values (at most 1).
 """
 MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
 """Arguments of Vocos' mels that may have any value."""
-BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
 
 _COUNTERS = ("initted", "step", "n_averaged")  # entries of a moving average that are no weights
 _COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
@@ -439,7 +438,10 @@ def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
 
 def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
     try:
-        return parse(read(path.read_text("utf-8")))
+        raw = path.read_bytes()
+        if said := stray(raw):
+            raise ValueError(said)
+        return parse(read(raw.decode("utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
     except (OSError, ValueError, yaml.YAMLError) as error:

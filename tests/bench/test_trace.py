@@ -151,7 +151,7 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     assert waits(trace, "p")["paused"] >= 3.0
 
 
-def test_lanes_that_are_taken(tmp_path: Path) -> None:
+def test_a_wait_for_a_lane_is_traced(tmp_path: Path) -> None:
     bench = Traced(lanes=1)
     bench.admit("long", 1, nfe=16, frames=400)
     for _ in range(3):
@@ -216,8 +216,8 @@ def test_the_newest_slices_are_kept_and_take_little(tmp_path: Path) -> None:
     trace = bench.trace(tmp_path)
     check_format(trace)
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert len(slices) == 2_000 and summary(trace)["dropped"] > 100 and summary(trace)["cut"] <= 1
-    assert slices[-1]["args"]["request"] == "r149"
+    assert len(slices) == 2_000 and slices[-1]["args"]["request"] == "r149"
+    assert summary(trace)["dropped"] > 100 and summary(trace)["cut"] <= 1
 
 
 def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
     assert trace["otherData"]["backend"] == "ort-cpu"
 
 
-def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
     Traced().recorder.write(tmp_path / "EMPTY.json")
     for name, message in (

@@ -43,7 +43,7 @@ def spoken(box: Running, text: str) -> bytes:
         return client.stream(text, "ann", seed=3).reply().audio
 
 
-def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: Path) -> None:
+def test_the_played_bytes_are_the_spoken_ones(box: Running, played: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.pcm"
     assert say(box, TEXT, "--play", "--seed", "3", "-o", str(out)) == 0
     arguments, audio = played.read_bytes().split(b"\n", 1)
@@ -51,7 +51,7 @@ def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: 
     assert {b"--format=S16_LE", b"--rate=24000", b"--channels=1"} <= set(arguments.split())
 
 
-def test_lines_are_played_one_after_another_past_one_that_fails(
+def test_lines_play_in_order_and_a_failed_line_is_skipped(
     box: Running, played: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["One, two.", "", "x" * 100_000, TEXT]
@@ -81,7 +81,7 @@ def test_a_player_that_fails_is_named(
     (("--play", "--out", "a.wav"), "--out needs a TEXT"),
     ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
 ])  # fmt: skip
-def test_where_the_audio_goes_has_to_be_said(
+def test_say_requires_a_destination(
     box: Running, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert say(box, *arguments) == 1

@@ -45,7 +45,7 @@ WRITTEN = "/v1/text-to-speech/ann/stream-input"
 
 @dataclass
 class Recorder(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Serves nothing, and keeps who was named in each call."""
+    """Implements no method, and records the caller of each call."""
 
     callers: list[tuple[str, str | None]] = field(default_factory=list)
     bearers: set[str | None] = field(default_factory=set)
@@ -82,7 +82,7 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
             gateway.ask(path, sent, authorization=f"Bearer {token}")
             # A request may make two calls at once; the first failure is the answer.
             until(lambda call=(method, "token stage.bot-1"): call in recorder.callers)
-        # The status page's memory of all requests is nobody's.
+        # The status page's memory of all requests has no caller.
         until(lambda: ("Queue/WatchQueue", None) in recorder.callers)
         assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
         assert {method for method, caller in recorder.callers if caller is None} == {"Queue/WatchQueue"}
@@ -105,7 +105,7 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         ]
 
 
-def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
+def test_the_caller_without_tokens_is_an_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder):
         for path, sent in CALLS.values():
             gateway.ask(path, sent, authorization="Bearer any")
@@ -113,7 +113,7 @@ def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
         assert {caller for _, caller in recorder.callers} - {None} == {"http 127.0.0.1"}
 
 
-def test_of_wyoming_it_is_the_address(tmp_path: Path) -> None:
+def test_wyomings_caller_is_an_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder), wyoming_of(gateway.daemon) as program:
         assert [one["type"] for one in program.events(event("describe"))] == ["error"]
         assert recorder.callers == [("Voices/ListVoices", "wyoming 127.0.0.1")]

@@ -24,7 +24,7 @@ from tests.harness.hostile import DOORSTEPS, FLOODS, VOICES, attacking
 from tests.harness.patience import PATIENCE_S
 
 IDLE, HEARD_S, SETTLED_S = 9, 5.0, 2.5
-"""Lines on the idle daemon; seconds of lines during a flood; seconds of silence before both."""
+"""Lines on the idle daemon; seconds of lines during a flood; seconds of silence before either."""
 READ = int(READ_S * 24_000) * 2
 """Bytes of PCM16 that a blocking read waits for."""
 

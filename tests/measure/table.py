@@ -31,7 +31,7 @@ def table(record: Mapping[str, Any]) -> str:
     for cell in record["cells"]:
         rtf, wall_s = cell["rtf"], cell["wall_s"]["median"]
         rows.append(
-            f"| {cell['words']} words, {cell['language']}, {cell['nfe']} "
+            f"| {cell['words']} words, {cell['nfe']} "
             f"| {rtf['median']:.2f} ({rtf['least']:.2f}–{rtf['most']:.2f}) "
             f"| {cell['first_audio_s']['median'] / wall_s:.0%} | {cell['stages_share']['steps']:.0%} "
             f"| {cell['audio_s']['median']:.1f} s | {wall_s:.2f} s |"

@@ -1,4 +1,4 @@
-"""Riva's service by the stubs of nvidia-riva-client, with a fake engine."""
+"""Riva's service, called by the stubs of nvidia-riva-client, with a fake engine."""
 
 import asyncio
 import io
@@ -107,7 +107,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
     assert (reply.id.value, reply.meta.text, reply.meta.processed_text) == ("chat-1", "one. two", "one. two")
 
 
-async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
+async def test_messages_of_a_stream_sound_in_order(box: Box, stub: Any) -> None:
     seeded(box, front=FakeFront(speakable=lambda text, *_: Spoken(text.replace("!!!", ""))))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
@@ -131,7 +131,7 @@ async def test_a_stream_is_counted_and_ends_when_nothing_comes(stub: Any) -> Non
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_texts_of_one_connection_are_taken_in_order_though_a_prompt_takes_time(
+async def test_texts_of_a_connection_stay_in_order_despite_a_slow_prompt(
     box: Box, stub: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     asked_for, go = threading.Event(), threading.Event()
@@ -213,7 +213,7 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
 
 @pytest.mark.parametrize(("languages", "code", "heard"), [
     (("de",), "de-AT", "de-AT"),
-    (("de",), "en-US", ""),  # sent by clients whose user chose none
+    (("de",), "en-US", ""),  # clients send it if their user chose no language
     (("de", "en"), "en-US", "en-US"),
     ((), "en-US", ""),
     ((), "zh-CN", "zh-CN"),
@@ -304,7 +304,7 @@ async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
     assert (await stub.Synthesize(asked(**fields))).audio
 
 
-async def test_prompts_are_bounded_and_one_in_use_is_kept(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prompts_are_bounded_and_a_used_one_stays(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.voices.prompts.KEPT", 3)
     prompts = Prompts(box.store.index)
     name, held = await prompts.prepare(speech_wav(0.5), "Hi.")

@@ -10,7 +10,7 @@ WAKE_S, IDLE_S = 3.0, 60.0
 
 
 class Restful(FakeEngine):
-    """Refuses calls while it rests; a wake moves the clock."""
+    """An engine that refuses calls while it rests; its wake moves the clock."""
 
     idle_s, wake_s = IDLE_S, WAKE_S
 
@@ -50,7 +50,7 @@ def engine(bench: Bench) -> Restful:
 
 
 @pytest.mark.parametrize("priority", [Priority.NORMAL, Priority.HIGH])
-def test_the_first_promise_after_a_rest_has_the_wake_in_it_and_is_kept(
+def test_the_first_promise_after_a_rest_includes_the_wake(
     bench: Bench, engine: Restful, priority: Priority
 ) -> None:
     asked = bench.now
@@ -66,7 +66,7 @@ def test_the_first_promise_after_a_rest_has_the_wake_in_it_and_is_kept(
     assert later.due < bench.now + WAKE_S, "it is awake"
 
 
-def test_one_that_comes_while_it_wakes_waits_for_the_rest_of_the_wake(bench: Bench, engine: Restful) -> None:
+def test_a_request_during_a_wake_waits_for_its_end(bench: Bench, engine: Restful) -> None:
     engine.bench.admit("first")
 
     def wake() -> None:

@@ -1,4 +1,4 @@
-"""A bundle swap that a reload, or the end of its call, meets while it loads."""
+"""A bundle swap, with a reload or the end of its call during its load."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tests.harness.engine import FakeEngine
 
 
 class Engines:
-    """Tests and replaces at once."""
+    """Engines that test and replace at once."""
 
     generation = 0
 

@@ -1,4 +1,4 @@
-"""Pieces of a text that is being written."""
+"""Pieces of a text whose writing goes on."""
 
 import itertools
 import random
@@ -60,15 +60,15 @@ def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, .
      [f"https://a.example/{'b/' * 25}", "is it, my friend."], None),
     ([f"{'1' * 350} is a number."], ["1" * 350, "is a number."], [f"{'1' * 350} is a number."]),
 ])  # fmt: skip
-def test_clauses_are_given_away_when_they_are_complete(
+def test_complete_clauses_are_returned(
     parts: list[str], expected: list[str], by_letters: list[str] | None
 ) -> None:
-    """`by_letters`: where each comes alone; None: the same."""
+    """`by_letters`: expected clauses if letters come singly; None: the same clauses."""
     assert pieces(parts) == expected
     assert pieces(list("".join(parts))) == (expected if by_letters is None else by_letters)
 
 
-def test_the_next_utterance_begins_anew() -> None:
+def test_the_next_utterance_starts_afresh() -> None:
     written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
     assert [written.rest(), written.rest()] == ["four", ""]
@@ -98,7 +98,7 @@ def test_a_stream_has_the_words_of_its_whole(code: str) -> None:
             for whole in ([text], pieces(parts, Budgets(15, 60, 240), (code,)))
         ]
         differ += [text] if said[0] != said[1] else []
-    assert len(differ) <= 1, differ  # 2 to 10, if the cuts do not regard how the text is read
+    assert len(differ) <= 1, differ  # 2 to 10 if the cuts ignore how the text is read
 
 
 @pytest.mark.once

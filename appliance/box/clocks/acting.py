@@ -59,8 +59,6 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
         now = Assessment(take_reading(box), record, tuple(problems), rebooting)
         if now.rebooting:
             return now
-    if now.is_barred(now.reading.mode):
-        return assess(now.reading, now.record, now.problems)
     # The power may be gone before jetson_clocks returns.
     try_save(box, with_pin(now.record, now.reading.mode, box.uptime()), report)
     found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
@@ -118,9 +116,6 @@ def _verify(box: Box) -> ClockVerdict:
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
     """Lines that say what `apply` would do, without doing anything."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
-    if now.is_barred(now.reading.mode) and mode is None:
-        yield f"would pin nothing: {now.clocks.why}"
-        return
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"

@@ -56,8 +56,6 @@ class Boot(Ranged):
     """True if a shutdown ended the boot."""
     after_hang: bool = False
     """True if a watchdog ended the previous boot, as the PMC reports."""
-    barred: tuple[str, ...] = ()
-    """Power modes that versions up to 0.30 gave up, because several boots had ended in them."""
     reboot_for: str = ""
     """Mode for which nvpmodel wants a reboot. It is asked once in a boot."""
     rebooting_for: str = ""
@@ -157,7 +155,7 @@ def _begun(box: Box, past: Sequence[Boot]) -> Boot:
     # own reboot.
     came_by = last.rebooting_for or (last.reboot_for if last.reboot_for == last.applied else "")
     after_hang = box.reset_source.endswith("WDT")
-    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang, barred=last.barred)
+    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang)
     return _with_versions(box, fresh)
 
 

@@ -10,7 +10,7 @@ EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """The memory's clock in debugfs."""
 EMC_STEPS = "/sys/kernel/debug/bpmp/debug/emc/possible_rates"
 BWMGR = "/sys/devices/platform/bwmgr/devfreq/bwmgr"
-"""The memory's clock on JetPack 7: a devfreq device, for all to read."""
+"""The memory's clock on JetPack 7: a devfreq device that every user can read."""
 
 OOT = """\
 # KERNEL_VARIANT: oot
@@ -55,7 +55,7 @@ PACKAGES: dict[int, dict[str, str]] = {
     },
 }
 UBUNTU = {5: ("20.04", "focal", "3.8"), 6: ("22.04", "jammy", "3.10"), 7: ("24.04", "noble", "3.12")}
-"""Version, name, and the Python that comes with it."""
+"""Version, name, and Python of the Ubuntu."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Mode:
     cpus: int
     cpu_khz: int
     tpc_mask: int
-    """A set bit is a TPC that is switched off."""
+    """Mask of TPCs; a set bit switches a TPC off."""
     gpu_hz: int
     emc_hz: int = UNCAPPED
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A module with a JetPack on it."""
+    """A module with a JetPack."""
 
     name: str
     jetpack: int
@@ -103,7 +103,7 @@ class Profile:
 
     @property
     def compatible(self) -> tuple[str, ...]:
-        """The device tree's words for the board, most exact first."""
+        """The board's names in the device tree, most specific first."""
         return (f"nvidia,p3737-0000+{self.module}", "nvidia,tegra234")
 
     @property

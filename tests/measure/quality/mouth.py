@@ -1,4 +1,4 @@
-"""A bundle that speaks in this process as the daemon would: the same store, planning, engine and joining."""
+"""A bundle that speaks in this process like the daemon: with its store, planning, engine and joining."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from appliance.voices.store import open_store
 AUDIO_SUFFIXES = (".wav", ".flac")
 
 Damage = Callable[[LaneState], None]
-"""Breaks a lane between its opening and its first step; for showing that breakage is noticed."""
+"""Breaks a lane between its opening and its first step, to show that the judges notice it."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Mouth:
         self._damage = damage
 
     def speak(self, text: str, voice: str, **how: Any) -> FloatArray:
-        """(samples,) of one request at the bundle's rate; `how` is of `parts`. Raises ApplianceError."""
+        """(samples,) of a request at the bundle's rate; `how` holds arguments of `parts`. Raises
+        ApplianceError."""
         return self.parts(text, voice, **how)[2]
 
     def parts(
