@@ -35,14 +35,15 @@ def test_a_storm(
     storms, opened = list[str](), Load.open
     monkeypatch.setattr(Load, "open", lambda load, all_: storms.append(all_[0].text) or opened(load, all_))
     written = tmp_path / "storm.json"
-    options = "--duration 3 --calibrate 0.5 --load 2 --words 5 --verify 3 --cancel 0.2 --json".split()
-    assert storm(box, *options, str(written)) == 0
+    options = ["--duration", "3", "--calibrate", "0.5", "--load", "2", "--words", "5", "--verify", "3"]
+    options += ["--cancel", "0.2", "--json", str(written)]
+    assert storm(box, *options) == 0
     found = json.loads(written.read_text())
     assert min(found["load"], found["idle_first_audio_s"]["p50"]) > 0.0
     assert 0.0 < found["goodput"] <= found["delivered"]
     assert found["verified"] == {"replies": 3, "same": 3}
-    refused = sum(found["refused"].values())
-    assert 10 < found["requests"] <= found["admitted"] + refused + found["cancelled"]
+    ends = found["admitted"], found["cancelled"], *found["refused"].values()
+    assert 10 < found["requests"] <= sum(ends)
     # The seed decides the texts, however many texts the closed loop drew before.
     mix = Mix(Weighted((5,), (1.0,)), Weighted(("normal",), (1.0,)))
     assert storms == [poisson(mix, 1.0, 99.0, Random(0))[0].text]
