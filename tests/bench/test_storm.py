@@ -42,8 +42,7 @@ def test_a_storm(
     assert min(found["load"], found["idle_first_audio_s"]["p50"]) > 0.0
     assert 0.0 < found["goodput"] <= found["delivered"]
     assert found["verified"] == {"replies": 3, "same": 3}
-    ends = found["admitted"], found["cancelled"], *found["refused"].values()
-    assert 10 < found["requests"] <= sum(ends)
+    assert 10 < found["requests"] <= sum((found["admitted"], found["cancelled"], *found["refused"].values()))
     # The seed decides the texts, however many texts the closed loop drew before.
     mix = Mix(Weighted((5,), (1.0,)), Weighted(("normal",), (1.0,)))
     assert storms == [poisson(mix, 1.0, 99.0, Random(0))[0].text]
