@@ -81,8 +81,8 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
     packages = dpkg.packages(inspection.box.root)
     for name, check in CHECKS.items():
         if name in selected - {"config"}:
-            found = _run_check(name, check, inspection)
-            findings.append(replace(found, remedy=dpkg.pin(found.remedy, packages)))
+            finding = _run_check(name, check, inspection)
+            findings.append(replace(finding, remedy=dpkg.pin(finding.remedy, packages)))
     return findings
 
 
@@ -171,11 +171,11 @@ def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) 
 
     all_ = resident.bundles_of(inspection.config)
     findings = [check(read) for read in all_]
-    told = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
+    summary = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
     if len(findings) == 1:
-        return told
+        return summary
     value = "; ".join(f"{read.folder}: {finding.value}" for read, finding in zip(all_, findings, strict=True))
-    return replace(told, value=value)
+    return replace(summary, value=value)
 
 
 def _bundle(inspection: Inspection) -> Finding:
@@ -239,14 +239,14 @@ def _voices(inspection: Inspection) -> Finding:
 def _daemon(inspection: Inspection) -> Finding:
     server = inspection.config.server
     value = f"{inspection.address}: {inspection.serving}"
-    told = readiness.told(server.metrics) if server.metrics else readiness.SILENT
-    if told.state == "starting":
-        value += f", starting for {told.for_s:.0f} s: {told.step}"
+    state = readiness.told(server.metrics) if server.metrics else readiness.SILENT
+    if state.state == "starting":
+        value += f", starting for {state.for_s:.0f} s: {state.step}"
         return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
     if inspection.serving != "SERVING":
         return Finding("daemon", Level.FAIL, value, LIMITS["daemon"], REMEDIES["daemon"])
-    if inspection.is_jetson and told.on_cpu:
-        value += f" on {told.on_cpu}"
+    if inspection.is_jetson and state.on_cpu:
+        value += f" on {state.on_cpu}"
         return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)
     return passed("daemon", value)
 

@@ -119,7 +119,7 @@ def print_voice(voice: Voice | Style, indent: str = "") -> None:
         if field.name == "warnings":
             value = "; ".join(value)
         elif field.name == "pronunciations":
-            value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
+            value = "; ".join(f"{word}={spelling}" for word, spelling in sorted(value.items()))
         elif field.name == "state":
             value = VoiceState.Name(value)
         print_line(f"{indent}{field.name:<14} {value}")

@@ -96,8 +96,8 @@ def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
         with suppress(BrokenPipeError):
             into.close()
         with errors:
-            said = errors.read().decode(errors="replace").strip().splitlines()
+            lines = errors.read().decode(errors="replace").strip().splitlines()
         if process.wait() or pcm is not None:
-            raise Failure(said[-1] if said else f"aplay ended with {process.returncode}")
+            raise Failure(lines[-1] if lines else f"aplay ended with {process.returncode}")
 
     return write

@@ -254,8 +254,8 @@ def _queue_watch(options: argparse.Namespace) -> int:
         for event in daemon.watch(options.channel):
             for utterance in event.utterances:
                 print_line(_format_utterance(utterance))
-            for mode, told in modes.items():
-                if (channels := list(getattr(event, mode))) != told:
+            for mode, last_channels in modes.items():
+                if (channels := list(getattr(event, mode))) != last_channels:
                     modes[mode] = channels
                     print_line(f"{mode}: {', '.join(channels) or 'none'}")
     return 0

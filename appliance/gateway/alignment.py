@@ -92,17 +92,17 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
     return _aligned(text, said, changes)
 
 
-def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
-    """Times for the characters of `text`, from those of the rewritten text `said`, word by word."""
+def _aligned(text: str, normalized: Alignment, changes: Changes) -> Alignment:
+    """Times for the characters of `text`, from those of the text as spoken, `normalized`, word by word."""
     theirs = [*TOKEN.finditer(text)]
-    ours = [*TOKEN.finditer("".join(one.character for one in said))]
+    ours = [*TOKEN.finditer("".join(one.character for one in normalized))]
     timed: Alignment = []
     at = 0
     at_s = 0.0
     pairs = matched_tokens([one[0] for one in theirs], [one[0] for one in ours], changes)
     for (first, last), (first_said, last_said) in pairs:
-        start_s = max(said[ours[first_said].start()].start_s, at_s)
-        end_s = max(said[ours[last_said - 1].end() - 1].end_s, start_s)
+        start_s = max(normalized[ours[first_said].start()].start_s, at_s)
+        end_s = max(normalized[ours[last_said - 1].end() - 1].end_s, start_s)
         begin, end = theirs[first].start(), theirs[last - 1].end()
         timed += _spread(text[at:begin], at_s, start_s)
         timed += _spread(text[begin:end], start_s, end_s)

@@ -145,8 +145,8 @@ def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArra
     if rate_hz == to_rate_hz:
         return wave
     length = math.ceil(len(wave) * to_rate_hz / rate_hz)
-    made = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
-    return np.pad(made, (0, length - len(made))).astype(np.float32, copy=False)
+    resampled = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
+    return np.pad(resampled, (0, length - len(resampled))).astype(np.float32, copy=False)
 
 
 def _rms(samples: NDArray[np.float32]) -> float:
@@ -154,10 +154,10 @@ def _rms(samples: NDArray[np.float32]) -> float:
 
 
 def _without_pauses(recording: Recording, pauses: Silence, rule: ConditioningRule) -> Recording:
-    kept = split_on_silence(recording, pauses)
-    if not kept:
+    pieces = split_on_silence(recording, pauses)
+    if not pieces:
         raise _silent(rule)
-    return concatenate(kept)
+    return concatenate(pieces)
 
 
 def _without_edges(recording: Recording, rule: ConditioningRule) -> Recording:
