@@ -213,13 +213,13 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
 def _voices(inspection: Inspection) -> Finding:
     """Check that each voice is readable, has a transcript that the bundle can read, and has its bundle."""
     from appliance.speech import resident
-    from appliance.voices.store import open_store
+    from appliance.voices.index import open_index
 
     try:
         read = bundle.read(inspection.config.bundle.path, verify=False)
     except BundleError as error:
         return skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    voices = open_store(inspection.config.voices, read).index
+    voices = open_index(inspection.config.voices, read)
     problems, count = voices.check(), len(voices.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
@@ -295,14 +295,14 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.engine.tensorrt import gate
     from appliance.speech.plan import Planner
     from appliance.text.tokens.tokenizers import maker
-    from appliance.voices.store import open_store
+    from appliance.voices.index import open_index
 
     config = inspection.config
     is_exact = skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
-    voices = open_store(config.voices, read).index
+    voices = open_index(config.voices, read)
     if not (names := voices.names()):
         return skipped("precision", NO_VOICE)
     vocabulary = read.vocabulary()

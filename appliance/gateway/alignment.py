@@ -54,21 +54,21 @@ class Untold:
                 break
             if one.character.isspace() or one.character >= UNSPACED:
                 size = max(size, number)
-        told, self._timed = self._timed[:size], self._timed[size:]
-        return told
+        characters, self._timed = self._timed[:size], self._timed[size:]
+        return characters
 
     def until(self, end_s: float) -> dict[str, Any] | None:
         """Words that end by `end_s`, in the WebSocket's format: times count from the end of earlier words."""
-        if not (told := self.take(end_s)):
+        if not (characters := self.take(end_s)):
             return None
         # The last message may end a few milliseconds later.
         starts, ends = (
             [max(round(time_s * 1e3) - self._told_ms, 0) for time_s in times]
-            for times in ([one.start_s for one in told], [one.end_s for one in told])
+            for times in ([one.start_s for one in characters], [one.end_s for one in characters])
         )
         self._told_ms += ends[-1]
         return {
-            "chars": [one.character for one in told],
+            "chars": [one.character for one in characters],
             "charStartTimesMs": starts,
             "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
         }

@@ -84,7 +84,7 @@ def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
     assert speed.last(box).level is SKIP
 
 
-def test_neighbours_are_those_that_took_time() -> None:
+def test_neighbours_are_programs_that_used_cpu_time() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         idle = cpu_seconds()
         greedy = {**idle, child.pid: ("sleep", -1.0)}  # a second more than the child has used

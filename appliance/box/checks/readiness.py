@@ -20,6 +20,8 @@ from appliance.fields import from_mapping
 
 READYZ = "127.0.0.1:9464"
 ANSWER_S = 3.0
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""Host of a daemon that listens on all addresses → host at which this machine reaches it."""
 HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
@@ -118,8 +120,9 @@ def fetch(address: str, path: str) -> tuple[int | str, bytes]:
 
 
 def told(address: str) -> Told:
-    """State at /state of the daemon."""
-    status, body = fetch(address, "/state")
+    """State at /state of the daemon, which listens at `address`."""
+    host, _, port = address.rpartition(":")
+    status, body = fetch(f"{LOOPBACK.get(host, host)}:{port}", "/state")
     try:
         raw: Any = json.loads(body) if status == 200 else {}
         read: Told = from_mapping(Told, raw, where="/state", error=ValueError, ignore_unknown=True)
