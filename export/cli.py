@@ -251,17 +251,17 @@ NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
 
 def _of_folder(arguments: argparse.Namespace) -> None:
     """Run the command that `look` prints. Raises BundleFailed if something is missing."""
-    found = look.look(Path(arguments.folder), look.given(arguments))
-    print("\n".join(found.lines()))
-    if found.is_vocoder:
+    inspected = look.look(Path(arguments.folder), look.given(arguments))
+    print("\n".join(inspected.lines()))
+    if inspected.is_vocoder:
         raise assemble.BundleFailed(f"{arguments.folder}: is a vocoder's, which a voice's bundle takes")
-    if found.missing:
-        lacks = "; ".join(f"{name}: {remedy}" for name, remedy in found.missing.items())
+    if inspected.missing:
+        lacks = "; ".join(f"{name}: {remedy}" for name, remedy in inspected.missing.items())
         raise assemble.BundleFailed(f"{arguments.folder}: missing: {lacks}")
     more = list(arguments.typed)
     more.remove(arguments.folder)
-    print(found.command(more), flush=True)
-    again = _parser().parse_args(found.arguments(more))
+    print(inspected.command(more), flush=True)
+    again = _parser().parse_args(inspected.arguments(more))
     again.run(again)
 
 
@@ -289,8 +289,8 @@ def _bundle(arguments: argparse.Namespace) -> None:
         name = "fp16"
         if renoises:
             print(f"int8 for CPUs is left out: {NO_FINER}", file=sys.stderr)
-    if name not in (known := of(named.arch).precisions):
-        raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
+    if name not in (precisions := of(named.arch).precisions):
+        raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(precisions)}")
     if renoises and name in comparison.LOSSY:
         raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
     gc.freeze()  # later searches for garbage skip the imported modules
@@ -301,11 +301,11 @@ def _bundle(arguments: argparse.Namespace) -> None:
     )
     plan = workload.plan(loaded, options, recordings, arguments.sampling)
     with progress.shown(plan):
-        found = evidence.weigh(loaded, recordings, accept=arguments.accept)
-        for line in found.advice:
+        weighed = evidence.weigh(loaded, recordings, accept=arguments.accept)
+        for line in weighed.advice:
             progress.say(line)
         alone = assemble.graphs_alone(loaded, arguments.max_frames)
-        evidence.settle(found, arguments.accept)
+        evidence.settle(weighed, arguments.accept)
 
         def measure(bundle: contract.Bundle) -> comparison.Report:
             expected = assemble.expectations(loaded, options, alone)
@@ -317,7 +317,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
             arguments.out,
             measure,
             gate=assemble.Gate(arguments.sampling, arguments.accept),
-            evidence=found.record(),
+            evidence=weighed.record(),
             alone=alone,
         )
     print("\n".join(inspection.parity_lines(made.manifest)))
@@ -360,20 +360,20 @@ def _first_contact(arguments: argparse.Namespace) -> None:
 
 
 def _parity(arguments: argparse.Namespace) -> None:
-    made = contract.read(arguments.bundle)
+    bundle = contract.read(arguments.bundle)
     if not (arguments.family and arguments.checkpoint and arguments.vocab and arguments.vocoder_path):
         print("measured when it was written:")
-        print(inspection.table(made.manifest.parity))
+        print(inspection.table(bundle.manifest.parity))
         raise assemble.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
-    manifest = made.manifest
+    manifest = bundle.manifest
     loaded = _sources(arguments, manifest.sampler, manifest.defaults)
     options = assemble.BuildOptions(
         manifest.precision, manifest.max_frames, int8_beside=contract.INT8 in manifest.variants
     )
     expected = assemble.expectations(loaded, options)
-    report = comparison.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
+    report = comparison.measure(bundle, expected, loaded.declaration.samplings, manifest.defaults.sampling)
     print(inspection.table(report.record()))
     if report.failed:
         raise assemble.BundleFailed("; ".join(report.failed))

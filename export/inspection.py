@@ -86,8 +86,8 @@ def parity_lines(manifest: Manifest) -> list[str]:
     record = manifest.parity
     lines = [table(record), f"sampling: {manifest.defaults.sampling}"]
     if "peaks" in record:
-        told = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
-        lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(told)}")
+        peaks = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
+        lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(peaks)}")
     if "accepted_by" in record:
         lines += [
             f"accepted by: {record['accepted_by']}",

@@ -168,7 +168,7 @@ def test_programs_of_the_box_need_no_token(
     assert Restart(load(config), Tools())._speak(BUNDLE) == ""
     modules = [path for path in (ROOT / "appliance").glob("*/*.py") if path.parent.name != "client"]
     callers = {path.name for path in modules if " Client(" in (text := path.read_text()) and OWN not in text}
-    assert callers == {"listening.py", "enrolling.py"}, "these call as bots do, and other boxes"
+    assert callers == {"listening.py"}, "it calls as bots do"
 
 
 def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:

@@ -6,11 +6,17 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
+from appliance.bench import BenchError
 from appliance.bench.arrivals import Message
 from appliance.client import CallFailed, Header, Timings
 
 OK, CANCELLED = "OK", "CANCELLED"
+READ_S = 0.1
+"""Seconds of audio that the second measurement of first audio waits for."""
+AGREED_S = 0.02
+"""Largest median difference at which both measurements of first audio agree."""
 
 
 @dataclass
@@ -63,6 +69,13 @@ class Outcome:
         return self.pieces[0][1] if self.pieces else None
 
     @property
+    def read_s(self) -> float:
+        """Time at which a blocking read of READ_S of audio returns."""
+        assert self.header is not None
+        read = READ_S * self.header.sample_rate_hertz
+        return [arrived for offset, arrived in self.pieces if offset < read][-1]
+
+    @property
     def audio_s(self) -> float:
         return self.samples / self.header.sample_rate_hertz if self.header else 0.0
 
@@ -83,6 +96,11 @@ class Outcome:
         """True if the playback can be judged, because it is complete."""
         return self.status == OK and self.underrun_s is not None
 
+    @property
+    def can_stall(self) -> bool:
+        """True if the playback can be judged and the engine has made the audio in two pieces or more."""
+        return self.played_whole and self.header is not None and self.header.segments > 1
+
 
 def set_turns(outcomes: Iterable[Outcome]) -> None:
     """Set `turn_s` of replies on serial channels."""
@@ -93,6 +111,19 @@ def set_turns(outcomes: Iterable[Outcome]) -> None:
         one.turn_s = free_s.get(channel, 0.0) - at_s
         begins_s = at_s + max(one.pieces[0][1], one.turn_s)
         free_s[channel] = begins_s + one.audio_s + (one.underrun_s or 0.0)
+
+
+def check_first_audio(measured: Iterable[tuple[float, float]]) -> None:
+    """Compare the arrivals of the first byte and of READ_S of audio in each reply. Raises BenchError.
+
+    A server that sends a few bytes before it has audio hurries only the first byte.
+    """
+    late_s = median([read_s - first_s for first_s, read_s in measured] or [0.0])
+    if late_s > AGREED_S:
+        raise BenchError(
+            f"both measurements of first audio differ, so the run does not count: {READ_S:g} s of audio "
+            f"arrive {late_s:.3f} s after the first byte; at most {AGREED_S:g} s are allowed"
+        )
 
 
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float = -math.inf) -> float:

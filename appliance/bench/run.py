@@ -19,7 +19,7 @@ from appliance.bench import BenchError
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load, connected
 from appliance.bench.machine import Neighbours, describe, listener, memory_mb
-from appliance.bench.outcome import Outcome
+from appliance.bench.outcome import Outcome, check_first_audio
 from appliance.bench.output import aligned, conditions, show_progress, write_json
 from appliance.box.system import Box
 from appliance.client import Credentials
@@ -148,7 +148,8 @@ def stages_ms(outcome: Outcome) -> dict[str, float]:
 
 
 def figures(cell: Cell, replies: Sequence[Outcome]) -> dict[str, Any]:
-    """Figures of a cell's counted replies, and medians of their stages."""
+    """Figures of a cell's counted replies, and medians of their stages. Raises BenchError."""
+    check_first_audio((reply.pieces[0][1], reply.read_s) for reply in replies)
     split = [stages_ms(reply) for reply in replies]
     header, _ = replies[0].whole
     timings = [reply.whole[1] for reply in replies]

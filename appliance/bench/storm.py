@@ -75,7 +75,7 @@ async def _measure(options: argparse.Namespace) -> dict[str, Any]:
     address, voice = options.address, options.voice
     async with connected(address, voice, options.timeout, clients=options.clients) as load:
         baseline = await _baseline(load, options, mix, random)
-        messages, duration_s = _messages(options, mix, baseline, random)
+        messages, duration_s = _messages(options, mix, baseline)
         wall, cpu = time.monotonic(), time.process_time()
         outcomes = await load.open(messages)
         client_cpu = (time.process_time() - cpu) / (time.monotonic() - wall)
@@ -106,15 +106,16 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
 
 
 def _messages(
-    options: argparse.Namespace, mix: Mix, baseline: report.Baseline, random: Random
+    options: argparse.Namespace, mix: Mix, baseline: report.Baseline
 ) -> tuple[Sequence[Message], float]:
-    """Messages of the storm, and the seconds within which they arrive."""
+    """Messages of the storm, and the seconds within which they arrive. A seed gives the same texts."""
     if options.burst:
         messages = read_burst(options.burst)
         return _shared(messages, options.serial), max(1.0, messages[-1].at_s)
+    random = Random(options.seed)
     characters = sum(len(text_of(mix.words.draw(random), random)) for _ in range(MIX_DRAWS)) / MIX_DRAWS
     rate_per_s = options.load * baseline.capacity / (characters * baseline.audio_s_per_character)
-    messages = poisson(mix, rate_per_s, options.duration, random)
+    messages = poisson(mix, rate_per_s, options.duration, Random(options.seed))
     return _shared(messages, options.serial), options.duration
 
 

@@ -89,9 +89,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # Every argument before the command is an option, so the first name of a command is the command.
-    given = next((argument for argument in arguments if argument in COMMANDS), None)
+    subcommand = next((argument for argument in arguments if argument in COMMANDS), None)
     for name, (module, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about)
-        if name == given:
+        if name == subcommand:
             getattr(import_module(f"appliance.cli.{module}"), f"add_{name}")(command)
     return parser

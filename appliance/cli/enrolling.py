@@ -71,21 +71,13 @@ def _voices_add(options: argparse.Namespace) -> int:
         raise Failure(
             "--display-name and --pronounce are a voice's, not a style's: `voices update` sets them"
         )
+    about = {"consent_note": options.consent, "validate_only": options.validate_only}
     with client(options) as daemon:
         if options.style is not None:
-            voice = daemon.add_style(
-                *(options.name, options.style, *recording),
-                consent_note=options.consent,
-                validate_only=options.validate_only,
-            )
+            voice = daemon.add_style(options.name, options.style, *recording, **about)
         else:
-            voice = daemon.add_voice(
-                *(options.name, *recording),
-                consent_note=options.consent,
-                display_name=options.display_name,
-                pronunciations=words,
-                validate_only=options.validate_only,
-            )
+            about |= {"display_name": options.display_name, "pronunciations": words}
+            voice = daemon.add_voice(options.name, *recording, **about)
     print_voice(voice)
     return 0
 
@@ -127,7 +119,7 @@ def print_voice(voice: Voice | Style, indent: str = "") -> None:
         if field.name == "warnings":
             value = "; ".join(value)
         elif field.name == "pronunciations":
-            value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
+            value = "; ".join(f"{word}={spelling}" for word, spelling in sorted(value.items()))
         elif field.name == "state":
             value = VoiceState.Name(value)
         print_line(f"{indent}{field.name:<14} {value}")

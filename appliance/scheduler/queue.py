@@ -99,11 +99,11 @@ class Queue:
     def end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> list[Utterance]:
         """End the chosen requests, and return them."""
         with self._workload.changed:
-            found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
-            for utterance in found:
+            ended = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
+            for utterance in ended:
                 self._workload.decided.append((utterance.job.terms.key, Decision()))
                 self._delivery.end(utterance.job, why)
-            return found
+            return ended
 
     def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
         """Approve chosen requests in the state HELD, and return them in their new state."""

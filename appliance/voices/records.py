@@ -193,8 +193,8 @@ def read_record(folder: Path, place: Place) -> Voice | Style:
     where = f"{place}: {place.record.name}"
     text = _content(folder / place.record, place, MAX_RECORD_BYTES)
     try:
-        given = parse_yaml(text, where, ValueError)
-        recorded: Voice | Style = from_mapping(place.kind, given, where=where, error=ValueError)
+        mapping = parse_yaml(text, where, ValueError)
+        recorded: Voice | Style = from_mapping(place.kind, mapping, where=where, error=ValueError)
         _check_record(recorded, where)
     except ValueError as error:
         raise VoiceDamaged(f"{error}; {REMEDY}") from error
@@ -208,8 +208,8 @@ def read_record(folder: Path, place: Place) -> Voice | Style:
 
 def _check_record(recorded: Recorded, where: str) -> None:
     """Refuse a record that no store has written, or that no reply can contain. Raises ValueError."""
-    if given := [name for name in UNRECORDED if getattr(recorded, name, None)]:
-        raise ValueError(f"{where}: unknown key {given[0]}")
+    if unknown_keys := [name for name in UNRECORDED if getattr(recorded, name, None)]:
+        raise ValueError(f"{where}: unknown key {unknown_keys[0]}")
     if not HASH_RULE.fullmatch(recorded.sha256):
         raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(recorded.sha256)}")
     if not normalise(recorded.transcript):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.bench import BenchError
+from appliance.bench import BenchError, run
 from appliance.bench.arrivals import RAID, Message, Mix, Weighted, poisson, read_burst
 from appliance.bench.lines import LINES, text_of
 from appliance.bench.outcome import Outcome, set_turns, underrun_s
@@ -120,12 +120,12 @@ def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str
 
 def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any) -> Outcome:
     """A reply of 2 s in two pieces, the first 0.5 s after the request, the second `late_s` too late."""
-    promised_ms = fields.pop("promised_ms", 0.0)
+    promised_ms, segments = fields.pop("promised_ms", 0.0), fields.pop("segments", 2)
     message = Message(at_s, "x" * 20, **fields.pop("message", {}))
     if status != "OK" and not fields.pop("header", False):
         return Outcome(message, status=status, end_s=0.01, **fields)
-    pieces = [(0, 0.5), (TICKS, 1.5 + late_s)]
-    header = Header(sample_rate_hertz=TICKS, promised_ms=promised_ms)
+    pieces = fields.pop("pieces", [(0, 0.5), (TICKS, 1.5 + late_s)])
+    header = Header(sample_rate_hertz=TICKS, promised_ms=promised_ms, segments=segments)
     return Outcome(
         message, header=header, pieces=pieces, samples=2 * TICKS, status=status, end_s=1.6, **fields
     )
@@ -148,10 +148,10 @@ def test_figures_of_a_storm_done_by_hand() -> None:
     gone = {"cancel_after_s": 0.1}
     outcomes = [
         outcome(0.0),
-        outcome(1.0, late_s=0.05),
+        outcome(1.0, late_s=0.07),
         outcome(2.0, late_s=0.3),
-        outcome(3.0, promised_ms=400.0),
-        outcome(4.0, promised_ms=400.0, sent_s=0.2),
+        outcome(3.0, late_s=0.15, promised_ms=400.0),
+        outcome(4.0, late_s=0.04, promised_ms=400.0, sent_s=0.2),
         outcome(5.0, "RESOURCE_EXHAUSTED", reason="OVERLOADED"),
         outcome(5.0, "RESOURCE_EXHAUSTED", reason="OVERLOADED"),
         outcome(5.0, "UNAVAILABLE"),
@@ -167,8 +167,8 @@ def test_figures_of_a_storm_done_by_hand() -> None:
     assert found["first_audio_s"] == {"p50": 0.5, "p95": 0.5, "p99": 0.5}
     assert found["first_audio_to_idle"]["p95"] == 1.0
     assert found["first_audio_of_all_s"] == {"p50": 0.5, "p95": None, "p99": None}
-    assert found["heard"] == 5
-    assert (found["c0"], found["c100"]) == (0.6, 0.8)
+    assert (found["heard"], found["can_stall"]) == (5, 5)
+    assert [found[name] for name in ("c0", "c50", "c100", "c200")] == [0.2, 0.4, 0.6, 0.8]
     assert found["longest_silence_s"] == pytest.approx(0.3)
     # The first, the second and the fifth reply are good: the third stalls, the fourth comes after its
     # promise.
@@ -178,12 +178,27 @@ def test_figures_of_a_storm_done_by_hand() -> None:
     assert found["failed"] == {"ENGINE_FAULT": 1}
     assert found["cancelled"] == 1 and found["cancel_to_end_s"]["p50"] == pytest.approx(0.04)
     assert json.loads(json.dumps(found)) == found
-    assert "60.0% · 80.0% of 5" in table({**found, "client_cpu": 0.1})
+    assert "20.0% · 40.0% · 60.0% · 80.0% of 5; 0 in one piece" in table({**found, "client_cpu": 0.1})
     strict = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, 0.4)
     assert strict["goodput"] == pytest.approx(1 * 2.0 / 10)
 
 
-def test_a_storm_of_which_nothing_was_admitted() -> None:
-    found = figures([outcome(0.0, "UNAVAILABLE")], Baseline([outcome(0.0)], 1.0), 1.0, None)
-    assert (found["c0"], found["goodput"], found["first_audio_s"]["p50"]) == (None, 0.0, None)
-    assert "1 UNAVAILABLE" in table({**found, "client_cpu": 0.0})
+@pytest.mark.parametrize(("one", "goodput", "shown"), [
+    (outcome(0.0, "UNAVAILABLE"), 0.0, "1 UNAVAILABLE"),
+    (outcome(0.0, segments=1), 1.25, "– · – · – · – of 0; 1 in one piece: N/A"),
+])  # fmt: skip
+def test_a_storm_in_which_no_playback_can_stall(one: Outcome, goodput: float, shown: str) -> None:
+    found = figures([one], Baseline([outcome(0.0)], 1.0), 1.0, None)
+    first_s = found["first_audio_s"]["p50"]
+    assert (found["c100"], found["goodput"], first_s) == (None, goodput, one.first_audio_s)
+    assert shown in table({**found, "client_cpu": 0.0})
+
+
+def test_a_run_counts_only_if_the_first_byte_comes_with_audio() -> None:
+    idle, dribbled = outcome(0.0), outcome(0.0, pieces=[(0, 0.5), (5, 0.6), (TICKS, 1.5)])
+    assert (idle.read_s, dribbled.read_s) == (0.5, 0.6)
+    figures([dribbled, idle, idle], Baseline([idle], 1.0), 1.0, None)
+    with pytest.raises(BenchError, match=r"0\.1 s of audio arrive 0\.100 s after the first byte"):
+        figures([dribbled], Baseline([idle], 1.0), 1.0, None)
+    with pytest.raises(BenchError, match=r"at most 0\.02 s"):
+        run.figures(run.Cell("short", "x", "ann", None), [dribbled])

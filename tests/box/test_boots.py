@@ -104,7 +104,7 @@ def written(jetson: Jetson, *past: Boot, mode: int = 0o644) -> None:
     jetson.path(paths.BOOTS).chmod(mode)
 
 
-def test_what_others_could_have_written_is_not_used(jetson: Jetson, box: Box) -> None:
+def test_a_record_that_others_could_write_is_ignored(jetson: Jetson, box: Box) -> None:
     written(jetson, Boot(box.boot_id, unlocked_at=1.0), mode=0o666)
     lines: list[str] = []
     assert check(box, report=lines.append).state == "pinned"

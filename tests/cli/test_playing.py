@@ -1,4 +1,4 @@
-"""`say --play`, lines of standard input, and the progress bar; a fake aplay stores the bytes that it gets."""
+"""`say --play`, and lines of standard input; a fake aplay stores the bytes that it gets."""
 
 import io
 import sys
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance import cli
-from appliance.cli.playing import SegmentBar
-from appliance.client import Client, Header, Piece
+from appliance.client import Client
 from tests.harness.daemons import Running, shared
 
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -30,8 +29,6 @@ def _aplay(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    # `say` would use sounddevice instead of aplay if it were installed.
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
 
 
 def say(box: Running, *arguments: str) -> int:
@@ -86,16 +83,3 @@ def test_say_requires_a_destination(
 ) -> None:
     assert say(box, *arguments) == 1
     assert message in capsys.readouterr().err
-
-
-def test_a_long_text_has_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    bar = SegmentBar()
-    for event in (Header(segments=3), Piece(b"", 0, 0, 0.0), Piece(b"", 0, 2, 0.0)):
-        bar.show(event)
-    bar.close()
-    _, first, last, cleared, rest = terminal.getvalue().split("\r")
-    assert first == f"[{'#' * 10}{'.' * 20}] 1/3" and last == f"[{'#' * 30}] 3/3"
-    assert not cleared.strip() and not rest

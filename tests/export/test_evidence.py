@@ -224,6 +224,24 @@ def test_average_and_raw_weights_are_compared(
     assert re.search(advised, told) and ("which fit better" in told) == (kind == "ema")
 
 
+def test_an_adapter_is_compared_with_its_base(
+    loaded: assemble.Loaded, alone: evidence.EvidenceRecording, tmp_path: Path
+) -> None:
+    module = "base_model.model.transformer.transformer_blocks.0.attn.to_v"
+    shape = loaded.weights().entry("transformer_blocks.0.attn.to_v.weight").shape
+    factors = {"lora_A": torch.ones(1, shape[1]), "lora_B": torch.full((shape[0], 1), 1e-3)}
+    save_file(
+        {f"{module}.{part}.weight": v for part, v in factors.items()}, tmp_path / "adapter_model.safetensors"
+    )
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1}))
+    sources = dataclasses.replace(loaded.sources, adapter=tmp_path)
+    found = weigh(dataclasses.replace(loaded, sources=sources), [alone])
+    base = evidence.Trial.given(loaded).loss(loaded, [alone])
+    assert found.losses[evidence.UNADAPTED] == base != found.losses[GIVEN]
+    assert f"{base:.3g} without it" in found.advice[-1]
+    assert re.match(r".*: LoRA, rank 1, alpha 1, sha256 [0-9a-f]{64}", found.record()["adapter"])
+
+
 def test_masks_and_heads_of_a_family_are_all_tried() -> None:
     arch = Arch(dim=64, depth=1, heads=2, conv_layers=1)
     assert len(f5.other_flags(arch)) == 5

@@ -54,9 +54,10 @@ def test_known_weights_and_their_terms_are_named(workshop: Workshop) -> None:
     terms = Licence("MIT", source, note="weights x: doubtful: y")
     text = Text(("hi", "mr"), "char", "lower", "NFD")
     manifest = dataclasses.replace(bundle.manifest, licence=terms, text=text, weights="raw")
+    manifest = dataclasses.replace(manifest, evidence={"adapter": "lora_5: LoRA, rank 2"})
     said = describe(dataclasses.replace(bundle, manifest=manifest))
     assert "known weights: IndicF5, stated MIT (doubtful: arXiv 2505.20693" in said
-    assert "terms: weights x: doubtful: y" in said
+    assert "terms: weights x: doubtful: y" in said and "adapter: lora_5: LoRA, rank 2" in said
     assert "languages: hi, mr; tokenizer char; letters of lower case, NFD; lengths by script" in said
     assert "known weights" not in describe(bundle)
 

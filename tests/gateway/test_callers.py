@@ -13,32 +13,16 @@ import yaml
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
-from tests.gateway.conftest import LINE, Gateway, gateway_of
+from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.sockets import Refused, connected
 from tests.gateway.test_wyoming import event, wyoming_of
 from tests.harness.daemons import Running, free_port, write_config
 from tests.harness.patience import until
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.slow
 
-CALLS = {
-    "Synthesizer/StreamSynthesize": ("/v1/audio/speech", LINE),
-    "Synthesizer/Synthesize": ("/tts?text=Hi.&ref_audio_path=ann.wav", None),
-    "Synthesizer/CancelSynthesis": ("/api/requests/x/cancel", {}),
-    "Queue/Skip": ("/api/channels/x/skip", {}),
-    "Queue/Clear": ("/api/channels/x/clear", {}),
-    "Queue/Pause": ("/api/channels/x/pause", {}),
-    "Queue/Resume": ("/api/channels/x/resume", {}),
-    "Queue/Moderate": ("/api/channels/x/moderate", {}),
-    "Queue/Approve": ("/api/channels/x/approve", {}),
-    "Queue/Reject": ("/api/channels/x/reject", {"request_id": "y"}),
-    "Queue/CancelUtterances": ("/api/users/x/cancel", {}),
-    "Queue/ListUtterances": ("/api/queue", None),
-    "Queue/WatchQueue": ("/api/listen", None),
-    "Queue/Listen": ("/api/listen", None),
-    "Voices/ListVoices": ("/v1/audio/voices", None),
-    "Health/Check": ("/api/status", None),
-}
+CALLS = {key: row for key, *row in rows(__file__, "calls.jsonl")}
 """Method → path and body of a request that calls it."""
 WRITTEN = "/v1/text-to-speech/ann/stream-input"
 

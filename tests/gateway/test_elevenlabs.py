@@ -30,6 +30,7 @@ from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
 from tests.harness.patience import PATIENCE_S, until
+from tests.harness.rows import rows
 
 pytestmark = [pytest.mark.slow]
 PATH = "/v1/text-to-speech/ann"
@@ -328,15 +329,7 @@ def test_a_key_is_in_the_first_message_or_the_address(gateway: Gateway, tmp_path
 ONE = f"{PATH}/stream-input"
 
 
-@pytest.mark.parametrize(("path", "headers", "status", "code"), [
-    ("/v1/text-to-speech/bob/stream-input", {}, 404, "voice_not_found"),
-    (f"{ONE}?output_format=aac_44100", {}, 400, "invalid_request"),
-    (f"{ONE}?seed=x", {}, 400, "invalid_request"),
-    (f"{ONE}?inactivity_timeout=500", {}, 400, "invalid_request"),
-    (ONE, {"origin": "https://evil.example"}, 403, "origin_refused"),
-    (ONE, {"origin": "null"}, 403, "origin_refused"),
-    (ONE, {"host": "evil.example"}, 421, "misdirected_request"),
-])  # fmt: skip
+@pytest.mark.parametrize(("path", "headers", "status", "code"), rows(__file__, "handshakes_refused.jsonl"))
 def test_a_handshake_is_refused_as_a_request_is(
     gateway: Gateway, path: str, headers: dict[str, str], status: int, code: str
 ) -> None:

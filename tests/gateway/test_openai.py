@@ -7,7 +7,7 @@ import time
 import urllib.parse
 import wave
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -277,52 +277,14 @@ def test_a_page_that_is_named_may_call_it(gateway: Gateway) -> None:
         assert answer.headers["access-control-allow-origin"] == NAMED
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A client's requests, its defaults with a voice of this box, and its reading of the reply."""
-
-    body: dict[str, object]
-    key: str | None = None
-    """Token of the Authorization header; None sends no header."""
-    container: str = "MP3"
-
-
-CLIENTS = {
-    # steveseguin/social_stream, tts.js (TTS.openAITTS), 981f6dbf0b2a. It sends a header only if a key is set.
-    # It plays the reply if the media type is audio/…, and searches JSON for the address of a file.
-    "Social Stream Ninja": Sent(
-        {"model": "tts-1", "input": "hello chat", "voice": "alloy", "response_format": "mp3", "speed": 1}
-    ),
-    # SillyTavern/SillyTavern, src/endpoints/openai.js (custom/generate-voice), 00a72b5a7119, for its page's
-    # public/scripts/extensions/tts/openai-compatible.js, 11386ca6d419. Without a key the header's is empty.
-    "SillyTavern": Sent(
-        {"input": "Hi.", "response_format": "mp3", "voice": "ann", "speed": 1, "model": "tts-1"}, key=""
-    ),
-    # open-webui/open-webui, backend/open_webui/routers/audio.py (speech), 6adde203cd29, adds the model to
-    # what src/lib/apis/audio/index.ts, 173420e34109, sends; no format, and the reply is stored as .mp3.
-    "Open WebUI": Sent({"input": "Hi there.", "voice": "ann", "model": "tts-1"}, key=""),
-    # Open-LLM-VTuber/Open-LLM-VTuber, src/open_llm_vtuber/tts/openai_tts.py, 19b58b1f6c01, by the SDK.
-    "Open-LLM-VTuber": Sent(
-        {"model": "kokoro", "voice": "ann", "input": "Hello.", "response_format": "mp3", "speed": 1.0},
-        key="not-needed",
-    ),
-    # AstrBotDevs/AstrBot, astrbot/core/provider/sources/openai_tts_api_source.py, 0404cb53c916, by the SDK.
-    "AstrBot": Sent(
-        {"model": "tts-1", "voice": "alloy", "response_format": "wav", "input": "Hello."},
-        key="none",
-        container="WAV",
-    ),
-}
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_shapes_of_clients(gateway: Gateway, client: str) -> None:
-    sent = CLIENTS[client]
-    headers = {} if sent.key is None else {"authorization": f"Bearer {sent.key}"}
-    answer = gateway.ask("/v1/audio/speech", sent.body, **headers)
+@pytest.mark.parametrize("sent", rows(__file__, "openai_clients.jsonl"), ids=lambda sent: sent["client"])
+def test_shapes_of_clients(gateway: Gateway, sent: dict[str, Any]) -> None:
+    """`key`: token of the Authorization header; null: the client sends no header."""
+    headers = {} if sent["key"] is None else {"authorization": f"Bearer {sent['key']}"}
+    answer = gateway.ask("/v1/audio/speech", sent["body"], **headers)
     assert answer.status == 200 and answer.headers["content-type"].startswith("audio/"), answer.body
     with soundfile.SoundFile(io.BytesIO(answer.body)) as file:
-        assert file.format == sent.container
+        assert file.format == sent["container"]
         assert len(file.read()) > 1_000
 
 

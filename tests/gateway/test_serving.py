@@ -35,6 +35,7 @@ from tests.harness.daemons import (
     write_config,
 )
 from tests.harness.patience import PATIENCE_S, until
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.slow
 FULL = ("prlimit", "--nofile=48")
@@ -176,22 +177,7 @@ def test_a_token_in_the_address_and_a_revoked_token(guarded: Guarded) -> None:
     assert guarded.ask("/readyz", "").status == 200
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
-    (["gateway.listen=voicebox:8880"], "can be reached from the network"),
-    (["gateway.listen=0.0.0.0:0", "server.open_to_network=true"], "can be reached from the network"),
-    (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
-    (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
-    (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
-    (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
-    (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
-    (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
-    (["gateway.stall_s=0"], "stall_s: must be between"),
-    (["gateway.daemon=box:1", "gateway.authority=/no.crt"], "gateway.authority: /no.crt holds no PEM"),
-    (["gateway.authority=/etc/tls.crt"], "gateway: daemon: must be host:port"),
-    (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
-    (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(("settings", "message"), rows(__file__, "settings_refused.jsonl"))
 def test_impossible_settings_are_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)

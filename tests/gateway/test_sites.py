@@ -22,6 +22,7 @@ from appliance.gateway.sites import SitesMiddleware
 from tests.gateway.browser import CHROMIUM, Browser, chromium
 from tests.gateway.conftest import NAMED, Gateway, gateway_of
 from tests.harness.patience import until
+from tests.harness.rows import rows
 
 SPEAK, READ, VOICES, MODERATE = "/v1/audio/speech", "/api/queue", "/v1/audio/voices", "/api/channels/x/skip"
 FOREIGN = "http://evil.example"
@@ -56,15 +57,7 @@ EVERYWHERE = (
     *("127.0.0.1", "127.0.0.1:8880", "127.0.0.1:", "[::1]:9"),
     *("localhost", "LocalHost.:80", "a.localhost"),
 )
-NOWHERE = (
-    "",
-    "localhost, evil.example",
-    *("evil.example", "evil.example:8880", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"),
-    *(":8880", "localhost:x", "localhost:8880:1", "user@localhost", "localhost/", "http://localhost"),
-    *("127.1", "2130706433", "::1", "[::1", "[", "[localhost]", "locälhost", "evil.box.lan"),
-    # Browsers reach this machine under these addresses too, from any site, without a header that shows it.
-    *("0.0.0.0:8880", "[::]:8880", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
-)
+NOWHERE = rows(__file__, "hosts_refused.jsonl")
 
 
 @pytest.mark.parametrize("config", [LOCAL, OPEN])
@@ -110,26 +103,8 @@ def by(name: str, *values: str) -> tuple[Headers, ...]:
     return tuple(((name, value),) for value in values)
 
 
-OWN: tuple[Headers, ...] = (
-    (),
-    *by("origin", "http://localhost:8880", "HTTP://LOCALHOST.:8880"),
-    (("origin", "http://localhost:8880"), ("sec-fetch-site", "same-origin")),
-    *by("sec-fetch-site", "same-origin", "none"),
-    *by("referer", "http://localhost:8880/overlay?channel=x"),
-    (("sec-fetch-site", "none"), ("referer", "http://evil.example/")),
-)
-OTHERS: tuple[Headers, ...] = (
-    *by("origin", FOREIGN, "null", "", "http://[", "http://localhost", "http://localhost:8881"),
-    *by("origin", "https://localhost:8880", "http://127.0.0.1:8880", "http://localhost:8880.evil.example"),
-    *by("origin", "http://localhost:8880@evil.example", "http://evil.example#http://localhost:8880"),
-    (("origin", FOREIGN), ("sec-fetch-site", "same-origin")),
-    (("origin", "http://localhost:8880"), ("origin", FOREIGN)),
-    *by("sec-fetch-site", "cross-site", "same-site", "what comes", ""),
-    (("sec-fetch-site", "cross-site"), ("referer", "http://localhost:8880/")),
-    (("sec-fetch-site", "cross-site"), ("referer", f"{NAMED}/")),
-    *by("referer", "http://evil.example/http://localhost:8880/", "http://localhost:8880@evil.example/"),
-    *by("referer", f"{NAMED}/", "about:blank"),
-)
+OWN: tuple[Headers, ...] = rows(__file__, "sites_of_its_own.jsonl")
+OTHERS: tuple[Headers, ...] = rows(__file__, "sites_of_others.jsonl")
 SITES: tuple[Headers, ...] = ((("origin", NAMED),), (("origin", NAMED), ("sec-fetch-site", "cross-site")))
 HOST = (("host", "localhost:8880"),)
 PATHS = (

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from appliance.client import Client
+from appliance.config import load
 from appliance.errors import ConfigError, Exit
 from appliance.gateway import serving
 from appliance.serve.notify import Notifier
@@ -173,8 +174,8 @@ def test_wyoming_runs_and_ends_like_the_gateway(wyoming: Wyoming) -> None:
         assert b'"audio-stop"' in read(speaking) and other.process.wait(PATIENCE_S) == Exit.OK
         assert "Traceback" not in other.log
     with pytest.raises(ConfigError, match=r"wyoming\.listen: 0\.0\.0\.0:10200 can be reached"):
-        serving.listen(serving.load(None, ["wyoming.listen=0.0.0.0:10200"]), "wyoming", Notifier())
-    opened = serving.load(None, ["wyoming.listen=0.0.0.0:0", "wyoming.open_to_network=true"])
+        serving.listen(load(None, ["wyoming.listen=0.0.0.0:10200"]), "wyoming", Notifier())
+    opened = load(None, ["wyoming.listen=0.0.0.0:0", "wyoming.open_to_network=true"])
     serving.listen(opened, "wyoming", Notifier()).close()
 
 

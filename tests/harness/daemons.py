@@ -26,10 +26,12 @@ import numpy as np
 import yaml
 
 from appliance.client import CallFailed, Client, Operator
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.index import VoiceIndex
 from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.store import VoiceStore
 from tests.harness.patience import PATIENCE_S, until
@@ -104,8 +106,8 @@ def store_in(
 ) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
     limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20} | limits
-    place = voices or folder / "voices", folder / "cache"
-    return VoiceStore(*place, MelSpec("vocos"), level, rule=rule, **limits)
+    config = VoicesConfig(voices or folder / "voices", folder / "cache", **limits)
+    return VoiceStore(VoiceIndex(config, MelSpec("vocos"), level, rule=rule))
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from typing import Any
 from appliance.bench import BenchError
 from appliance.bench.lines import text_of
 from appliance.bench.machine import Neighbours, describe
-from appliance.bench.output import aligned, conditions, write_json
+from appliance.bench.output import aligned, conditions, show_progress, write_json
 from appliance.bench.run import TIMEOUT_S, WORDS, Cell, lengths_of, summary
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply
@@ -178,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
         begun = {side: stack.enter_context(started(one)) for side, one in both.items()}
         speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
         pids = tuple(one.pid for one in begun.values())
-        record = measure(speakers, cells, options.blocks, open_box(), pids, progress=True)
+        record = measure(speakers, cells, options.blocks, open_box(), pids)
     for side in both:
         record[side] = described[side] | record[side]
     write_json(options.json, record)
@@ -194,21 +193,12 @@ def _speak(given: str, client: Client, cell: Cell) -> Reply:
 
 
 def measure(
-    speakers: Mapping[str, Speaker],
-    cells: Sequence[Cell],
-    blocks: int,
-    box: Box,
-    pids: tuple[int, ...] = (),
-    *,
-    progress: bool = False,
+    speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, box: Box, pids: tuple[int, ...]
 ) -> dict[str, Any]:
     """Measure and return the record; `pids` are the daemons'."""
 
     def show(done: int) -> None:
-        if progress and sys.stderr.isatty():
-            print(
-                f"\r{done} of {blocks} blocks", end="" if done < blocks else "\n", file=sys.stderr, flush=True
-            )
+        show_progress(f"{done} of {blocks} blocks" + "\n" * (done == blocks))
 
     at, before, neighbours = box.wall(), describe(box), Neighbours(pids)
     warm_up = [(side, speakers[side](cell)) for cell in cells for side in speakers]

@@ -399,17 +399,6 @@ async def test_a_finished_reply_is_cancelled_by_its_id_too(box: Box) -> None:
     assert (await box.say(request_id="lazy")).audio
 
 
-@large_buffer
-async def test_a_reader_that_leaves_a_finished_reply_frees_its_channel(box: Box) -> None:
-    async with connection(box, *SMALL_WINDOW) as channel:
-        call = await lazy(box, channel, on="stage")
-        await box.soon(lambda: box.scheduler.load == RequestCounts())
-        assert box.scheduler.queue.utterances()[0]
-        call.cancel()
-        await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
-        assert not box.scheduler.queue.utterances()[0]
-
-
 async def test_a_sent_reply_that_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
     box.change(synthesis=SynthesisConfig())
     long = {"channel": "stage", "request_id": "long"}

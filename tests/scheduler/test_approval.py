@@ -210,7 +210,7 @@ def test_channels_are_moderated_as_configured_until_a_moderator_says_otherwise()
     queue.moderate("chat", False)
     for number in range(1, MAX_PAUSED):  # one more channel, "stage", is moderated already
         queue.moderate(str(number), True)
-    with pytest.raises(QueueFull, match="moderated otherwise"):
+    with pytest.raises(QueueFull, match="moderated differently"):
         queue.moderate("one more", True)
     queue.moderate("1", False)
     queue.moderate("one more", True)

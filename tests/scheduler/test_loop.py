@@ -438,34 +438,31 @@ def test_a_finished_reply_that_waits_keeps_no_old_engine(bench: Bench) -> None:
 
 
 def test_the_engine_is_tested_between_calls_and_its_error_returned(bench: Bench) -> None:
-    results: list[float | Exception] = []
     bench.admit("a")
-    bench.scheduler.engines.test(results.append)
+    tested = bench.scheduler.engines.test()
     bench.scheduler.run_once()
-    assert results == [pytest.approx(CALL_S)]
+    assert tested.result(0) == pytest.approx(CALL_S)
     fault = errors.EngineFault("odd")
     bench.engine.on_self_test = raising(fault)
-    bench.scheduler.engines.test(results.append)
+    tested = bench.scheduler.engines.test()
+    assert not tested.cancel(), "the caller's end does not end the test"
     bench.serve()
-    assert results[1] is fault and bench.ends()["a"] is SPOKEN
+    assert tested.exception(0) is fault and bench.ends()["a"] is SPOKEN
     with pytest.raises(errors.Unavailable):
-        bench.scheduler.engines.test(results.append)
+        bench.scheduler.engines.test()
 
 
 def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
     """The test runs on the engine's thread, which `FakeEngine` asserts, between the calls of the present
     engine."""
     scheduler, speaking, other = Scheduler(), FakeEngine(), FakeEngine()
-    tested: queue.Queue[float | Exception] = queue.Queue()
     scheduler.start(speaking)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(scheduler.run)
-        scheduler.engines.test(tested.put, other)
-        assert isinstance(tested.get(timeout=PATIENCE_S), float)
+        assert isinstance(scheduler.engines.test(other).result(PATIENCE_S), float)
         assert (speaking.calls, other.calls) == ([], ["self_test"])
         scheduler.engines.replace(other, lambda: None)
-        scheduler.engines.test(tested.put)
-        assert isinstance(tested.get(timeout=PATIENCE_S), float)
+        assert isinstance(scheduler.engines.test().result(PATIENCE_S), float)
         assert other.calls == ["self_test", "self_test"]
         scheduler.drain()
         running.result(PATIENCE_S)
@@ -473,17 +470,17 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
 
 
 def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
-    results: list[float | Exception] = []
+    results = []
 
     def lose(seconds: float) -> None:
-        bench.scheduler.engines.test(results.append)
+        results.append(bench.scheduler.engines.test())
         LOSE()
 
     bench.admit("a")
     bench.engine.on_call = lose
     with pytest.raises(errors.DeviceLost):
         bench.scheduler.run()
-    assert isinstance(results[0], errors.Unavailable)
+    assert isinstance(results[0].exception(0), errors.Unavailable)
 
 
 def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:

@@ -88,19 +88,17 @@ def test_no_newcomer_is_refused_for_the_wake(bench: Bench, engine: Restful) -> N
 
 
 def test_a_test_wakes_it_and_it_rests_again(bench: Bench, engine: Restful) -> None:
-    took: list[float | Exception] = []
-    bench.scheduler.engines.test(took.append)
+    tested = bench.scheduler.engines.test()
     bench.work()
-    assert took == [pytest.approx(CALL_S)] and not engine.rests
+    assert tested.result(0) == pytest.approx(CALL_S) and not engine.rests
     bench.now += IDLE_S + 1.0
     assert not bench.scheduler.run_once() and engine.rests
 
 
 def test_neither_a_test_nor_a_request_of_its_replacement_wakes_it(bench: Bench, engine: Restful) -> None:
-    took: list[float | Exception] = []
-    bench.scheduler.engines.test(took.append, other := FakeEngine())
+    tested = bench.scheduler.engines.test(other := FakeEngine())
     bench.work()
-    assert took == [0.0] and engine.rests
+    assert tested.result(0) == 0.0 and engine.rests
     bench.scheduler.engines.replace(other, lambda: None)
     bench.admit("after")
     bench.work()

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.health_json import last_run, publish
+from appliance.box.checks.readiness import told
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.request import PassedOver, RequestCounts, Timings
@@ -159,7 +160,7 @@ def test_pages(good: bool, status: int) -> None:
             assert status_of(server.port, page, "HEAD") == status
         assert status_of(server.port, "metrics") == status_of(server.port, "state") == 200
         assert status_of(server.port, "else") == 404
-        for page, named, told in (
+        for page, named, answered in (
             ("livez", "evil.example", status),
             *(("state", host, 200) for host in ("box:1", "a.localhost", "[::1]")),
             *(
@@ -171,7 +172,13 @@ def test_pages(good: bool, status: int) -> None:
                 client.sendall(f"HEAD /{page} HTTP/1.0\r\nHost: {named}\r\n\r\n".encode())
                 answer = b"".join(iter(partial(client.recv, 4096), b""))
                 # The test reads a raw socket, because HTTP clients drop a body after HEAD.
-                assert answer.split()[1] == b"%d" % told and answer.endswith(b"\r\n\r\n")
+                assert answer.split()[1] == b"%d" % answered and answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "[::]"])
+def test_a_daemon_on_all_addresses_tells_this_machine_its_state(host: str) -> None:
+    with served(f"{host}:0") as server:
+        assert told(f"{host}:{server.port}").state == "running"
 
 
 def status_of(port: int, page: str, method: str = "GET", host: str = "127.0.0.1") -> int:

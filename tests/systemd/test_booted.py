@@ -14,31 +14,14 @@ from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
 """Empty targets, so that nothing of this machine starts."""
-BOOT = Path(__file__).with_name("boot.sh").read_text("utf-8")
+HERE = Path(__file__).parent
+BOOT = (HERE / "boot.sh").read_text("utf-8")
 DROP_INS = {
     "nvpmodel.service": "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo nvpmodel >> /run/test/log'\n",
     "f5-clocks.service": "[Unit]\nConditionPathExists=\n",
-    "f5-appliance.service": """\
-[Service]
-Type=exec
-ExecStart=
-ExecStart=/bin/sh -c 'echo start >> /run/test/starts; exit $(cat /run/test/status)'
-RestartSec=20ms
-RestartMaxDelaySec=20ms
-User=root
-Group=root
-SupplementaryGroups=
-StateDirectory=
-CacheDirectory=
-ReadWritePaths=/run/test
-""",
+    "f5-appliance.service": (HERE / "f5-appliance.conf").read_text("utf-8"),
 }
 """Changes for the test: programs, and the time between starts."""
-CLOCK_LOCK = """\
-#!/bin/sh
-echo "$*" >> /run/test/log
-[ "$1" = end ] || exit $(cat /run/test/clocks)
-"""
 
 pytestmark = NEEDS_SYSTEMD
 
@@ -64,7 +47,7 @@ class Booted:
 
 def stage(units: Path) -> None:
     units.mkdir()
-    (units.parent / "f5-clock-lock").write_text(CLOCK_LOCK)
+    shutil.copy(HERE / "f5-clock-lock.sh", units.parent / "f5-clock-lock")
     (units.parent / "f5-clock-lock").chmod(0o755)
     for name in EMPTY:
         (units / name).write_text("[Unit]\nDefaultDependencies=no\n")

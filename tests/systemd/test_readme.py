@@ -18,19 +18,11 @@ from appliance.engine.cases import FEMALE
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson.board import Jetson
 from tests.harness.daemons import Running, Shared, finished, reference_wav
+from tests.harness.rows import rows
 from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]
-ELSEWHERE = {
-    "scp f5-appliance_X_jp6_arm64.deb box:": "there is no second machine",
-    "python -m export bundle": "tests/export",
-    "sudo appliance bundle install FOLDER": "FOLDER stands for one",
-    "sudo apt install --reinstall ./FILE.deb": "FILE stands for one",
-    "systemctl edit f5-appliance": "opens an editor",
-    "sudo dpkg --configure -a": "tests/box/test_remedies.py",
-    "sudo reboot": "tests/box/test_remedies.py",
-    "sudo rm /var/lib/f5-appliance/voices/.held.json && sudo systemctl restart f5-appliance": "lost lines",
-}
+ELSEWHERE = dict(rows(__file__, "elsewhere.jsonl"))
 """Commands on the page that no test runs, with the reason."""
 REPORTING = (
     *("f5-health", "f5-setup", "f5-clock-lock status", "--allow-reboot", "appliance check"),

@@ -147,8 +147,8 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     due = published.state == "reboot_pending"
-    known = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
-    value = f"a reboot for the power mode {known}. {published.why}" if due else "none pending"
+    state = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
+    value = f"a reboot for the power mode {state}. {published.why}" if due else "none pending"
     remedy = _reboot_remedy(published, reading)
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
@@ -234,16 +234,16 @@ def check_clocks(
 @check("caps", Harm.SLOW, 6, lambda now: (now.reading,))
 def check_caps(reading: ClockVerdict) -> Finding:
     """Check for limits below the hardware's maximum."""
-    found = {}
+    caps = {}
     for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
         cap = domain.values.get("max")
         if ceiling and cap and cap < ceiling:
-            found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
+            caps[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
     mode = reading.mode or "that is set"
     remedy = HELD_DOWN if reading.in_target_mode else f"{LOCK}. The power mode {mode} allows no more"
-    value = "; ".join(grouped(found)) or "none"
-    return Finding("caps", Level.of(warn=bool(found)), value, f"every limit {ALLOWED}", remedy)
+    value = "; ".join(grouped(caps)) or "none"
+    return Finding("caps", Level.of(warn=bool(caps)), value, f"every limit {ALLOWED}", remedy)
 
 
 @check("cores", Harm.SLOW, 5, lambda now: (now.reading, now.published))

@@ -114,12 +114,12 @@ def losses(boots: Sequence[Boot], mode: str) -> list[Boot]:
 
     The last of `boots` is the current one.
     """
-    found: list[Boot] = []
+    lost: list[Boot] = []
     for boot, after in zip(boots[-2::-1], boots[:0:-1], strict=True):
         if boot.pinned == mode and boot.held_s > SOON_S:
             break
-        found += [boot] if boot.pinned == mode and boot.lost_power(after) else []
-    return found
+        lost += [boot] if boot.pinned == mode and boot.lost_power(after) else []
+    return lost
 
 
 def history(box: Box) -> tuple[Boot, ...]:
@@ -190,9 +190,9 @@ def save(box: Box, boot: Boot, report: Report) -> None:
     before = past[-1] if past and past[-1].boot_id == boot.boot_id else None
     if before and _lasting(before) == _lasting(boot) and not _has_grown(before, boot):
         return
-    kept = (*(one for one in past if one.boot_id != boot.boot_id), boot)[-KEPT:]
+    recent = (*(one for one in past if one.boot_id != boot.boot_id), boot)[-KEPT:]
     try:
-        box.root.replace(paths.BOOTS, json.dumps(asdict(Boots(kept)), indent=1) + "\n")
+        box.root.replace(paths.BOOTS, json.dumps(asdict(Boots(recent)), indent=1) + "\n")
     except OSError as error:
         report(f"{paths.BOOTS} cannot be written: {error_text(error)}")
 

@@ -78,8 +78,8 @@ class Assessment:
             parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
             reason, parts = self.given_up, (*self.problems, *seen.parts)
-        kept = {"repins": record.repins, "last_unpin": record.last_unpin}
-        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **kept)
+        history = {"repins": record.repins, "last_unpin": record.last_unpin}
+        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **history)
 
 
 def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
@@ -121,7 +121,7 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
-    known = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
-    problem = f"{known}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
+    cause = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
+    problem = f"{cause}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
     last = (f"the last time: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

@@ -18,28 +18,12 @@ from tests.engine import bindings
 from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.fakes.nvidia import cudart
+from tests.harness.rows import rows
 
 # The warnings come from the bindings and from timing caches, which TensorRT-RTX accepts and leaves empty.
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-OBJECTS = {
-    "runtime": "",
-    "self._runtime": "",
-    "self._deserialiser": "Runtime",
-    "builder": "Builder",
-    "network": "INetworkDefinition",
-    "network.get_input()": "ITensor",
-    "layer": "ILayer",
-    "layer.get_output()": "ITensor",
-    "parser": "OnnxParser",
-    "refusal": "ParserError",
-    "config": "IBuilderConfig",
-    "ranges": "IOptimizationProfile",
-    "cache": "ITimingCache",
-    "engine": "ICudaEngine",
-    "engine.create_engine_inspector()": "EngineInspector",
-    "context": "IExecutionContext",
-}
+OBJECTS = dict(rows(__file__, "objects.jsonl"))
 """Names of TensorRT's objects in our source → their classes; empty for the module itself."""
 OURS = {"log", "progress", "profile", "source", "graph", "bound"}
 """Parameters annotated as Any whose types are ours."""

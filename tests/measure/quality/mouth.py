@@ -21,8 +21,9 @@ from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.speech.plan import Planner
 from appliance.text.normalise import clean
 from appliance.text.tokens.tokenizers import maker
+from appliance.voices.index import open_index
 from appliance.voices.records import Place
-from appliance.voices.store import open_store
+from appliance.voices.store import VoiceStore
 
 AUDIO_SUFFIXES = (".wav", ".flac")
 
@@ -53,7 +54,8 @@ class Mouth:
         device, None as the daemon computes on a CPU. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
-        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
+        config = VoicesConfig(folder=work / "voices", cache=work / "cache")
+        store = VoiceStore(open_index(config, self.bundle))
         for name, reference in references.items():
             store.create(Place(name), reference.audio.read_bytes(), reference.transcript)
         vocabulary = self.bundle.vocabulary()

@@ -15,21 +15,13 @@ from appliance.text.phones.front import OWN, Phones, front, rows
 from appliance.text.phones.table import Table
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.tokenizers import maker, warm
+from tests.harness import rows as tables
 from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
-OTHERWISE = {
-    # hibari takes these words for articles, spells nothing unknown, and does not know drawn-out words.
-    "A C D C rules": "ˈA sˈi dˈi sˈi ɹˈulz",
-    "A C D C and or T C P I P": "ˈA sˈi dˈi sˈi ænd ɔɹ tˈi sˈi pˈi ˈI pˈi",
-    "A M C to twenty dollars E O Y": "ˈA ˈɛm sˈi tə twˈɛnti dˈɑləɹz ˈi ˈO wˈI",
-    "LOL that was insanee": "ˌɛlˌOˈɛl ðæt wʌz ɪnsˈAn",
-    "noo": "nˈO",
-    "noo way": "nˈO wˈA",
-    "soo good": "sˌO ɡˈʊd",
-    "rm -rf": "ˌɑɹˈɛm ˌɑɹˈɛf",
-}
-"""Lines that we read differently on purpose."""
+OTHERWISE = dict(tables.rows(__file__, "otherwise.jsonl"))
+"""Lines that we read differently on purpose. hibari takes these words for articles, spells nothing unknown
+and does not know drawn-out words."""
 UNLIKE = (
     "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # our normaliser expands abbreviations
     'Wait... what? No!! Really?! Yes; no: maybe, (perhaps) [not] "quoted" ‘single’ “double”.',
@@ -61,18 +53,7 @@ def test_the_golden_file_is_what_hibari_says() -> None:
     assert generate.golden() == generate.GOLDEN.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    # Our list applies with endings, in any case, and within a word.
-    ("kekw KEKW kekws", "kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊljuz"),
-    ("Siobhan's, monkaS", "ʃəvˈɔnz, mˌɑŋkəˈɛs"), ("im sure u dont", "ˌIm ʃˈʊɹ jˈu dˈOnt"),
-    ("gg, G G", "ʤˈi ʤˈi, ʤˈi ʤˈi"),
-    # Numbers, chat words and compounds that hibari's normaliser, ours and neither have read.
-    ("3.14", "θɹˈi pˈYnt wˈʌn fˈɔɹ"), ("brb soo yess", "bˈi ˈɑɹ bˈi sˌO jˈɛs"),
-    ("wolf-frobnitz", "wˈʊlf fɹˈɑbnɪts"), ("café CAFÉ cafe\u0301", "kæfˈA kæfˈA kæfˈA"),
-    ("This is plan B.", "ðˌɪs ɪz plˈæn bˈi."), ("It’s “fine”", "ˌɪts fˈIn"),
-    # There is nothing to say.
-    ("", ""), (' " 你好 \u200b', ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), tables.rows(__file__, "readings.jsonl"))
 def test_readings(text: str, expected: str) -> None:
     assert said(text) == expected
 

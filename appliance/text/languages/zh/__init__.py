@@ -64,9 +64,8 @@ class Grammar(Speech):
 
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         number, after = self.plain(match["number"]), match.string[match.end() : match.end() + 1]
-        return self.signed(
-            match, self.spoken(number, "two") if after and after in _MEASURES else self.spoken(number)
-        )
+        words = self.spoken(number, "two" if after and after in _MEASURES else "")
+        return self.signed(match, words)
 
     def counted(self, number: str, noun: Noun) -> str:
         name = noun.forms[0]
