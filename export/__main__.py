@@ -10,12 +10,18 @@ def _run(argv: Sequence[str]) -> int:
 
     Commands that only look at files do not import torch, which takes 1.4 s and 280 MB.
     """
-    command = argv[0] if argv else ""
-    if command in ("look", "inspect"):
+    command, *rest = argv or [""]
+    if command == "look" or (command == "inspect" and len(rest) == 1 and not rest[0].startswith("-")):
+        from appliance.errors import BundleError
+        from export import inspection
         from export.sources import look
 
-        if command == "look" or (len(argv) > 1 and look.is_training(Path(argv[1]))):
-            return look.main(argv[1:])
+        try:
+            print(look.said(rest) if command == "look" else inspection.said(Path(rest[0])))
+        except (BundleError, ValueError, OSError) as error:  # CheckpointError is a ValueError
+            print(f"export: {error}", file=sys.stderr)
+            return 1
+        return 0
     from export import cli
 
     return cli.main(argv)

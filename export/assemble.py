@@ -69,13 +69,13 @@ class Sources:
     tokenizer: Tokenizer | None = None
     """Default: the family's tokenizer."""
     languages: tuple[str, ...] | None = None
-    """Languages; None: those of known weights, or a guess."""
+    """Languages; None: the known weights' languages, or a guess."""
     sampler: Sampler = field(default_factory=Sampler)
     defaults: contract.Defaults = field(default_factory=contract.Defaults)
     voice: str = ""
     """Language of the tokenizer `espeak`."""
     around: tuple[str, str] | None = None
-    """Signs before and after a text; None: those of known weights."""
+    """Signs before and after a text; None: the known weights' signs."""
     dialect: str = ""
     """Dialect of known weights, by their makers' name; "" for the usual one."""
     vocoder_weights: WeightsKind = "ema"

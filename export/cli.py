@@ -15,14 +15,14 @@ from typing import get_args
 
 from appliance.contract import bundle as contract
 from appliance.contract.sampler import Sampler
-from appliance.errors import BundleError, EngineFault, PhonesMissing
+from appliance.errors import ApplianceError
 from export import assemble, contact, evidence, fetch, inspection, progress, watermark, workload
-from export.families import MELS, NAMED, Family, FamilyError, family, of
+from export.families import MELS, NAMED, Family, family, of
 from export.graphs.to_onnx import ExportError
 from export.parity import comparison
 from export.precision import qdq, rewrites
 from export.sources import look, weights
-from export.sources.checkpoint import CheckpointError, preferred
+from export.sources.checkpoint import preferred
 from export.sources.reading import read_options
 
 FAILED = 1
@@ -33,17 +33,8 @@ SAMPLINGS = get_args(contract.Sampling)
 GONE = {f"--{key}": key for key in ("guidance", "strength", "strengths", "grid")} | {"--sampler": "update"}
 """Options of `bundle` up to 0.30, and their keys in the section `sampler` of a family's file."""
 EXPECTED = (
-    BundleError,
-    CheckpointError,
-    EngineFault,
-    ExportError,
-    FamilyError,
-    PhonesMissing,
-    assemble.BundleFailed,
-    contact.ContactFailed,
-    fetch.FetchError,
-    ValueError,
-    OSError,
+    *(ApplianceError, ExportError, ValueError, OSError),
+    *(assemble.BundleFailed, contact.ContactFailed, fetch.FetchError),
 )
 
 
@@ -121,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
     show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
-    show.set_defaults(run=_inspect)
+    show.set_defaults(run=lambda arguments: print(inspection.said(arguments.bundle)))
     return parser
 
 
@@ -253,23 +244,18 @@ NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
 
 def _of_folder(arguments: argparse.Namespace) -> None:
     """Run the command that `look` prints. Raises BundleFailed if something is missing."""
-    found = look.look(Path(arguments.folder), look.given(arguments))
-    print("\n".join(found.lines()))
-    if found.is_vocoder:
+    inspected = look.look(Path(arguments.folder), look.given(arguments))
+    print("\n".join(inspected.lines()))
+    if inspected.is_vocoder:
         raise assemble.BundleFailed(f"{arguments.folder}: is a vocoder's, which a voice's bundle takes")
-    if found.missing:
-        lacks = "; ".join(f"{name}: {remedy}" for name, remedy in found.missing.items())
+    if inspected.missing:
+        lacks = "; ".join(f"{name}: {remedy}" for name, remedy in inspected.missing.items())
         raise assemble.BundleFailed(f"{arguments.folder}: missing: {lacks}")
     more = list(arguments.typed)
     more.remove(arguments.folder)
-    print(found.command(more), flush=True)
-    again = _parser().parse_args(found.arguments(more))
+    print(inspected.command(more), flush=True)
+    again = _parser().parse_args(inspected.arguments(more))
     again.run(again)
-
-
-def _inspect(arguments: argparse.Namespace) -> None:
-    place = arguments.bundle
-    print(look.describe(place) if look.is_training(place) else inspection.describe(contract.read(place)))
 
 
 def _bundle(arguments: argparse.Namespace) -> None:
@@ -296,8 +282,8 @@ def _bundle(arguments: argparse.Namespace) -> None:
         name = "fp16"
         if renoises:
             print(f"int8 for CPUs is left out: {NO_FINER}", file=sys.stderr)
-    if name not in (known := of(named.arch).precisions):
-        raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(known)}")
+    if name not in (precisions := of(named.arch).precisions):
+        raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(precisions)}")
     if renoises and name in comparison.LOSSY:
         raise assemble.BundleFailed(f"--precision {name}: {NO_FINER}; fp32 or fp16")
     gc.freeze()  # later searches for garbage skip the imported modules
@@ -306,11 +292,11 @@ def _bundle(arguments: argparse.Namespace) -> None:
     options = assemble.BuildOptions(name, arguments.max_frames, beside, keep_float, "python -m export bundle")
     plan = workload.plan(loaded, options, recordings, arguments.sampling)
     with progress.shown(plan):
-        found = evidence.weigh(loaded, recordings, accept=arguments.accept)
-        for line in found.advice:
+        weighed = evidence.weigh(loaded, recordings, accept=arguments.accept)
+        for line in weighed.advice:
             progress.say(line)
         alone = assemble.graphs_alone(loaded, arguments.max_frames)
-        evidence.settle(found, arguments.accept)
+        evidence.settle(weighed, arguments.accept)
 
         def measure(bundle: contract.Bundle) -> comparison.Report:
             expected = assemble.expectations(loaded, options, alone)
@@ -322,7 +308,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
             arguments.out,
             measure,
             gate=assemble.Gate(arguments.sampling, arguments.accept),
-            evidence=found.record(),
+            evidence=weighed.record(),
             alone=alone,
         )
     print("\n".join(inspection.parity_lines(made.manifest)))
@@ -365,20 +351,20 @@ def _first_contact(arguments: argparse.Namespace) -> None:
 
 
 def _parity(arguments: argparse.Namespace) -> None:
-    made = contract.read(arguments.bundle)
+    bundle = contract.read(arguments.bundle)
     if not (arguments.family and arguments.checkpoint and arguments.vocab and arguments.vocoder_path):
         print("measured when it was written:")
-        print(comparison.table(made.manifest.parity.get("rows", []), ""))
+        print(inspection.table(bundle.manifest.parity))
         raise assemble.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
-    manifest = made.manifest
+    manifest = bundle.manifest
     loaded = _sources(arguments, manifest.sampler, manifest.defaults)
     options = assemble.BuildOptions(
         manifest.precision, manifest.max_frames, int8_beside=contract.INT8 in manifest.variants
     )
     expected = assemble.expectations(loaded, options)
-    report = comparison.measure(made, expected, loaded.declaration.samplings, manifest.defaults.sampling)
-    print(report.table())
+    report = comparison.measure(bundle, expected, loaded.declaration.samplings, manifest.defaults.sampling)
+    print(inspection.table(report.record()))
     if report.failed:
         raise assemble.BundleFailed("; ".join(report.failed))

@@ -109,12 +109,12 @@ def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[st
         if not texts:
             raise ContactFailed(f"{own}: holds no text")
         return [(languages[0], text) for text in texts]
-    known: dict[str, list[str]] = yaml.safe_load(TEXTS.read_text("utf-8"))
-    spoken = [language for language in languages if language in known][:2]
+    lines: dict[str, list[str]] = yaml.safe_load(TEXTS.read_text("utf-8"))
+    spoken = [language for language in languages if language in lines][:2]
     if not spoken:
-        there = f"no lines of {', '.join(languages)} are here, only of {', '.join(known)}"
+        there = f"no lines of {', '.join(languages)} are here, only of {', '.join(lines)}"
         raise ContactFailed(f"{there}: --lines FILE, with a text on each line")
-    return [(code, text) for code in spoken for text in known[code][: LINES // len(spoken)]]
+    return [(code, text) for code in spoken for text in lines[code][: LINES // len(spoken)]]
 
 
 class Record:
@@ -249,16 +249,16 @@ def _say_all(record: Record, out: Path, client: Client, lines: Sequence[tuple[st
     spoken: list[dict[str, Any]] = []
     record.content["lines"] = spoken
     for number, (code, text) in enumerate(lines, 1):
-        spoken.append(told := {"language": code, "text": text, "file": f"lines/{number:02d}.wav"})
+        spoken.append(line := {"language": code, "text": text, "file": f"lines/{number:02d}.wav"})
         # The device speaks all languages, but has words for few.
         options: Any = {"language": code if code in LANGUAGES else None, "seed": number, "encoding": "pcm16"}
         try:
             reply = client.stream(text, VOICE, timeout=PATIENCE_S, **options).reply()
-            told |= _of_reply(reply, out / told["file"])
-            record.content.setdefault("engine", told.pop("engine"))
+            line |= _of_reply(reply, out / line["file"])
+            record.content.setdefault("engine", line.pop("engine"))
         except CallFailed as error:
-            told["error"] = str(error)
-        shown = told.get("error") or "{audio_s} s in {wall_s} s".format(**told)
+            line["error"] = str(error)
+        shown = line.get("error") or "{audio_s} s in {wall_s} s".format(**line)
         print(f"{number} of {len(lines)}: {text} – {shown}", file=sys.stderr)
         record.write()
     if failed := [one["error"] for one in spoken if "error" in one]:
@@ -285,15 +285,15 @@ def _of_reply(reply: Reply, path: Path) -> dict[str, Any]:
 
 def judged(lines: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
     """Wrong words of the English lines, and the reason if none were counted. Adds each line's count to it."""
-    said = [line for line in lines if line["language"] == "en" and "audio_s" in line]
-    if not said or (absent := hearing.missing(hearing.OF_WORDS)):
-        return {"not heard": f"not installed: {', '.join(absent)}" if said else "no line of en was spoken"}
+    english = [line for line in lines if line["language"] == "en" and "audio_s" in line]
+    if not english or (absent := hearing.missing(hearing.OF_WORDS)):
+        return {"not heard": f"not installed: {', '.join(absent)}" if english else "no line of en was spoken"}
     recogniser = hearing.recogniser()
-    for line in said:
+    for line in english:
         line["heard"] = recogniser.transcribe(*soundfile.read(out / line["file"], dtype="int16"))
-        found = hearing.word_errors(line["spoken"], line["heard"])
-        line |= {"wrong": found.wrong, "words": found.words}
-    wrong, words = (sum(line[key] for line in said) for key in ("wrong", "words"))
+        errors = hearing.word_errors(line["spoken"], line["heard"])
+        line |= {"wrong": errors.wrong, "words": errors.words}
+    wrong, words = (sum(line[key] for line in english) for key in ("wrong", "words"))
     return {"wrong": wrong, "words": words, "judge": "moonshine tiny-en"}
 
 

@@ -12,6 +12,7 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -136,47 +137,53 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     progress.begin("evidence")
     merges = loaded.sources.adapter and adapter.read(loaded.sources.adapter)
     merged = f"{merges}, sha256 {sha256(merges.file)}" if merges else ""
-    found = Evidence(tuple(one.name for one in recordings), adapter=merged)
-    _judge_vocoder(loaded, recordings[0], found)
+    evidence = Evidence(tuple(one.name for one in recordings), adapter=merged)
+    _judge_vocoder(loaded, recordings[0], evidence)
     recordings = [one for one in recordings if _is_read(loaded, one)]
     if not recordings:
-        found.verdict = Verdict.UNREAD
-        found.advice.append(
+        evidence.verdict = Verdict.UNREAD
+        evidence.advice.append(
             f"the loss of the weights is not measured: their tokens lack the words of "
-            f"{', '.join(found.recordings)}; pass --recording FILE --transcript TEXT in their language"
+            f"{', '.join(evidence.recordings)}; pass --recording FILE --transcript TEXT in their language"
         )
-        _compare_weights(loaded, (), found)
-        return found
-    found.recordings = tuple(one.name for one in recordings)
+        _compare_weights(loaded, (), evidence)
+        return evidence
+    evidence.recordings = tuple(one.name for one in recordings)
     tried = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
     # Two passes each are enough to recognise random weights, such as those of tests.
     if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in tried.values()) > 2 * most:
-        return _untrained(loaded, found)
-    found.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
-    lowest = min(found.losses.values())
+        return _untrained(loaded, evidence)
+    evidence.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
+    lowest = min(evidence.losses.values())
     if lowest > most:
-        return _untrained(loaded, found)
-    given, heard = found.losses[GIVEN], ", ".join(found.recordings)
-    found.losses[WITHOUT_TEXT] = silent = tried[GIVEN].loss(loaded, recordings, drops_text=True)
-    found.losses[REORDERED] = turned = tried[GIVEN].loss(loaded, recordings, reorders=True)
-    found.order_proved = given <= HEARS_TEXT * turned
-    if not found.order_proved:
-        found.advice.append(
-            f"the vocabulary's order is not proved: the loss on {heard} is {given:.2f} in its order, "
+        return _untrained(loaded, evidence)
+    loss, heard = evidence.losses[GIVEN], ", ".join(evidence.recordings)
+    evidence.losses[WITHOUT_TEXT] = silent = tried[GIVEN].loss(loaded, recordings, drops_text=True)
+    evidence.losses[REORDERED] = turned = tried[GIVEN].loss(loaded, recordings, reorders=True)
+    evidence.order_proved = loss <= HEARS_TEXT * turned
+    if not evidence.order_proved:
+        evidence.advice.append(
+            f"the vocabulary's order is not proved: the loss on {heard} is {loss:.2f} in its order, "
             f"{turned:.2f} in another"
         )
-    if lowest < FITS_SOMEWHAT * given:
-        _judge_fit(loaded, recordings, tried, found, accept)
-    if given > HEARS_TEXT * silent:
-        found.advice.append(
-            f"the weights do not use the text: their loss on {heard} is {given:.2f} with it, {silent:.2f} "
+    if lowest < FITS_SOMEWHAT * loss:
+        _judge_fit(loaded, recordings, tried, evidence, accept)
+    if loss > HEARS_TEXT * silent:
+        evidence.advice.append(
+            f"the weights do not use the text: their loss on {heard} is {loss:.2f} with it, {silent:.2f} "
             "without; if they speak another language, pass --recording FILE --transcript TEXT, else look at "
             "the vocabulary"
         )
-    _compare_weights(loaded, recordings, found)
-    _compare_base(loaded, recordings, found)
-    return found
+    _compare_weights(loaded, recordings, evidence)
+    if loaded.sources.adapter is not None:  # no file says which weights it was trained on
+        base = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
+        with suppress(CheckpointError):  # the adapter brings the embedding of another vocabulary
+            evidence.losses[UNADAPTED] = theirs = Trial.given(base).loss(base, recordings)
+            evidence.advice.append(
+                f"the loss on {heard} is {loss:.3g} with the adapter, {theirs:.3g} without it"
+            )
+    return evidence
 
 
 def settle(found: Evidence, accept: str) -> None:
@@ -187,15 +194,15 @@ def settle(found: Evidence, accept: str) -> None:
         found.accepted_by = accept
 
 
-def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, found: Evidence) -> None:
+def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, evidence: Evidence) -> None:
     """Measure log-mel → waveform → log-mel of a recording."""
     mel = log_mel(one.samples(loaded.mel.sample_rate_hz), loaded.mel)[:COPY_FRAMES]
     with torch.inference_mode():
         wave = loaded.reference_vocoder()(torch.from_numpy(mel)).numpy().reshape(-1)
     copy = log_mel(wave.astype(np.float32), loaded.mel)[: len(mel)]
-    found.losses[COPY] = apart = loaded.mel.scale * float(np.abs(copy - mel[: len(copy)]).mean())
+    evidence.losses[COPY] = apart = loaded.mel.scale * float(np.abs(copy - mel[: len(copy)]).mean())
     if not apart <= COPIES:
-        found.speechless.append(
+        evidence.speechless.append(
             f"{loaded.sources.vocoder_path}: the vocoder does not make the sound of its mels: after mel, "
             f"waveform, mel {one.name} is {apart:.2f} nepers away, allowed {COPIES}"
         )
@@ -205,7 +212,7 @@ def _judge_fit(
     loaded: Loaded,
     recordings: Sequence[EvidenceRecording],
     tried: Mapping[str, Trial],
-    found: Evidence,
+    evidence: Evidence,
     accept: str,
 ) -> None:
     """Advise flags or mels that fit better; refuse the given ones if others clearly do.
@@ -214,7 +221,7 @@ def _judge_fit(
     """
     # Words that the weights do not know mislead them most under the right flags, so text may be dropped.
     lowest = {
-        name: min(found.losses[name], trial.loss(loaded, recordings, drops_text=True))
+        name: min(evidence.losses[name], trial.loss(loaded, recordings, drops_text=True))
         for name, trial in tried.items()
     }
     # Among flags that fit equally well, those of a known family win.
@@ -224,15 +231,15 @@ def _judge_fit(
     if ratio >= FITS_SOMEWHAT:
         return
     clearly = ratio < FITS_BETTER
-    told = (
+    problem = (
         f"the weights {'were' if clearly else 'may be'} trained otherwise: their loss on "
-        f"{', '.join(found.recordings)} is {lowest[GIVEN]:.2f} as {loaded.sources.family.name}, and "
+        f"{', '.join(evidence.recordings)} is {lowest[GIVEN]:.2f} as {loaded.sources.family.name}, and "
         f"{lowest[best]:.2f} with {best}: pass {tried[best].remedy}"
     )
     if clearly and not accept:
-        raise BundleFailed(f"{told}; --accept REASON writes it all the same")
-    found.verdict, found.accepted_by = Verdict.MISFIT, accept if clearly else ""
-    found.advice.append(told)
+        raise BundleFailed(f"{problem}; --accept REASON writes it all the same")
+    evidence.verdict, evidence.accepted_by = Verdict.MISFIT, accept if clearly else ""
+    evidence.advice.append(problem)
 
 
 @dataclass(frozen=True)
@@ -269,9 +276,9 @@ class Trial:
         seeds = SEEDS[: 1 if len(recordings) > 1 else None]
         for one in recordings:
             mel = torch.from_numpy(log_mel(one.samples(self.mel.sample_rate_hz), self.mel))  # (N, M)
-            known = int(len(mel) * CONDITION)
+            start = int(len(mel) * CONDITION)
             cond = mel.clone()
-            cond[known:] = 0.0
+            cond[start:] = 0.0
             tokens = _tokens(loaded, one)
             ids = torch.from_numpy(loaded.vocabulary.ids(tokens)).long()
             if reorders:
@@ -285,7 +292,7 @@ class Trial:
                 point = Point((1 - time) * noise + time * mel, cond, ids, time, strength, drops_text, index)
                 velocity = loaded.declaration.velocity(model, point)
                 progress.did(len(mel))
-                errors.append(float((velocity - (mel - noise))[known:].square().mean()))
+                errors.append(float((velocity - (mel - noise))[start:].square().mean()))
         loss = float(np.mean(errors))
         if not math.isfinite(loss) and self.name == GIVEN:
             raise BundleFailed(f"{loaded.sources.checkpoint}: the loss of the weights is not finite")
@@ -306,14 +313,14 @@ def _trials(loaded: Loaded) -> Iterator[Trial]:
 
 def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
     found.verdict = Verdict.UNTRAINED
-    told = f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
-    found.advice.append(told)
-    found.speechless.append(told)
+    why = f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
+    found.advice.append(why)
+    found.speechless.append(why)
     _compare_weights(loaded, (), found)
     return found
 
 
-def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
+def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], evidence: Evidence) -> None:
     """Report the distance between average and raw weights, if the checkpoint has both."""
     taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
@@ -325,31 +332,18 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], fo
     try:
         wholeness.check(loaded.sources.checkpoint, other.weights())
     except CheckpointError as error:
-        found.advice.append(f"the {TAKEN[kind]} weights, which are not taken, are broken: {error}")
+        evidence.advice.append(f"the {TAKEN[kind]} weights, which are not taken, are broken: {error}")
         return
-    told = (
+    advice = (
         f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones "
         f"are taken, --weights {kind} takes the others"
     )
     if recordings:
-        given = found.losses[GIVEN]
-        found.losses[TAKEN[kind]] = theirs = Trial.given(other).loss(other, recordings)
-        fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * given else ""
-        told += f", with a loss of {theirs:.2f} for {given:.2f}{fit}"
-    found.advice.append(told)
-
-
-def _compare_base(loaded: Loaded, recordings: Sequence[EvidenceRecording], found: Evidence) -> None:
-    """Report the loss of the weights without the merged adapter, because no file proves that it fits them."""
-    if loaded.sources.adapter is None:
-        return
-    other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
-    try:
-        found.losses[UNADAPTED] = theirs = Trial.given(other).loss(other, recordings)
-    except CheckpointError:  # the adapter has the embedding of its own vocabulary
-        return
-    heard, given = ", ".join(found.recordings), found.losses[GIVEN]
-    found.advice.append(f"the loss on {heard} is {given:.3g} with the adapter, {theirs:.3g} without it")
+        loss = evidence.losses[GIVEN]
+        evidence.losses[TAKEN[kind]] = theirs = Trial.given(other).loss(other, recordings)
+        fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * loss else ""
+        advice += f", with a loss of {theirs:.2f} for {loss:.2f}{fit}"
+    evidence.advice.append(advice)
 
 
 def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:
@@ -386,8 +380,8 @@ def recording_of(path: Path, words: str) -> EvidenceRecording:
     """Read a recording. Up to 12 s stay untrimmed, as in a corpus. Raises OSError, InvalidReference."""
     whole = decode(path.read_bytes())
     trimmed = trim(whole)  # refuses silence
-    kept = trimmed if whole.duration_ms > MAX_REFERENCE_MS else whole
-    wave = kept.mono()
+    recording = trimmed if whole.duration_ms > MAX_REFERENCE_MS else whole
+    wave = recording.mono()
     rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
     levelled = wave * np.float32(max(TARGET_RMS / max(rms, MIN_RMS), 1.0))
-    return EvidenceRecording(path.name, words, lambda rate_hz: resample(levelled, kept.rate_hz, rate_hz))
+    return EvidenceRecording(path.name, words, lambda rate_hz: resample(levelled, recording.rate_hz, rate_hz))

@@ -188,9 +188,9 @@ def _fetch_file(
     if _differs(part, remote.etag):
         part.unlink()
         raise FetchError(f"{what}: what arrived has another hash than the hub states; run it again")
-    if first is not None and (found := sha256(part)) != first:
+    if first is not None and (digest := sha256(part)) != first:
         part.unlink()
-        raise _changed(what, first, found, path.parent)
+        raise _changed(what, first, digest, path.parent)
     publish(part, path)
     return remote.commit, sha256(path)
 
@@ -268,7 +268,7 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
     url = hf_hub_url(repository, name, endpoint=endpoint)
     token = get_token() or "" if repository in _GATED else ""
     try:
-        found = get_hf_file_metadata(url, token=token or False, timeout=TIMEOUT_S)
+        remote = get_hf_file_metadata(url, token=token or False, timeout=TIMEOUT_S)
     except GatedRepoError as error:
         raise FetchError(
             f"{what}: is gated; accept its terms at {HUB}/{repository} with an account there, put one of "
@@ -280,10 +280,10 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
         raise FetchError(f"{what}: {_reason(error)}") from error
     except Exception as error:  # each major version of the library has another http client's errors
         raise FetchError(f"{what}: the hub cannot be reached at {url}: {_reason(error)}") from error
-    if found.size is None or not found.etag or not found.commit_hash:
+    if remote.size is None or not remote.etag or not remote.commit_hash:
         raise FetchError(f"{what}: {url} is not answered as a hub does: no size, hash or commit")
-    inside = urlsplit(found.location).netloc == urlsplit(url).netloc
-    return _Remote(found.location, found.size, found.etag, found.commit_hash, token if inside else "")
+    inside = urlsplit(remote.location).netloc == urlsplit(url).netloc
+    return _Remote(remote.location, remote.size, remote.etag, remote.commit_hash, token if inside else "")
 
 
 def _differs(path: Path, etag: str) -> bool:

@@ -21,9 +21,9 @@ _NUMERIC = re.compile(r"(?<![^\W_])(?:[-+]?[$€£]?\d|[A-Za-z]\w*\d)|[&%]")
 
 def wrong_words(text: str, transcript: str) -> int:
     """Fewest substitutions, deletions and insertions of words between the normalised texts."""
-    said, heard = plain(text).split(), plain(transcript).split()
+    words, heard = plain(text).split(), plain(transcript).split()
     row = list(range(len(heard) + 1))
-    for number, word in enumerate(said, 1):
+    for number, word in enumerate(words, 1):
         before, row = row, [number]
         for place, other in enumerate(heard):
             row.append(min(before[place] + (word != other), before[place + 1] + 1, row[place] + 1))
@@ -42,10 +42,10 @@ def plain(text: str) -> str:
 def spelled(text: str) -> str:
     """Numbers, amounts, & and % as the device speaks them in English. Others stay as they are."""
     english = language("en")
-    said = ""
+    spoken = ""
     place = 0
     for match in _NUMERIC.finditer(text):
         readings = english.signs if match[0] in "&%" else english.numbers
         if match.start() >= place and (span := readings.at(text, match.start())):
-            said, place = said + text[place : span.start] + span.spoken, span.end
-    return said + text[place:]
+            spoken, place = spoken + text[place : span.start] + span.spoken, span.end
+    return spoken + text[place:]

@@ -1,18 +1,21 @@
-"""Human-readable summary of a bundle."""
+"""Human-readable summary of a bundle. torch is not imported."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto
 
+from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
-from export.parity import comparison
-from export.parity.oracles import ALLOWED_PEAK
+from export.parity import ALLOWED_PEAK
+from export.sources import look
 from export.sources.weights import KNOWN
 
 COMMONEST = 8
@@ -81,16 +84,41 @@ def _known(manifest: Manifest) -> list[str]:
 
 def parity_lines(manifest: Manifest) -> list[str]:
     record = manifest.parity
-    lines = [comparison.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
+    lines = [table(record), f"sampling: {manifest.defaults.sampling}"]
     if "peaks" in record:
-        told = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
-        lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(told)}")
+        peaks = (f"{p['where']} {p['value']:g}" for p in record["peaks"])
+        lines.append(f"largest in float16, of {ALLOWED_PEAK:,.0f} allowed: {', '.join(peaks)}")
     if "accepted_by" in record:
         lines += [
             f"accepted by: {record['accepted_by']}",
             *(f"beyond its bound: {f}" for f in record["failed"]),
         ]
     return lines
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Rows of a parity report, and why upstream's DiT was not measured."""
+    lines = [
+        f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
+        f"{'SNR dB':>7s} {'bound':>8s}"
+    ]
+    for r in record.get("rows", ()):
+        time, snr, bound = (
+            "–" if r.get(key) is None else format(r[key], form)
+            for key, form in (("time", ".3f"), ("snr_db", ".1f"), ("bound", ".1e"))
+        )
+        lines.append(
+            f"{r['what']:10s} {r.get('variant', 'default'):8s} {r['against']:12s} {r['frames']:6d} "
+            f"{r['nfe']:4d} {time:>6s} {r['error']:10.2e} {snr:>7s} {bound:>8s}"
+        )
+    if (upstream := record.get("upstream", "measured")) != "measured":
+        lines.append(f"upstream's DiT was not measured: {upstream}")
+    return "\n".join(lines)
+
+
+def said(place: Path) -> str:
+    """Description of a bundle, or of a training's folder or file. Raises BundleError, CheckpointError."""
+    return look.describe(place) if look.is_training(place) else describe(contract.read(place))
 
 
 def _graph_line(name: str, path: Path) -> str:

@@ -76,12 +76,12 @@ class Progress:
         """Enter a stage, or another part of it. Stages planned before it are over."""
         if name != self._stage.name:
             self._settle()
-            found = next((n for n, stage in enumerate(self._waiting) if stage.name == name), None)
-            if found is None:
+            number = next((n for n, stage in enumerate(self._waiting) if stage.name == name), None)
+            if number is None:
                 self._stage = Stage(name, "", 0.0)
             else:
-                self._stage = self._waiting[found]
-                del self._waiting[: found + 1]
+                self._stage = self._waiting[number]
+                del self._waiting[: number + 1]
         shown = f"{name} {detail}".rstrip()
         if self._bar is None:
             print(

@@ -1,4 +1,4 @@
-"""A box's backup and its way back: to the same box, another module, and from files that cannot be trusted."""
+"""A box's backup and its restore: on the same box, on another module, and from untrusted files."""
 
 import gzip
 import io
@@ -82,7 +82,7 @@ def furnished(folder: Path, **options: Any) -> Box:
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second for each restore."""
+    """Skip the check of the configuration, which takes half a second per restore."""
     monkeypatch.setattr(backup.application, "refused", lambda box, text: "")
 
 
@@ -91,7 +91,7 @@ def store_of(box: Path) -> VoiceStore:
 
 
 def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Everything of ours in a box: content, mode and owner by name."""
+    """The appliance's files of a box: content, mode and owner by name."""
     found = {}
     for top in ("etc/f5-appliance", "var/lib/f5-appliance"):
         for path in (folder / top, *(folder / top).rglob("*")):
@@ -128,7 +128,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
     assert names[0] == LISTING and "voices/ann/audio" in names
 
 
-def test_what_was_there_is_kept_aside(tmp_path: Path, file: Path) -> None:
+def test_former_files_are_kept_aside(tmp_path: Path, file: Path) -> None:
     other = box(tmp_path / "new")
     store_of(tmp_path / "new").create(Place("eve"), reference_wav(), TRANSCRIPT)
     (tmp_path / "new/etc/f5-appliance").mkdir()
@@ -184,7 +184,7 @@ def test_owners_are_found_by_name(tmp_path: Path, file: Path) -> None:
     assert not list((tmp_path / "bare").rglob("voices*"))
 
 
-def test_the_baseline_of_another_module_is_left_out(tmp_path: Path, file: Path) -> None:
+def test_the_baseline_of_another_module_is_not_restored(tmp_path: Path, file: Path) -> None:
     lines = list[str]()
     other = box(tmp_path / "new", module="p3701-0004")
     backup.restore(other, file, lines.append)
@@ -205,7 +205,7 @@ def test_dry_runs_write_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
+def test_files_outside_the_backup_are_reported(tmp_path: Path) -> None:
     here, lines = furnished(tmp_path / "old"), list[str]()
     etc = tmp_path / "old/etc/f5-appliance"
     (etc / "link.pem").symlink_to("/etc/hostname")
@@ -225,7 +225,7 @@ def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
 def test_every_damage_is_seen_before_anything_is_written(tmp_path: Path, file: Path) -> None:
     whole, dice, other = file.read_bytes(), random.Random(1), box(tmp_path / "new")
     damaged = [whole[:size] for size in (0, 1, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1)]
-    for place in dice.sample(range(10, len(whole)), 60):  # 4 to 9: gzip's time and system mean nothing
+    for place in dice.sample(range(10, len(whole)), 60):  # bytes 4 to 9 are gzip's time and system
         damaged.append(whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :])
     for data in damaged:
         (tmp_path / "g").write_bytes(data)
@@ -238,7 +238,7 @@ Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
 def rewrite(file: Path, change: Callable[[dict[str, Any], Members], None]) -> None:
-    """The same backup with its listing or members changed, and gzip right."""
+    """Change the listing or the members of a backup, and make gzip's checksum right again."""
     members: Members = []
     with tarfile.open(file) as tar:
         for member in tar:
@@ -330,7 +330,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, file: Path, case: str) -> 
 
 
 def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, file: Path) -> None:
-    """The cases above are refused for their change only."""
+    """The cases above are refused for their changes alone."""
     rewrite(file, lambda listing, members: None)
     backup.restore(box(tmp_path / "new"), file, print)
     assert store_of(tmp_path / "new").index.names() == ["ann", "bob"]

@@ -1,4 +1,4 @@
-"""Files replaced, published, locked and hashed."""
+"""Files that are replaced, published, locked and hashed."""
 
 import fcntl
 import hashlib
@@ -25,7 +25,7 @@ def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_without_a_mode_the_umask_decides(tmp_path: Path) -> None:
+def test_the_umask_decides_without_a_mode(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         replace_file(tmp_path / "own", b"")
@@ -76,7 +76,7 @@ def test_a_lock_ends_with_its_block(tmp_path: Path) -> None:
         pass
 
 
-def test_the_hash_is_that_of_all_blocks(tmp_path: Path) -> None:
+def test_the_hash_covers_all_blocks(tmp_path: Path) -> None:
     data = os.urandom((1 << 20) + 5)
     (tmp_path / "file").write_bytes(data)
     assert sha256(tmp_path / "file") == hashlib.sha256(data).hexdigest()

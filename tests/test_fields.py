@@ -1,4 +1,4 @@
-"""The strict reader of mappings, and the ranges that fields declare."""
+"""The strict reader of mappings, and the declared ranges of fields."""
 
 import dataclasses
 import math
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from appliance.fields import AtLeast, Between, Ranged, from_mapping, to_plain
+from tests.harness.rows import rows
 
 
 @dataclass(frozen=True)
@@ -54,38 +55,24 @@ RIGHT = {"lanes": 8, "loud": True}
 
 
 @pytest.mark.parametrize(("raw", "message"), [
-    ([], "file: must be a mapping, not list"),
-    ({}, "file: missing key lanes, loud"),
+    *rows(__file__, "fields_refused.jsonl"),
     ({"lanes": 8, "lane": 1, 2: 3}, "file: unknown key lane, 2; valid keys: lanes, loud, seed, level"),
-    ({"lanes": True}, "file: lanes: must be int, not bool (True)"),
-    ({"lanes": 8.0}, "file: lanes: must be int, not float (8.0)"),
-    ({"lanes": 65, "loud": True}, "file: lanes: must be between 1 and 64, not 65"),
-    ({**RIGHT, "seed": -1}, "file: seed: must be at least 0, not -1"),
-    ({**RIGHT, "seed": "x"}, "file: seed: must be int, not str ('x')"),
     ({**RIGHT, "level": math.nan}, "file: level: must be between 0.0 and 1.0, not nan"),
-    ({**RIGHT, "level": None}, "file: level: must be float, not NoneType (None)"),
+    ({**RIGHT, "level": math.inf}, "file: level: must be between 0.0 and 1.0, not inf"),
     ({**RIGHT, "level": 10**400}, "file: level: is larger than any float"),
     ({"lanes": 10**400, "loud": True}, "file: lanes: must be between 1 and 64, not 1000"),
     ({"lanes": 1 << 20_000, "loud": True}, "file: lanes: must be between 1 and 64, not a int of too many"),
     ({**RIGHT, "loud": 1 << 20_000}, "file: loud: must be bool, not int (a int of too many digits)"),
     ({**RIGHT, 1 << 20_000: True}, "file: unknown key a int of too many digits; valid keys: lanes"),
-    ({**RIGHT, "level": math.inf}, "file: level: must be between 0.0 and 1.0, not inf"),
-    ({**RIGHT, "kind": "c"}, "file: kind: must be one of a, b, not 'c'"),
     ({**RIGHT, "weights": {"x" * 10**6: "high"}}, "file: weights." + "x" * 200 + ": must be float, not str"),
-    ({**RIGHT, "loud": 1}, "file: loud: must be bool, not int (1)"),
-    ({**RIGHT, "parts": [{}]}, "file: parts: missing key name"),
-    ({**RIGHT, "parts": [3]}, "file: parts: must be a mapping, not int"),
-    ({**RIGHT, "parts": "one"}, "file: parts: must be tuple, not str ('one')"),
-    ({**RIGHT, "weights": ["main"]}, "file: weights: must be dict, not list (['main'])"),
-    ({**RIGHT, "weights": {"main": "high"}}, "file: weights.main: must be float, not str"),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_its_place_and_what_is_allowed(raw: object, message: str) -> None:
+def test_a_mistake_is_named_with_its_place_and_the_allowed_values(raw: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         read(raw)
     assert str(caught.value).startswith(message)
 
 
-def test_unknown_keys_are_ignored_where_that_is_allowed() -> None:
+def test_unknown_keys_are_ignored_if_that_is_allowed() -> None:
     assert read({"lanes": 8, "loud": True, "more": 1}, ignore_unknown=True) == Whole(8, True)
 
 

@@ -44,7 +44,7 @@ def openssl(folder: Path, *arguments: str) -> str:
 
 
 def authority(folder: Path, name: str = "ca") -> None:
-    """Make NAME.crt and NAME.key, of an authority."""
+    """Make NAME.crt and NAME.key of a certificate authority."""
     made = ("-keyout", f"{name}.key", "-out", f"{name}.crt")
     openssl(folder, *KEY, "-x509", "-days", "30", "-subj", "/CN=ca", *made)
 
@@ -133,7 +133,7 @@ DENIED, GUEST = "PERMISSION_DENIED", "UNAUTHENTICATED"
     ("voices", [DENIED, DENIED, "OK", "NOT_FOUND", DENIED, DENIED, DENIED]),
     ("admin", ["OK", "OK", "OK", "NOT_FOUND", "OK", "OK", "NOT_FOUND"]),
 ])  # fmt: skip
-def test_each_role_does_what_is_its_own(locked: Locked, token: str, expected: list[str]) -> None:
+def test_each_role_has_its_own_rights(locked: Locked, token: str, expected: list[str]) -> None:
     with locked.client(token) as client:
         calls = (SPEAK, STREAM, VOICES, DELETE, SKIP, QUEUE, CANCEL)
         assert [status(lambda call=call: call(client)) for call in calls] == expected
@@ -168,7 +168,7 @@ def test_programs_of_the_box_need_no_token(
     assert Restart(load(config), Tools())._speak(BUNDLE) == ""
     modules = [path for path in (ROOT / "appliance").glob("*/*.py") if path.parent.name != "client"]
     callers = {path.name for path in modules if " Client(" in (text := path.read_text()) and OWN not in text}
-    assert callers == {"listening.py", "enrolling.py"}, "these call as bots do, and other boxes"
+    assert callers == {"listening.py"}, "it calls as bots do"
 
 
 def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
@@ -182,7 +182,7 @@ def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
         assert sum(isinstance(event, Piece) for event in stream) > 1  # the reply goes on to its end
 
 
-def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None:
+def test_a_spoilt_file_lets_nobody_in_until_it_is_repaired(locked: Locked) -> None:
     whole = locked.file.read_text()
     with locked.client("admin") as client:
         for spoilt in (whole[:-3], "[]", '{"format": 2, "tokens": []}', "null"):
@@ -213,7 +213,7 @@ def test_plain_text_and_other_authorities_do_not_get_in(
 
 
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
-    """Connect with openssl's client; return success, and its output."""
+    """Connect with openssl's client; return if it succeeded, and its output."""
     command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
     done = subprocess.run(
         command, input="", capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
@@ -222,7 +222,7 @@ def handshake(address: str, *arguments: str) -> tuple[bool, str]:
 
 
 def test_tls_is_1_2_or_later(locked: Locked) -> None:
-    """The daemon itself refuses older ones, which openssl here speaks."""
+    """The daemon refuses older versions, which openssl here could speak."""
     for version, right in (("-tls1_2", True), ("-tls1_3", True), ("-tls1", False), ("-tls1_1", False)):
         spoken, said = handshake(locked.daemon.address, version, "-cipher", "ALL:@SECLEVEL=0")
         assert spoken is right, said
@@ -257,14 +257,15 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
             thread.start()
         try:
             readme_certificate(tmp_path)
-            # First one, then the other: between them they do not fit, and the old ones stay.
+            # The files are replaced one by one. In between they do not match, and the daemon keeps the old
+            # ones.
             (locked.folder / "tls.crt").write_bytes((tmp_path / "tls.crt").read_bytes())
             assert shown(locked.daemon.address) == before
             (locked.folder / "tls.key").write_bytes((tmp_path / "tls.key").read_bytes())
             after = shown(locked.daemon.address)
             assert after != before
             assert after in (tmp_path / "tls.crt").read_text()
-            with locked.client("speak") as other:  # which knows the new one
+            with locked.client("speak") as other:  # the client trusts the new one
                 assert speak(other) == expected
         finally:
             done.set()
@@ -287,7 +288,7 @@ LOCAL = "DNS:localhost,IP:127.0.0.1"
     (60, "DNS:elsewhere.lan", "it does not name this address", "WARN", "is for elsewhere.lan, not for"),
     (60, f"{LOCAL},IP:192.0.2.254", "", "WARN", "is for 192.0.2.254, not for"),
 ])  # fmt: skip
-def test_a_certificate_and_what_the_box_says_of_it(
+def test_a_certificate_and_the_finding_on_it(
     locked: Locked, tmp_path: Path, checked: Checked, capsys: Any, days: int, names: str, refused: str,
     level: str, words: str,
 ) -> None:  # fmt: skip
@@ -319,7 +320,7 @@ def test_a_certificate_and_what_the_box_says_of_it(
     ("server.socket=", "daemon", "server.socket: is empty"),
     ("server.socket={folder}/none.sock", "daemon", "no daemon answers"),
 ])  # fmt: skip
-def test_what_keeps_a_bot_or_the_box_out_is_named(
+def test_check_names_bad_settings_of_access(
     locked: Locked, checked: Checked, setting: str, check: str, words: str
 ) -> None:
     authority(locked.folder)
@@ -328,7 +329,7 @@ def test_what_keeps_a_bot_or_the_box_out_is_named(
     assert found["level"] == "FAIL" and words in found["value"], found
 
 
-def test_one_peer_has_its_share_of_calls(locked: Locked) -> None:
+def test_a_peer_has_its_share_of_calls(locked: Locked) -> None:
     with locked.client("admin") as client, locked.client("speak") as other:
         client.pause("held")
         streams = [client.stream("Hi.", "ann", nfe=1, channel="held", priority="bulk") for _ in range(4)]
@@ -405,7 +406,7 @@ def test_loopback_needs_no_lock_and_plain_text_to_the_network_is_an_explicit_lin
     ServerConfig(listen=f"{host}:50051", open_to_network=host == "0.0.0.0")
 
 
-def test_tokens_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_are_added_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "tokens.json"
     place = ["--set", f"server.tokens={file}"]
     assert main(["tokens", "add", "bot", "--role", "speak", "--role", "voices", *place]) == 0
@@ -426,7 +427,7 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.Captu
     assert "server.tokens is empty" in capsys.readouterr().err
 
 
-async def test_a_session_bears_the_token(locked: Locked) -> None:
+async def test_a_session_sends_the_token(locked: Locked) -> None:
     from appliance.client import AsyncClient
 
     authority = (locked.folder / "tls.crt").read_bytes()
@@ -440,7 +441,7 @@ async def test_a_session_bears_the_token(locked: Locked) -> None:
         session = stranger.session("ann", nfe=1)
         with pytest.raises(CallFailed) as refused:
             await session.say("Hello, chat.")
-        # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
+        # grpc.aio reports INTERNAL if a write fails before the refusal has been read.
         assert refused.value.status in (grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.INTERNAL.name)
 
 

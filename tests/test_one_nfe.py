@@ -1,4 +1,5 @@
-"""The number of function evaluations that callers get who name none: `synthesis.nfe`, else the usual one."""
+"""The number of function evaluations of callers that name none: `synthesis.nfe`, else the product's
+default."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.harness.daemons import Running, Shared
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 OTHER = 3
-"""A number that nothing has a reason to know."""
+"""A number that is no default anywhere."""
 TEXT = "Thanks for the follow."
 
 

@@ -1,4 +1,4 @@
-"""The table of a request's options against the protocol, and each kind of option at each door."""
+"""The table of a request's options against the protocol, and each kind of option at each API."""
 
 import argparse
 from datetime import timedelta
@@ -59,15 +59,15 @@ def test_the_rows_are_the_fields_of_a_request() -> None:
 
 
 @pytest.mark.parametrize("one", OPTIONS, ids=lambda one: one.field)
-def test_the_daemon_refuses_what_a_row_does_not_allow(one: Option) -> None:
+def test_the_daemon_refuses_values_outside_a_rows_range(one: Option) -> None:
     wrong: Any = None
     if one.kind is OptionKind.KEY:
         wrong = "x" * (MAX_KEY_CHARACTERS + 1)
-    elif one.kind is OptionKind.CHOICE and one.own != "encoding":  # which the encoder refuses
+    elif one.kind is OptionKind.CHOICE and one.own != "encoding":  # the encoder refuses it instead
         wrong = 99
     elif one.kind is OptionKind.DURATION:
         wrong = timedelta(hours=2)
-    elif one.between is not None and one.own != "seed":  # whose field holds no more
+    elif one.between is not None and one.own != "seed":  # the field's type has the same range
         wrong = one.between[1] + 1
     message = pb.SynthesizeRequest()
     if wrong is None:

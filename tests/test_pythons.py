@@ -1,4 +1,4 @@
-"""Both commands of the README on a machine that has one Python alone, whichever it is."""
+"""The README's commands on a machine with a single Python, of each version."""
 
 import os
 import re
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 ANOTHER = re.compile(r"(python|pip|uv|pyenv|pydoc|idle|2to3)[\d.x]*$")
-"""Names of programs that are, or lead to, an interpreter."""
+"""Names of interpreters, and of programs that lead to one."""
 
 
 def found(version: str) -> Path:
@@ -33,7 +33,7 @@ def in_shell(command: str, environment: dict[str, str]) -> subprocess.CompletedP
 
 @pytest.fixture
 def alone(tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine that has all of this one's programs but interpreters."""
+    """The environment of a machine with all programs of this one, except interpreters."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for folder in ("/usr/bin", "/bin", "/usr/sbin"):
@@ -67,7 +67,7 @@ def test_any_one_python_suffices(version: str, name: str, alone: dict[str, str])
     assert ran.stdout.split() == [str(program), f"py{version.replace('.', '')}"], ran.stderr
 
 
-def test_of_several_the_newest_is_taken_unless_another_is_named(alone: dict[str, str]) -> None:
+def test_the_newest_python_runs_unless_another_is_named(alone: dict[str, str]) -> None:
     programs = Path(alone["PATH"])
     for version in ("3.12", "3.13", "3.15"):
         says(programs / f"python{version}", version)
@@ -79,7 +79,7 @@ def test_of_several_the_newest_is_taken_unless_another_is_named(alone: dict[str,
 
 
 def says(path: Path, version: str, *, venv: bool = True) -> None:
-    """Lay a program there that answers as an interpreter of that version does, with or without venv."""
+    """Install a program that answers like an interpreter of that version, with or without venv."""
     ensurepip = "exit 0" if venv else "exit 1"
     path.write_text(f'#!/bin/sh\ncase "$2" in *ensurepip*) {ensurepip} ;; *) echo {version} ;; esac\n')
     path.chmod(0o755)
@@ -88,7 +88,7 @@ def says(path: Path, version: str, *, venv: bool = True) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("command", ["demo", "test", "test --quick"])
 @pytest.mark.parametrize("there", ["nothing", "3.9", "3.15", "3.13 without venv"])
-def test_without_one_a_line_says_what_to_install(there: str, command: str, alone: dict[str, str]) -> None:
+def test_a_missing_python_is_reported_in_a_line(there: str, command: str, alone: dict[str, str]) -> None:
     if there != "nothing":
         says(Path(alone["PATH"]) / "python3", there.split()[0], venv="without" not in there)
     ran = in_shell(f"scripts/{command}", alone)
@@ -99,7 +99,7 @@ def test_without_one_a_line_says_what_to_install(there: str, command: str, alone
         assert words in line
 
 
-def test_uv_brings_one_where_there_is_none(alone: dict[str, str], tmp_path: Path) -> None:
+def test_uv_brings_a_missing_python(alone: dict[str, str], tmp_path: Path) -> None:
     programs = Path(alone["PATH"])
     brought = tmp_path / "brought"
     says(tmp_path / "python", "3.13")

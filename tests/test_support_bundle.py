@@ -42,7 +42,7 @@ KERNEL = (PLANTED / "kernel.txt").read_text("utf-8").splitlines()
 SECRETS = (
     *("xyzzy", "wilhelmina", "grandmother", "grandfather", "ward-7-box", "1423622012345", "48:b0:2d", "tech"),
     *("198.51.100.9", "203.0.113.77", "fe80::", "example.org", "/home/", "some call me", "3f2b9b0e"),
-    *("user.slice", "471147"),  # the number is long enough not to stand in some figure by chance
+    *("user.slice", "471147"),  # long enough not to be a part of another figure by chance
 )
 
 
@@ -56,7 +56,7 @@ def log(jetson: Jetson, lines: list[tuple[str, str, str]]) -> None:
 
 
 def plant(jetson: Jetson) -> None:
-    """Secrets, texts and voices wherever a real box could have them."""
+    """Plant secrets, texts and voices in all places of a real box."""
     jetson.write("/etc/f5-appliance/appliance.yaml", CONFIGURATION)
     jetson.write("/etc/machine-id", "xyzzy0123456789abcdef0123456789a\n")
     voices = "/var/lib/f5-appliance/voices"
@@ -97,12 +97,12 @@ def support_bundle(
 
 
 def collected(jetson: Jetson, user: int = 0) -> dict[str, archive.Part]:
-    """The parts, without an application."""
+    """The bundle's parts without an application."""
     return {part.name: part for part in archive.collect(quick(jetson, user=lambda: user), NOBODY)}
 
 
 def told(parts: dict[str, archive.Part]) -> list[str]:
-    """The secrets that are in it."""
+    """The planted secrets that the parts contain."""
     text = "".join(part.text + part.problem for part in parts.values()).lower()
     return [secret for secret in SECRETS if secret in text]
 
@@ -133,7 +133,7 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
 
 @pytest.fixture(scope="module")
 def files(jetson: Jetson) -> dict[str, str]:
-    """Content of the archive that the script writes on this box."""
+    """Contents of the archive that the script writes on this box."""
     out = jetson.root.parent / "support.tar.gz"
     # The application is real and quotes the configuration in its findings.
     ran = support_bundle(jetson, "--out", str(out), python=sys.executable)
@@ -167,7 +167,7 @@ def test_nothing_that_was_planted_is_in_it(jetson: Jetson, files: dict[str, str]
 IN_IT = dict(rows(__file__, "support/kept.jsonl"))
 
 
-def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
+def test_the_bundle_has_what_support_needs(jetson: Jetson, files: dict[str, str]) -> None:
     missing = [(name, word) for name, all_of in IN_IT.items() for word in all_of if word not in files[name]]
     assert missing == []
     assert json.loads(files["units.json"])["f5-appliance.service"]["Result"] == "watchdog"
@@ -207,7 +207,8 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(user: int, tmp_path: Pa
 
 
 def test_boots_are_listed_in_every_zone(tmp_path: Path) -> None:
-    """tzdata has no letters for many: São Paulo, Dubai, Kathmandu. systemd 249 has a dash, 255 blanks."""
+    """tzdata has no letters for many zones, such as São Paulo, Dubai and Kathmandu. systemd 249 prints a dash
+    for them, 255 blanks."""
     jetson = well(tmp_path / "box")
     zones, between = ("UTC", "CEST", "ChST", "-03", "+04", "+0545"), ("—", " ", "  ")
     times = [f"Thu 2026-11-26 21:03:11 {z}{b}Fri 2026-11-27 04:55:02 {z}" for z in zones for b in between]
@@ -217,7 +218,7 @@ def test_boots_are_listed_in_every_zone(tmp_path: Path) -> None:
     assert shown == ["reset: MAINSWRST", *(f"{number} {time}" for number, time in enumerate(times, -17))]
 
 
-def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_a_failing_tool_is_a_line_and_the_rest_is_complete(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     without_answers(jetson, "nvpmodel", "jetson_clocks", "journalctl")
     jetson.path("/etc/nv_tegra_release").unlink()
@@ -233,7 +234,7 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     assert "Wilhelmina" not in index
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     ran = support_bundle(jetson, "--out", "/nowhere/x.tar.gz")
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -252,7 +253,7 @@ def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) ->
     assert ran.stdout.endswith(f"{written}\n")
 
 
-def test_its_name_says_nothing_of_the_box() -> None:
+def test_the_name_of_the_archive_does_not_identify_the_box() -> None:
     assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
@@ -261,13 +262,13 @@ def test_an_outline_keeps_the_words_of_the_trade(message: str, shown: str) -> No
     assert redact.outline(message) == shown
 
 
-def test_the_defaults_are_shown(root: Path) -> None:
+def test_the_defaults_appear(root: Path) -> None:
     shown = redact.configuration((root / "configs" / "appliance.yaml").read_text())
     assert redact.WITHHELD not in shown
     assert "  path: /var/lib/f5-appliance/bundle\n" in shown
 
 
-def test_every_choice_of_the_configuration_is_shown() -> None:
+def test_every_choice_of_the_configuration_appears() -> None:
     hints = {
         (section.name, name): hint
         for section in dataclasses.fields(Config)

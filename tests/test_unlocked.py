@@ -1,4 +1,5 @@
-"""`pip install .` and `.[export]` without the locks, newest of everything: it speaks, and exports."""
+"""`pip install .` and `.[export]` without the locks, with the newest packages: the result speaks and
+exports."""
 
 import dataclasses
 import subprocess
@@ -20,7 +21,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.slow]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder on the disk, removed afterwards: torch for CUDA takes 6 GB, and temporary files are memory."""
+    """A folder on the disk, which is removed afterwards: torch for CUDA takes 6 GB, and temporary files take
+    memory."""
     (ROOT / "out").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="unlocked-", dir=ROOT / "out") as made:
         yield Path(made)
@@ -44,7 +46,7 @@ def installed(folder: Path, extra: str = "") -> Path:
 
 
 def says(appliance: list[object], address: str, wav: Path) -> None:
-    """Add a voice to the daemon at `address`; the WAV of a line in it holds sound."""
+    """Add a voice to the daemon at `address`, and check that the WAV of a line is not silent."""
     to = ("--address", address)
     words = SPEECH.with_suffix(".txt").read_text("utf-8").strip()
     ran(*appliance, "voices", "add", "heart", SPEECH, "--transcript", words, *to, cwd=wav.parent)
@@ -80,15 +82,15 @@ def test_the_newest_of_everything_speaks(folder: Path) -> None:
 
 @pytest.mark.torch
 def test_the_newest_of_everything_exports(folder: Path) -> None:
-    """The gate measures it against torch; the locked, older runtime speaks it."""
+    """The gate compares the bundle with torch; the older, locked runtime speaks it."""
     bundle = folder / "bundle"
     ran(installed(folder, "[export]"), "-m", "tests.tiny.generate", bundle, cwd=ROOT)
     made, committed = contract.read(bundle).manifest, contract.read(BUNDLE).manifest
-    # The committed one is of an earlier format, which had a backend more.
+    # The committed bundle has an earlier format with one backend more.
     volatile = {"files": {}, "parity": {}, "format": made.format, "backends": made.backends}
     assert dataclasses.replace(made, **volatile) == dataclasses.replace(committed, **volatile)
     assert made.files.keys() == committed.files.keys()
-    # The others are of an earlier format, or hold tables whose last digit is the processor's.
+    # The other files have an earlier format, or hold tables whose last digit depends on the processor.
     assert made.files["vocab.txt"] == committed.files["vocab.txt"]
     with running(folder, speaks_from=bundle) as daemon:
         says([sys.executable, "-m", "appliance"], daemon.address, folder / "hello.wav")

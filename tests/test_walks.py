@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib  # which pytest needs there
+    import tomli as tomllib  # pytest depends on tomli on these Pythons
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("appliance", "configs", "export", "scripts", "systemd", "tests")
@@ -46,7 +46,7 @@ Function = tuple[Path, str]
 """A file and a dotted name in it."""
 Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Step = tuple[str, list[list[Function]]]
-"""The note at its end, and the functions, in groups of which each calls the next."""
+"""The note at the step's end, and the functions, in groups in which each calls the next."""
 
 
 @cache
@@ -56,7 +56,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def definition(path: Path, name: str) -> tuple[Any, Any]:
-    """The node that `name` is in a file, and the node in whose body it is."""
+    """The node that defines `name` in a file, and the node whose body holds the definition."""
     node: Any = tree_of(path)
     parent = node
     for part in name.split("."):
@@ -80,7 +80,8 @@ def names(function: Function) -> set[str]:
 
 
 def wanted(function: Function) -> str:
-    """How a caller names a function: a method as an attribute, since a variable may have its name."""
+    """Name by which a caller uses a function: a method as an attribute, because a variable may have its
+    name."""
     name = function[1].rpartition(".")[2]
     return f".{name}" if isinstance(definition(*function)[1], ast.ClassDef) else name
 

@@ -137,8 +137,8 @@ def revoke(path: Path, name: str) -> None:
     with _changing(path) as tokens:
         names = {token.name for token in tokens}
         if name not in names:
-            known = ", ".join(sorted(names)) or "none"
-            raise InvalidRequest("name", f"no token is named {shown(name)}; there are: {known}")
+            stored_names = ", ".join(sorted(names)) or "none"
+            raise InvalidRequest("name", f"no token is named {shown(name)}; there are: {stored_names}")
         tokens[:] = [token for token in tokens if token.name != name]
 
 

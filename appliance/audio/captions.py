@@ -30,7 +30,7 @@ def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = 
         span = theirs[i].start(), theirs[i_end - 1].end()
         for number, _ in tokens[j:j_end]:
             places[number] = places.get(number, span)[0], span[1]
-    found: list[Span] = []
+    spans: list[Span] = []
     first = begin = end = 0
     for number in range(len(spoken)):
         span = places.get(number, (end, end))
@@ -38,8 +38,8 @@ def written_spans(written: str, spoken: Sequence[TimedWord], changes: Changes = 
             first, begin = number, span[0]
         end = max(span[1], end)
         # Two words that share a token, as the comma after an emoji, get each other's tokens too.
-        found[first:] = [(begin, end)] * (number + 1 - first)
-    return found
+        spans[first:] = [(begin, end)] * (number + 1 - first)
+    return spans
 
 
 def heard_characters(request: Request, segments: Sequence[Segment], heard_s: float) -> int:
@@ -55,11 +55,11 @@ def heard_characters(request: Request, segments: Sequence[Segment], heard_s: flo
 
 def matched_tokens(written: list[str], spoken: list[str], changes: Changes) -> list[Pair]:
     """Pairs of spans of tokens that correspond; case does not matter."""
-    known = [(_whole_tokens(before), _whole_tokens(after)) for before, after in dict.fromkeys(changes)]
-    return matched([*map(str.casefold, written)], [*map(str.casefold, spoken)], known)
+    pairs = [(_whole_tokens(before), _whole_tokens(after)) for before, after in dict.fromkeys(changes)]
+    return matched([*map(str.casefold, written)], [*map(str.casefold, spoken)], pairs)
 
 
 def _whole_tokens(text: str) -> list[str]:
     """Tokens of one side of a change, without the last token if the side is shortened."""
-    found = TOKEN.findall(text.casefold())
-    return found[:-2] if text.endswith("…") else found
+    tokens = TOKEN.findall(text.casefold())
+    return tokens[:-2] if text.endswith("…") else tokens

@@ -32,8 +32,8 @@ class Joiner:
             joined = crossfade(self._held, samples, self._overlap)
         final = len(joined) if last or pause else max(len(joined) - self._overlap, 0)
         self._held = joined[final:].astype(np.float64)
-        given = joined[:final].astype(np.float32, copy=False)
-        return np.concatenate([given, np.zeros(pause, np.float32)]) if pause else given
+        final_samples = joined[:final].astype(np.float32, copy=False)
+        return np.concatenate([final_samples, np.zeros(pause, np.float32)]) if pause else final_samples
 
     def flush(self) -> NDArray[np.float32]:
         """Samples that were held back."""
@@ -48,7 +48,7 @@ def overlap_samples(cross_fade_s: float, rate_hz: int) -> int:
 def crossfade(left: NDArray[np.floating], right: NDArray[np.floating], overlap: int) -> NDArray[np.float64]:
     """Overlap both by `overlap` samples, or by the length of the shorter one."""
     overlap = min(overlap, len(left), len(right))
-    kept = len(left) - overlap
+    fade_start = len(left) - overlap
     fade_out, fade_in = np.linspace(1, 0, overlap), np.linspace(0, 1, overlap)
-    faded = left[kept:] * fade_out + right[:overlap] * fade_in
-    return np.concatenate([left[:kept], faded, right[overlap:]])
+    faded = left[fade_start:] * fade_out + right[:overlap] * fade_in
+    return np.concatenate([left[:fade_start], faded, right[overlap:]])

@@ -35,17 +35,17 @@ def matched(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens
     least = min(len(theirs), len(ours))
     head = next((n for n in range(least) if theirs[n] != ours[n]), least)
     tail = next((n for n in range(least - head) if theirs[-1 - n] != ours[-1 - n]), least - head)
-    found = [(_one(n), _one(n)) for n in range(head)]
+    pairs = [(_one(n), _one(n)) for n in range(head)]
     i, j = begin = head, head
     for size, size_said, is_sure in _steps(
         theirs[head : len(theirs) - tail], ours[head : len(ours) - tail], changes
     ):
         if is_sure:
-            found += [*_between(begin, (i, j)), ((i, i + size), (j, j + size_said))]
+            pairs += [*_between(begin, (i, j)), ((i, i + size), (j, j + size_said))]
             begin = i + size, j + size_said
         i, j = i + size, j + size_said
-    found += [*_between(begin, (i, j)), *((_one(i + n), _one(j + n)) for n in range(tail))]
-    return [(span, said) for span, said in found if span[0] < span[1] and said[0] < said[1]]
+    pairs += [*_between(begin, (i, j)), *((_one(i + n), _one(j + n)) for n in range(tail))]
+    return [(their, our) for their, our in pairs if their[0] < their[1] and our[0] < our[1]]
 
 
 def _one(number: int) -> Span:
@@ -83,12 +83,12 @@ def _cheapest(
     theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]], *, whole: bool
 ) -> list[Step]:
     """Steps from the beginning to the end of `theirs`; unless `whole`, to any place in `ours`."""
-    known = _known(theirs, ours, changes)
-    least = _least(theirs, ours, known)
+    changes_by_end = _known(theirs, ours, changes)
+    least = _least(theirs, ours, changes_by_end)
     steps: list[Step] = []
     i, j = len(theirs), len(ours) if whole else int(least[-1].argmin())
     while i or j:
-        for size, ends, size_said in known.get(i, ()):
+        for size, ends, size_said in changes_by_end.get(i, ()):
             if least[i, j] == least[i - size, j - size_said] + CHANGE and j in ends:
                 step = size, size_said, True
                 break
@@ -107,16 +107,16 @@ def _cheapest(
 
 def _known(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]]) -> Known:
     """Places of known changes: end in `theirs` → (length there, ends in `ours`, length there)."""
-    known: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
+    changes_by_end: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
     places, places_said = _places(theirs), _places(ours)
     for before, after in changes:
         if not (before and (begins := _found(theirs, places, before))):
             continue
-        said = _found(ours, places_said, after) if after else [*range(len(ours) + 1)]
-        ends = np.array(said, np.intp) + len(after)
-        for begin in begins if said else ():
-            known[begin + len(before)].append((len(before), ends, len(after)))
-    return known
+        begins_said = _found(ours, places_said, after) if after else [*range(len(ours) + 1)]
+        ends = np.array(begins_said, np.intp) + len(after)
+        for begin in begins if begins_said else ():
+            changes_by_end[begin + len(before)].append((len(before), ends, len(after)))
+    return changes_by_end
 
 
 def _places(tokens: Tokens) -> Mapping[str, list[int]]:
@@ -130,7 +130,7 @@ def _found(tokens: Tokens, places: Mapping[str, list[int]], wanted: Tokens) -> l
     return [n for n in places.get(wanted[0], ()) if list(tokens[n : n + len(wanted)]) == list(wanted)]
 
 
-def _least(theirs: Tokens, ours: Tokens, known: Known) -> Numbers:
+def _least(theirs: Tokens, ours: Tokens, changes_by_end: Known) -> Numbers:
     """(their tokens + 1, our tokens + 1): cost of the cheapest edit between the beginnings of both texts."""
     places = _places(ours)
     added = np.array([*map(_cost, ours)], np.int32)
@@ -146,7 +146,7 @@ def _least(theirs: Tokens, ours: Tokens, known: Known) -> Numbers:
         instead[places.get(token, [])] = 0
         row = above + kind(cost)
         row[1:] = np.minimum(row[1:], above[:-1] + instead)
-        for size, ends, size_said in known.get(i, ()):
+        for size, ends, size_said in changes_by_end.get(i, ()):
             row[ends] = np.minimum(row[ends], least[i - size][ends - size_said] + kind(CHANGE))
         least[i] = np.minimum.accumulate(row - before) + before
     return least
@@ -156,8 +156,8 @@ def _cost(token: str) -> int:
     return WORD if token[0].isalnum() else SIGN
 
 
-def _other(token: str, said: str) -> int:
-    return _instead(_cost(token), _cost(said))
+def _other(token: str, other: str) -> int:
+    return _instead(_cost(token), _cost(other))
 
 
 def _instead(cost: int, cost_said: int) -> int:

@@ -96,18 +96,18 @@ def key_of(segments: Sequence[Segment], made_by: str, *, seeded: bool) -> Key:
     The fields include the reference's features. The seed counts only if `seeded`.
     """
     digest = hashlib.sha256(made_by.encode())
-    known: dict[int, bytes] = {}  # segments share their reference
+    digests: dict[int, bytes] = {}  # segments share their reference
     for segment in segments:
         for field in fields(segment):
             value = getattr(segment, field.name)
             if field.name == "seed" and not seeded:
                 continue
             if isinstance(value, np.ndarray):
-                if id(value) not in known:
+                if id(value) not in digests:
                     own = hashlib.sha256(f"{value.dtype} {value.shape} ".encode())
                     own.update(np.ascontiguousarray(value).data)
-                    known[id(value)] = own.digest()
-                digest.update(known[id(value)])
+                    digests[id(value)] = own.digest()
+                digest.update(digests[id(value)])
             else:
                 digest.update(f"{field.name}={value!r};".encode())
     return digest.digest()

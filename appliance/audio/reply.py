@@ -98,13 +98,13 @@ class ReplyAudio:
         self.encode_s += time.perf_counter() - begun
         return data
 
-    def _join(self, made: SegmentAudio) -> FloatArray:
+    def _join(self, audio: SegmentAudio) -> FloatArray:
         """The samples of a segment after level, cross-fade and change of the sample rate."""
         begun = time.perf_counter()
-        pause = round(made.pause_s * self._model_hz)
-        samples = levelled(made.samples, self._model_hz, self._level)
-        joined = self._joiner.push(samples, pause=pause, last=made.last)
-        samples = self._resampler.push(joined, last=made.last)
+        pause = round(audio.pause_s * self._model_hz)
+        samples = levelled(audio.samples, self._model_hz, self._level)
+        joined = self._joiner.push(samples, pause=pause, last=audio.last)
+        samples = self._resampler.push(joined, last=audio.last)
         self.samples += len(samples)
         self.join_s += time.perf_counter() - begun
         return samples

@@ -13,8 +13,6 @@ from appliance.bench.lines import text_of
 from appliance.client import PRIORITIES, Priority
 
 Value = TypeVar("Value")
-PACES = (1.0, 0.5)
-"""Speeds of slow readers, in seconds of audio per second."""
 CANCEL_WITHIN_S = 2.0
 RAID = Path(__file__).with_name("raid.jsonl")
 """Recorded burst of chat: 400 messages in 20 s."""
@@ -33,12 +31,8 @@ class Message:
     """Key under which a later message replaces this one while it waits."""
     queue_timeout_s: float | None = None
     """Longest accepted delay of the first audio."""
-    min_nfe: int | None = None
-    """Fewest steps that are accepted instead of a refusal."""
     cancel_after_s: float | None = None
     """Seconds from sending to cancellation; None if the message is not cancelled."""
-    pace: float | None = None
-    """Seconds of audio per second that the message's reader takes; None if it is not slow."""
 
     def __post_init__(self) -> None:
         if not (self.at_s >= 0.0 and self.text.strip()):
@@ -58,15 +52,13 @@ class Weighted(Generic[Value]):
 
 @dataclass(frozen=True)
 class Mix:
-    """Mix of messages. `cancelled` and `slow` are shares of them."""
+    """Mix of messages. `cancelled` is a share of them."""
 
     words: Weighted[int]
     """Number of words in a text."""
     priorities: Weighted[Priority]
     cancelled: float = 0.0
-    slow: float = 0.0
     queue_timeout_s: float | None = None
-    min_nfe: int | None = None
 
     def message(self, at_s: float, random: Random) -> Message:
         return Message(
@@ -74,9 +66,7 @@ class Mix:
             text_of(self.words.draw(random), random),
             priority=self.priorities.draw(random),
             queue_timeout_s=self.queue_timeout_s,
-            min_nfe=self.min_nfe,
             cancel_after_s=random.uniform(0, CANCEL_WITHIN_S) if random.random() < self.cancelled else None,
-            pace=random.choice(PACES) if random.random() < self.slow else None,
         )
 
 

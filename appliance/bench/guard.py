@@ -11,16 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from appliance import config as configuration
 from appliance.access.reach import daemon_address
-from appliance.bench import history, page
+from appliance.bench import history
 from appliance.bench.machine import Neighbours, describe, listener
 from appliance.box.checks.finding import Finding, Level, document, exit_code, skipped
 from appliance.box.checks.heat import WARM_C
@@ -36,8 +33,6 @@ SYNTHESES = 5
 SPEAK_S = 60.0
 BUSY_MS = 100.0
 """A request that waited longer than this shared the engine."""
-REFUSALS = "f5_rejects_total{"
-METRICS_S = 2.0
 BROKEN = 2
 """Exit status of a guard that cannot measure."""
 
@@ -122,7 +117,6 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
         "bundle": f"{read.manifest.family} {read.manifest.precision}",
         "machine": {**machine, "junction_after_c": describe(box)["junction_c"]},
         "neighbours": neighbours.busiest(),
-        "refused": refusals(config.server.metrics),
     }
 
 
@@ -207,21 +201,6 @@ def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
     if machine["junction_c"] >= WARM_C:
         return f"{machine['junction_c']:.0f} °C; below {WARM_C:g} °C it is"
     return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""
-
-
-def refusals(metrics: str) -> float | None:
-    """Requests refused since the daemon's start; None if its metrics do not answer."""
-    try:
-        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=METRICS_S) as reply:
-            lines = reply.read().decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError, urllib.error.URLError):
-        return None
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSALS))
-
-
-def write_page(box: Box, out: Path) -> None:
-    """Write the journal as one HTML file. Raises OSError."""
-    out.write_text(page.html(history.entries(box)), "utf-8")
 
 
 def _usable(baseline: Any) -> Mapping[str, Any] | None:

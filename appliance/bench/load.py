@@ -68,7 +68,6 @@ class Load:
             "user": message.user,
             "supersede": message.supersede,
             "queue_timeout": patience_s,
-            "min_nfe": message.min_nfe,
             "request_id": request_id,
         }
         stream = client.stream(
@@ -132,17 +131,13 @@ class Load:
 
 
 async def _receive(stream: AsyncStream, outcome: Outcome, due: float) -> None:
-    """Collect the events of a stream. A slow listener waits until the audio so far has been played."""
-    pace = outcome.message.pace
+    """Collect the events of a stream."""
     async for event in stream:
         if isinstance(event, Piece):
             outcome.pieces.append((event.sample_offset, event.arrived - due))
             outcome.samples += len(event.data) // 2
             outcome.digest.update(event.data)
             outcome.peak = max(outcome.peak, peak(event.data))
-            if pace:
-                played_s = outcome.audio_s / pace - (time.monotonic() - due - outcome.pieces[0][1])
-                await asyncio.sleep(max(0.0, played_s))
         elif isinstance(event, Header):
             outcome.header = event
         else:

@@ -6,11 +6,17 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
+from appliance.bench import BenchError
 from appliance.bench.arrivals import Message
 from appliance.client import CallFailed, Header, Timings
 
 OK, CANCELLED = "OK", "CANCELLED"
+READ_S = 0.1
+"""Seconds of audio that the second measurement of first audio waits for."""
+AGREED_S = 0.02
+"""Largest median difference at which both measurements of first audio agree."""
 
 
 @dataclass
@@ -63,6 +69,13 @@ class Outcome:
         return self.pieces[0][1] if self.pieces else None
 
     @property
+    def read_s(self) -> float:
+        """Time at which a blocking read of READ_S of audio returns."""
+        assert self.header is not None
+        read = READ_S * self.header.sample_rate_hertz
+        return [arrived for offset, arrived in self.pieces if offset < read][-1]
+
+    @property
     def audio_s(self) -> float:
         return self.samples / self.header.sample_rate_hertz if self.header else 0.0
 
@@ -73,40 +86,20 @@ class Outcome:
 
     @property
     def underrun_s(self) -> float | None:
-        """Seconds of silence in the playback; None if there is no audio, or the reader is slow."""
-        if not (self.header and self.pieces) or self.message.pace:
+        """Seconds of silence in the playback; None if there is no audio."""
+        if not (self.header and self.pieces):
             return None
         return underrun_s(self.pieces, self.header.sample_rate_hertz, self.turn_s)
 
     @property
     def played_whole(self) -> bool:
-        """True if the playback can be judged: complete, and read without delay."""
+        """True if the playback can be judged, because it is complete."""
         return self.status == OK and self.underrun_s is not None
 
-    def record(self) -> dict[str, object]:
-        """Line for `--trace`."""
-        message, header, t = self.message, self.header, self.timings
-        return {
-            "at_s": round(message.at_s, 4),
-            "text": message.text,
-            "priority": message.priority,
-            "channel": message.channel,
-            "user": message.user,
-            "pace": message.pace,
-            "sent_s": round(self.sent_s, 4),
-            "status": self.status,
-            "reason": self.reason,
-            "admitted": self.admitted,
-            "promised_s": self.promised_s,
-            "first_audio_s": _rounded(self.first_audio_s),
-            "cancel_s": _rounded(self.cancel_s),
-            "end_s": round(self.end_s, 4),
-            "underrun_s": _rounded(self.underrun_s),
-            "audio_s": round(self.audio_s, 4),
-            "segments": header.segments if header else None,
-            "nfe": header.nfe_steps if header else None,
-            "engine_s": round((t.condition_ms + t.steps_ms + t.vocoder_ms) / 1e3, 4) if t else None,
-        }
+    @property
+    def can_stall(self) -> bool:
+        """True if the playback can be judged and the engine has made the audio in two pieces or more."""
+        return self.played_whole and self.header is not None and self.header.segments > 1
 
 
 def set_turns(outcomes: Iterable[Outcome]) -> None:
@@ -120,6 +113,19 @@ def set_turns(outcomes: Iterable[Outcome]) -> None:
         free_s[channel] = begins_s + one.audio_s + (one.underrun_s or 0.0)
 
 
+def check_first_audio(measured: Iterable[tuple[float, float]]) -> None:
+    """Compare the arrivals of the first byte and of READ_S of audio in each reply. Raises BenchError.
+
+    A server that sends a few bytes before it has audio hurries only the first byte.
+    """
+    late_s = median([read_s - first_s for first_s, read_s in measured] or [0.0])
+    if late_s > AGREED_S:
+        raise BenchError(
+            f"both measurements of first audio differ, so the run does not count: {READ_S:g} s of audio "
+            f"arrive {late_s:.3f} s after the first byte; at most {AGREED_S:g} s are allowed"
+        )
+
+
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float = -math.inf) -> float:
     """Seconds of silence in a playback that starts with the first piece, or at its turn if that is later.
 
@@ -127,7 +133,3 @@ def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float 
     """
     first = max(pieces[0][1], turn_s)
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

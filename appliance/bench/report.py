@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.bench.outcome import OK, Outcome
+from appliance.bench.outcome import OK, Outcome, check_first_audio
 from appliance.bench.output import aligned
 
 TOLERATED_S = 0.1
-"""Seconds of silence in a playback that C100 tolerates."""
+"""Seconds of silence in a playback that goodput tolerates."""
+TOLERATED_MS = (0, 50, 100, 200)
+"""Milliseconds of silence that each of C0, C50, C100 and C200 tolerates."""
 SHARES = (0.5, 0.95, 0.99)
 
 
@@ -49,7 +51,8 @@ def figures(
     """Figures of a storm whose messages arrive within `duration_s`. All times are in seconds.
 
     A reply counts as goodput if its playback is silent for at most TOLERATED_S, and if its first audio came
-    within the daemon's promise, or within `target_s` without a promise.
+    within the daemon's promise, or within `target_s` without a promise. Raises BenchError if both
+    measurements of first audio differ.
     """
     # A refused request never sounds. A request that was cancelled before its first audio does not count.
     counted = [one for one in outcomes if not one.withdrawn or one.pieces]
@@ -57,9 +60,9 @@ def figures(
     first = percentiles([_first_audio_s(one) for one in admitted])
     idle = percentiles([_first_audio_s(one) for one in baseline.idle])
     played = [one for one in outcomes if one.played_whole]
-    silences = [one.underrun_s or 0.0 for one in played]
-    # Slow readers delay only themselves.
-    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes if not one.message.pace)])
+    check_first_audio((one.pieces[0][1], one.read_s) for one in played)
+    stalling = [one.underrun_s or 0.0 for one in played if one.can_stall]
+    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes)])
     offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
     goodput = sum(one.audio_s for one in played if _is_good(one, target_s)) / wall_s
     lost = [one for one in outcomes if one.status != OK and not one.withdrawn]
@@ -79,9 +82,9 @@ def figures(
         },
         "first_audio_of_all_s": percentiles([_first_audio_s(one) for one in counted]),
         "heard": len(played),
-        "c0": _share(silence <= 0.0 for silence in silences),
-        "c100": _share(silence <= TOLERATED_S for silence in silences),
-        "longest_silence_s": max(silences, default=0.0),
+        "can_stall": len(stalling),
+        **{f"c{ms}": _share(silence <= ms / 1e3 for silence in stalling) for ms in TOLERATED_MS},
+        "longest_silence_s": max((one.underrun_s or 0.0 for one in played), default=0.0),
         "delivered": sum(one.audio_s for one in outcomes) / wall_s,
         "goodput": goodput,
         "goodput_to_capacity": goodput / baseline.capacity,
@@ -107,7 +110,11 @@ def table(figures: Mapping[str, Any]) -> str:
         ("first audio, admitted", _three(first)),
         ("  ratio to idle P50", _three(ratio, unit="")),
         ("first audio, all", _three(figures["first_audio_of_all_s"])),
-        ("C0 · C100", f"{_percent(figures['c0'])} · {_percent(figures['c100'])} of {figures['heard']}"),
+        (
+            " · ".join(f"C{ms}" for ms in TOLERATED_MS),
+            " · ".join(_percent(figures[f"c{ms}"]) for ms in TOLERATED_MS)
+            + f" of {figures['can_stall']}; {figures['heard'] - figures['can_stall']} in one piece: N/A",
+        ),
         ("longest silence", f"{figures['longest_silence_s'] * 1e3:.0f} ms"),
         ("delivered", f"{figures['delivered']:.2f} s of audio per second"),
         ("goodput", f"{figures['goodput']:.2f} s/s, {figures['goodput_to_capacity']:.0%} of capacity"),

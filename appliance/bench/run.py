@@ -16,18 +16,16 @@ from random import Random
 from typing import Any
 
 from appliance.bench import BenchError
-from appliance.bench.lines import chinese_of, text_of
+from appliance.bench.lines import text_of
 from appliance.bench.load import Load, connected
 from appliance.bench.machine import Neighbours, describe, listener, memory_mb
-from appliance.bench.outcome import Outcome
+from appliance.bench.outcome import Outcome, check_first_audio
 from appliance.bench.output import aligned, conditions, show_progress, write_json
 from appliance.box.system import Box
 from appliance.client import Credentials
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
-CHARACTERS_PER_WORD = 1.6
-"""Chinese characters that last as long as an English word."""
 STAGES = ("text", "wait", "condition", "steps", "vocoder", "join", "encode", "other", "rpc")
 """Stages of a reply, in order.
 
@@ -41,7 +39,6 @@ TIMEOUT_S = 1800.0
 class Cell:
     """Combination of text, voice and NFE."""
 
-    language: str
     length: str
     """Name of the text's length."""
     text: str
@@ -52,7 +49,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Name for tables and errors."""
-        return f"{self.length} {self.language}, {self.voice}, NFE {self.nfe or 'default'}"
+        return f"{self.length}, {self.voice}, NFE {self.nfe or 'default'}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +80,7 @@ async def _measure(
 ) -> dict[str, Any]:
     voice, *_ = options.voice or [""]
     async with connected(options.address, voice, TIMEOUT_S, credentials=credentials) as load:
-        cells = await cells_of(load, lengths, options.voice or [load.voice], options.nfe or [None])
+        cells = cells_of(lengths, options.voice or [load.voice], options.nfe or [None])
         return await measure(load, cells, options.repeats, options.address, box)
 
 
@@ -95,26 +92,10 @@ def lengths_of(names: str) -> list[str]:
     return lengths
 
 
-async def cells_of(
-    load: Load, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
-) -> list[Cell]:
-    """All combinations; in Chinese, too, if the daemon speaks it."""
-    texts = [("English", name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
-    if await says_chinese(load):
-        for name in lengths:
-            count = round(CHARACTERS_PER_WORD * WORDS[name])
-            texts.append(("Chinese", name, chinese_of(count, Random(count))))
+def cells_of(lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]) -> list[Cell]:
+    """All combinations."""
+    texts = [(name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
     return [Cell(*text, voice, nfe) for text in texts for voice in voices for nfe in nfes]
-
-
-async def says_chinese(load: Load) -> bool:
-    """True if the daemon leaves Chinese text as it is."""
-    probe = chinese_of(8, Random(0))
-    outcome = await load.alone(probe)
-    if outcome.failure and outcome.status != "INVALID_ARGUMENT":
-        raise outcome.failure
-    text = outcome.header.text if outcome.header else ""
-    return sum("\u4e00" <= character <= "\u9fff" for character in text) >= len(probe) - 2
 
 
 async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str, box: Box) -> dict[str, Any]:
@@ -167,14 +148,14 @@ def stages_ms(outcome: Outcome) -> dict[str, float]:
 
 
 def figures(cell: Cell, replies: Sequence[Outcome]) -> dict[str, Any]:
-    """Figures of a cell's counted replies, and medians of their stages."""
+    """Figures of a cell's counted replies, and medians of their stages. Raises BenchError."""
+    check_first_audio((reply.pieces[0][1], reply.read_s) for reply in replies)
     split = [stages_ms(reply) for reply in replies]
     header, _ = replies[0].whole
     timings = [reply.whole[1] for reply in replies]
     stages = {name: statistics.median(one[name] for one in split) for name in STAGES}
     whole = sum(stages.values())
     return {
-        "language": cell.language,
         "length": cell.length,
         "words": WORDS[cell.length],
         "voice": cell.voice,
@@ -213,13 +194,13 @@ def table(record: Mapping[str, Any]) -> str:
         wall = cell["wall_s"]
         spread = f"{wall['median']:.3f} ({wall['least']:.3f}–{wall['most']:.3f})"
         lines.append(
-            f"{cell['length'] + ' ' + cell['language']:<18}{cell['voice']:<10}{cell['nfe']:>4}{spread:>20}"
+            f"{cell['length']:<18}{cell['voice']:<10}{cell['nfe']:>4}{spread:>20}"
             f"{cell['audio_s']['median']:>9.2f}{cell['rtf']['median']:>8.3f}"
             f"{cell['first_audio_s']['median']:>9.3f}{cell['steps_per_s']['median']:>9.1f}"
         )
     lines += ["", f"{'stages, ms':<32}" + "".join(f"{name:>15}" for name in STAGES)]
     for cell in record["cells"]:
-        name = f"{cell['length']} {cell['language']}, {cell['voice']}, {cell['nfe']}"
+        name = f"{cell['length']}, {cell['voice']}, {cell['nfe']}"
         shown = (
             f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15)
             for stage in STAGES

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,17 +41,14 @@ OPTIONS: Sequence[tuple[str, Callable[[str], Any], Any, str | None, str]] = (
     ("--words", weighted(int), "5=2,13=6,53=1", "MIX", "lengths (%(default)s)"),
     ("--priorities", weighted(priority), "normal=1", "MIX", "(%(default)s)"),
     ("--cancel", share, 0.0, "SHARE", "cancelled within 2 s"),
-    ("--slow", share, 0.0, "SHARE", "read at or below real time"),
     ("--serial", count, 0, "K", "on K serial channels; absent: none is serial"),
     ("--queue-timeout", positive, None, "S", "of every request; absent: now or never where none is serial"),
-    ("--min-nfe", count, None, "N", "of every request"),
     ("--timeout", positive, 120.0, "S", "of every request (%(default)s s)"),
     ("--target", positive, None, "S", "first audio due where nothing is promised"),
     ("--idle", count, 10, "N", "requests before it (%(default)s)"),
     ("--calibrate", positive, 10.0, "S", "closed loop (%(default)s s)"),
     ("--verify", int, 5, "N", "replies made again (%(default)s)"),
     ("--json", Path, None, "FILE", "write the figures"),
-    ("--trace", Path, None, "FILE", "write one JSON line for each request"),
 )
 """Name, type, default, placeholder and help of each option."""
 
@@ -65,30 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print and write; return 1 if a repeated reply differs. Raises BenchError, CallFailed."""
-    for path in (options.json, options.trace):
-        write_text(path, "")
-    outcomes, figures = asyncio.run(_measure(options))
-    write_text(options.trace, "".join(json.dumps(one.record()) + "\n" for one in outcomes))
+    write_text(options.json, "")
+    figures = asyncio.run(_measure(options))
     write_json(options.json, figures)
     print(report.table(figures))
     return int(figures["verified"]["same"] < figures["verified"]["replies"])
 
 
-async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str, Any]]:
-    """Measure the idle daemon, send the storm, and return its outcomes and figures."""
+async def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the idle daemon, send the storm, and return its figures."""
     random = Random(options.seed)
-    mix = Mix(
-        options.words,
-        options.priorities,
-        options.cancel,
-        options.slow,
-        options.queue_timeout,
-        options.min_nfe,
-    )
+    mix = Mix(options.words, options.priorities, options.cancel, options.queue_timeout)
     address, voice = options.address, options.voice
     async with connected(address, voice, options.timeout, clients=options.clients) as load:
         baseline = await _baseline(load, options, mix, random)
-        messages, duration_s = _messages(options, mix, baseline, random)
+        messages, duration_s = _messages(options, mix, baseline)
         wall, cpu = time.monotonic(), time.process_time()
         outcomes = await load.open(messages)
         client_cpu = (time.process_time() - cpu) / (time.monotonic() - wall)
@@ -96,7 +83,7 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         figures = report.figures(outcomes, baseline, duration_s, options.target)
         verified = await _verified(load, outcomes, options.verify, random)
     about = {"serial": options.serial, "burst": str(options.burst or "")}
-    return outcomes, {**about, **figures, "client_cpu": client_cpu, "verified": verified}
+    return {**about, **figures, "client_cpu": client_cpu, "verified": verified}
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:
@@ -119,15 +106,16 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
 
 
 def _messages(
-    options: argparse.Namespace, mix: Mix, baseline: report.Baseline, random: Random
+    options: argparse.Namespace, mix: Mix, baseline: report.Baseline
 ) -> tuple[Sequence[Message], float]:
-    """Messages of the storm, and the seconds within which they arrive."""
+    """Messages of the storm, and the seconds within which they arrive. A seed gives the same texts."""
     if options.burst:
         messages = read_burst(options.burst)
         return _shared(messages, options.serial), max(1.0, messages[-1].at_s)
+    random = Random(options.seed)
     characters = sum(len(text_of(mix.words.draw(random), random)) for _ in range(MIX_DRAWS)) / MIX_DRAWS
     rate_per_s = options.load * baseline.capacity / (characters * baseline.audio_s_per_character)
-    messages = poisson(mix, rate_per_s, options.duration, random)
+    messages = poisson(mix, rate_per_s, options.duration, Random(options.seed))
     return _shared(messages, options.serial), options.duration
 
 

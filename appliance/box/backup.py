@@ -154,9 +154,9 @@ def _collect(box: Box, say: Say) -> tuple[Backup, Tree]:
         if not (place := _place(box, path)).is_dir():
             say(f"{part}: {path} is not there, and so not in the backup")
             continue
-        for name, found in _walk(part, place, say):
-            state, folder = found.stat(), found.is_dir()
-            data = b"" if folder else found.read_bytes()
+        for name, entry in _walk(part, place, say):
+            state, folder = entry.stat(), entry.is_dir()
+            data = b"" if folder else entry.read_bytes()
             owners = users.get(state.st_uid, ""), groups.get(state.st_gid, "")
             content = len(data), "" if folder else hashlib.sha256(data).hexdigest()
             tree[ArchiveEntry(name, folder, state.st_mode & 0o777, *owners, *content)] = data
@@ -168,11 +168,11 @@ def _collect(box: Box, say: Say) -> tuple[Backup, Tree]:
 def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
     """Yield each folder before its content. Hidden files are skipped: they are interrupted writes."""
     yield name, path
-    for found in sorted(path.iterdir()) if path.is_dir() else ():
-        if found.is_symlink() or not (found.is_dir() or found.is_file()):
-            say(f"{found} is a link or a device, and so not in the backup")
-        elif found.name.isprintable() and not found.name.startswith("."):
-            yield from _walk(f"{name}/{found.name}", found, say)
+    for entry in sorted(path.iterdir()) if path.is_dir() else ():
+        if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
+            say(f"{entry} is a link or a device, and so not in the backup")
+        elif entry.name.isprintable() and not entry.name.startswith("."):
+            yield from _walk(f"{name}/{entry.name}", entry, say)
 
 
 # Reading.
@@ -183,8 +183,8 @@ def read(file: Path) -> tuple[Backup, Tree]:
     try:
         with gzip.open(file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
             raw = dict(json.loads(_next(tar, LISTING)))
-            if (given := raw.get("format")) != FORMAT:
-                raise BackupFailure(f"{file}: of format {shown(given)}, here {FORMAT} is read; update first")
+            if (form := raw.get("format")) != FORMAT:
+                raise BackupFailure(f"{file}: of format {shown(form)}, here {FORMAT} is read; update first")
             backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
             tree = {entry: b"" if entry.folder else _next(tar, entry.name, entry) for entry in backup.entries}
             if (more := tar.next()) is not None:

@@ -40,14 +40,14 @@ class Package(NamedTuple):
 
 def packages(root: Root) -> dict[str, Package]:
     """Read dpkg's records, including the journal of an interrupted run. Does not raise."""
-    found = {}
+    by_name = {}
     journal = [f"{paths.PACKAGE_UPDATES}/{n}" for n in root.names(paths.PACKAGE_UPDATES) if n.isdecimal()]
     for stanza in "\n\n".join(root.text(path) or "" for path in (paths.PACKAGES, *journal)).split("\n\n"):
         fields = dict(line.split(": ", 1) for line in stanza.split("\n") if line.startswith(FIELDS))
         name, version, status = (fields.get(key, "") for key in ("Package", "Version", "Status"))
         if len(words := status.split(" ")) == 3 and all(map(NAME.fullmatch, (name, *words))):
-            found[name] = Package(name, version if VERSION.fullmatch(version) else "", *words)
-    return {n: one for n, one in found.items() if one.state not in ("not-installed", "config-files")}
+            by_name[name] = Package(name, version if VERSION.fullmatch(version) else "", *words)
+    return {n: one for n, one in by_name.items() if one.state not in ("not-installed", "config-files")}
 
 
 def loose(root: Root) -> tuple[list[str], list[str]]:
@@ -65,8 +65,8 @@ def pin(remedy: str, known: Mapping[str, Package]) -> str:
     the version of its twin.
     """
 
-    def pinned(found: re.Match[str]) -> str:
-        names = found[1].split()
+    def pinned(match: re.Match[str]) -> str:
+        names = match[1].split()
         pairs = [f"{name}={known[name].version}" for name in names if name in known and known[name].version]
         pairs = pairs or [f"{n}={known[twin].version}" for n in names if (twin := TWINS.get(n, "")) in known]
         shell = "{0}=$(dpkg-query -W -f='${{Version}}' {1})"

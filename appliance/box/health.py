@@ -30,11 +30,11 @@ def run_health(
     if "synthesis" in names and not speak:
         names.remove("synthesis")
     options = () if "synthesis" in names else ("--no-speak",)
-    said = app.run(box, "--quick", "--only", ",".join(names), *options) if names else []
+    answer = app.run(box, "--quick", "--only", ",".join(names), *options) if names else []
     if box.is_root and platform.identify(box.root).is_jetson:
-        _note_backend(box, said)
+        _note_backend(box, answer)
     findings = run_checks(box, readyz=readyz, only=only) if not only or set(only) & set(CHECKS) else []
-    findings = merge_application(findings, said)
+    findings = merge_application(findings, answer)
     if "synthesis" not in names and (not only or "synthesis" in only):
         findings.append(skipped("synthesis", NOT_REQUESTED))
     return findings
@@ -42,8 +42,8 @@ def run_health(
 
 def wrong(findings: Iterable[Finding]) -> list[Finding]:
     """Return WARN and FAIL in the order of BY_HARM, then the checks of other releases."""
-    found = [finding for finding in findings if finding.level.is_wrong]
-    return sorted(found, key=lambda finding: (*BY_HARM, finding.check).index(finding.check))
+    wrong_findings = [finding for finding in findings if finding.level.is_wrong]
+    return sorted(wrong_findings, key=lambda finding: (*BY_HARM, finding.check).index(finding.check))
 
 
 def _note_backend(box: Box, findings: list[Finding]) -> None:

@@ -93,8 +93,8 @@ class Platform:
         major, minor = (*self.l4t, 0)[:2]
         if minor >= OLDEST.get(major, 10**6):
             return None
-        known = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
-        problem = f"L4T {self.release} is {known}, which is not supported"
+        jetpack = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
+        problem = f"L4T {self.release} is {jetpack}, which is not supported"
         return PlatformRefusal(problem, f"{SUPPORTED}: flash the box with one", by_flashing=True)
 
 
@@ -105,7 +105,7 @@ def identify(root: Root) -> Platform:
     return Platform(
         model=(root.text(paths.MODEL) or "").strip("\0 \n"),
         module=_module(compatible),
-        soc=next((found[1] for entry in compatible if (found := TEGRA.fullmatch(entry))), ""),
+        soc=next((match[1] for entry in compatible if (match := TEGRA.fullmatch(entry))), ""),
         l4t=l4t,
         jetpack=next((JETPACKS[l4t[:n]] for n in range(len(l4t), 0, -1) if l4t[:n] in JETPACKS), ""),
     )
@@ -113,10 +113,10 @@ def identify(root: Root) -> Platform:
 
 def parse_release(text: str) -> tuple[int, ...]:
     """First line of the release file → L4T, as (36, 4, 3), or ()."""
-    found = re.search(
+    match = re.search(
         r"^#?\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)", text, re.MULTILINE
     )
-    return (int(found[1]), *map(int, found[2].split("."))) if found else ()
+    return (int(match[1]), *map(int, match[2].split("."))) if match else ()
 
 
 def _module(compatible: tuple[str, ...]) -> str:

@@ -90,10 +90,10 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
 
     Raises AptError, OSError.
     """
-    record, known = _read_record(box), dpkg.packages(box.root)
+    record, packages = _read_record(box), dpkg.packages(box.root)
     now = {path: _state(box.root, path) for path in record.files}
     files = {path: change.before for path, change in record.files.items() if now[path] == change.after}
-    held = [name for name in record.held if name in known and known[name].want == "hold"]
+    held = [name for name in record.held if name in packages and packages[name].want == "hold"]
     _announce(files, "unhold", held, say)
     for path, change in record.files.items():
         if now[path] not in (change.before, change.after):

@@ -41,8 +41,8 @@ def error_location(error: Exception) -> str:
 
 def parse_int(text: str | None) -> int | None:
     """Integer of a decimal or a 0x… number; None for anything else."""
-    found = re.fullmatch(r"-?[0-9]{1,19}|0(x)[0-9a-fA-F]{1,16}", (text or "").strip())
-    return int(found[0], 16 if found[1] else 10) if found else None
+    match = re.fullmatch(r"-?[0-9]{1,19}|0(x)[0-9a-fA-F]{1,16}", (text or "").strip())
+    return int(match[0], 16 if match[1] else 10) if match else None
 
 
 @dataclass(frozen=True)

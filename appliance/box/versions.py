@@ -29,13 +29,13 @@ class BuildInfo:
 
     def differences(self, now: BuildInfo) -> list[str]:
         """Differences, a line each. Versions are compared as far as both are precise."""
-        found = []
+        lines = []
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
             if differ(then, today):
-                found.append(f"{name} {dotted(then)}, now {dotted(today)}")
+                lines.append(f"{name} {dotted(then)}, now {dotted(today)}")
         if self.module and now.module and self.module != now.module:
-            found.append(f"module {self.module}, now {now.module}")
-        return found
+            lines.append(f"module {self.module}, now {now.module}")
+        return lines
 
 
 def tensorrt(root: Root) -> Version:
@@ -45,14 +45,14 @@ def tensorrt(root: Root) -> Version:
             return version(package.version)[:3]
     names = (name for folder in paths.LIBRARIES for name in root.names(folder))
     files = (re.fullmatch(r"libnvinfer\.so\.([0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9})", name) for name in names)
-    return next((version(found[1]) for found in files if found), ())
+    return next((version(match[1]) for match in files if match), ())
 
 
 def driver(root: Root) -> str:
     """Version of NVIDIA's display driver, as "540.4.0" on JetPack 6; "" without one."""
     form = r"^NVRM version:.* Kernel Module\b.*?\s([0-9]{1,4}(?:\.[0-9]{1,4})+)\s"
-    found = re.search(form, root.text(paths.DRIVER) or "")
-    return found[1] if found else ""
+    match = re.search(form, root.text(paths.DRIVER) or "")
+    return match[1] if match else ""
 
 
 def installed(root: Root) -> BuildInfo | None:
@@ -71,8 +71,8 @@ def installed(root: Root) -> BuildInfo | None:
 def version(value: object) -> Version:
     """Parse "36.4.3", "36.4.3-2025…" or [36, 4, 3]."""
     text = ".".join(map(str, value)) if isinstance(value, list) else str(value or "")
-    found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def differ(one: Version, other: Version) -> bool:

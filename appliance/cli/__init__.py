@@ -29,7 +29,7 @@ COMMANDS = {
     ),
     "cancel": ("saying", "end a request by its id"),
     "queue": ("saying", "list and moderate what waits and sounds"),
-    "voices": ("enrolling", "list, add, show, remove and copy reference voices"),
+    "voices": ("enrolling", "list, add, show and remove reference voices"),
     "tokens": ("operating", "make, list and revoke clients' tokens, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),
     "bundle": ("operating", "install another bundle or return to the previous one, on the box"),
@@ -89,9 +89,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # Every argument before the command is an option, so the first name of a command is the command.
-    given = next((argument for argument in arguments if argument in COMMANDS), None)
+    subcommand = next((argument for argument in arguments if argument in COMMANDS), None)
     for name, (module, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about)
-        if name == given:
+        if name == subcommand:
             getattr(import_module(f"appliance.cli.{module}"), f"add_{name}")(command)
     return parser

@@ -81,8 +81,8 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
     packages = dpkg.packages(inspection.box.root)
     for name, check in CHECKS.items():
         if name in selected - {"config"}:
-            found = _run_check(name, check, inspection)
-            findings.append(replace(found, remedy=dpkg.pin(found.remedy, packages)))
+            finding = _run_check(name, check, inspection)
+            findings.append(replace(finding, remedy=dpkg.pin(finding.remedy, packages)))
     return findings
 
 
@@ -171,11 +171,11 @@ def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) 
 
     all_ = resident.bundles_of(inspection.config)
     findings = [check(read) for read in all_]
-    told = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
+    summary = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
     if len(findings) == 1:
-        return told
+        return summary
     value = "; ".join(f"{read.folder}: {finding.value}" for read, finding in zip(all_, findings, strict=True))
-    return replace(told, value=value)
+    return replace(summary, value=value)
 
 
 def _bundle(inspection: Inspection) -> Finding:
@@ -213,13 +213,13 @@ def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
 def _voices(inspection: Inspection) -> Finding:
     """Check that each voice is readable, has a transcript that the bundle can read, and has its bundle."""
     from appliance.speech import resident
-    from appliance.voices.store import open_store
+    from appliance.voices.index import open_index
 
     try:
         read = bundle.read(inspection.config.bundle.path, verify=False)
     except BundleError as error:
         return skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    voices = open_store(inspection.config.voices, read).index
+    voices = open_index(inspection.config.voices, read)
     problems, count = voices.check(), len(voices.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
@@ -239,14 +239,14 @@ def _voices(inspection: Inspection) -> Finding:
 def _daemon(inspection: Inspection) -> Finding:
     server = inspection.config.server
     value = f"{inspection.address}: {inspection.serving}"
-    told = readiness.told(server.metrics) if server.metrics else readiness.SILENT
-    if told.state == "starting":
-        value += f", starting for {told.for_s:.0f} s: {told.step}"
+    state = readiness.told(server.metrics) if server.metrics else readiness.SILENT
+    if state.state == "starting":
+        value += f", starting for {state.for_s:.0f} s: {state.step}"
         return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
     if inspection.serving != "SERVING":
         return Finding("daemon", Level.FAIL, value, LIMITS["daemon"], REMEDIES["daemon"])
-    if inspection.is_jetson and told.on_cpu:
-        value += f" on {told.on_cpu}"
+    if inspection.is_jetson and state.on_cpu:
+        value += f" on {state.on_cpu}"
         return Finding("daemon", Level.FAIL, value, readiness.ON_ITS_GPU, readiness.GPU_REMEDY)
     return passed("daemon", value)
 
@@ -295,14 +295,14 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.engine.tensorrt import gate
     from appliance.speech.plan import Planner
     from appliance.text.tokens.tokenizers import maker
-    from appliance.voices.store import open_store
+    from appliance.voices.index import open_index
 
     config = inspection.config
     is_exact = skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
-    voices = open_store(config.voices, read).index
+    voices = open_index(config.voices, read)
     if not (names := voices.names()):
         return skipped("precision", NO_VOICE)
     vocabulary = read.vocabulary()

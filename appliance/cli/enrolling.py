@@ -1,4 +1,4 @@
-"""The command `voices`: list, add, update, show, remove, sync."""
+"""The command `voices`: list, add, update, show, remove."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import argparse
 from pathlib import Path
 
 from appliance.cli.options import (
-    FAILED,
     Failure,
     add_address,
-    add_config,
-    add_credentials,
     add_pronounce,
     client,
-    credentials,
     print_line,
     pronunciations,
     read_file,
 )
-from appliance.client import CallFailed, Client, Style, Voice
+from appliance.client import Style, Voice
 from appliance.rpc.appliance_pb2 import VoiceState
 
 
@@ -53,14 +49,6 @@ def add_voices(parser: argparse.ArgumentParser) -> None:
     remove.set_defaults(run=_voices_remove)
     for action in (listing, add, update, show, remove):
         add_address(action)
-    sync = actions.add_parser("sync", help="copy the voices of this box to others, by content")
-    sync.add_argument("boxes", nargs="+", metavar="BOX", help="host:port or unix:PATH of its daemon")
-    sync.add_argument("--folder", type=Path, help="absent: voices.folder of the configuration")
-    sync.add_argument("--remove", action="store_true", help="remove voices that this box does not have")
-    sync.add_argument("--dry-run", action="store_true", help="only print the changes")
-    add_config(sync)
-    add_credentials(sync)
-    sync.set_defaults(run=_voices_sync)
 
 
 def _voices_list(options: argparse.Namespace) -> int:
@@ -83,21 +71,13 @@ def _voices_add(options: argparse.Namespace) -> int:
         raise Failure(
             "--display-name and --pronounce are a voice's, not a style's: `voices update` sets them"
         )
+    about = {"consent_note": options.consent, "validate_only": options.validate_only}
     with client(options) as daemon:
         if options.style is not None:
-            voice = daemon.add_style(
-                *(options.name, options.style, *recording),
-                consent_note=options.consent,
-                validate_only=options.validate_only,
-            )
+            voice = daemon.add_style(options.name, options.style, *recording, **about)
         else:
-            voice = daemon.add_voice(
-                *(options.name, *recording),
-                consent_note=options.consent,
-                display_name=options.display_name,
-                pronunciations=words,
-                validate_only=options.validate_only,
-            )
+            about |= {"display_name": options.display_name, "pronunciations": words}
+            voice = daemon.add_voice(options.name, *recording, **about)
     print_voice(voice)
     return 0
 
@@ -128,36 +108,6 @@ def _voices_remove(options: argparse.Namespace) -> int:
     return 0
 
 
-def _voices_sync(options: argparse.Namespace) -> int:
-    from appliance import config
-    from appliance.cli import replicate
-
-    folder = options.folder or config.load(options.config, options.set).voices.folder
-    source = replicate.read_source(folder)
-    if not source.voices:
-        raise Failure(f"{folder} holds no voice that can be used")
-    rows = [("here", place.short, f"damaged: {problem}") for place, problem in source.damaged.items()]
-    failed = bool(rows)
-    for address in options.boxes:
-        try:
-            with Client(address, credentials(options)) as box:
-                steps = replicate.plan(source, box.voices(), remove=options.remove)
-                if options.dry_run:
-                    rows += [(address, step.place.short, step.kind) for step in steps]
-                    continue
-                for step, problem in replicate.apply(steps, source, box):
-                    failed = failed or bool(problem)
-                    rows.append(
-                        (address, step.place.short, f"{step.kind}: {problem}" if problem else step.kind)
-                    )
-        except CallFailed as error:
-            failed = True
-            rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
-    for address, name, state in rows:
-        print_line(f"{address:<24}  {name:<24}  {state}")
-    return FAILED if failed else 0
-
-
 def print_voice(voice: Voice | Style, indent: str = "") -> None:
     for field in voice.DESCRIPTOR.fields:
         value = getattr(voice, field.name)
@@ -169,7 +119,7 @@ def print_voice(voice: Voice | Style, indent: str = "") -> None:
         if field.name == "warnings":
             value = "; ".join(value)
         elif field.name == "pronunciations":
-            value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
+            value = "; ".join(f"{word}={spelling}" for word, spelling in sorted(value.items()))
         elif field.name == "state":
             value = VoiceState.Name(value)
         print_line(f"{indent}{field.name:<14} {value}")

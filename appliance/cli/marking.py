@@ -34,8 +34,8 @@ def _marked(options: argparse.Namespace) -> int:
     try:
         folder = options.watermark or load(options.config).audio.watermark
         with options.file.open("rb") as stream, soundfile.SoundFile(stream) as file:
-            found = _watermarked(folder, file) if folder else []
-        found = _stated(options.file.read_bytes()) + found
+            marks = _watermarked(folder, file) if folder else []
+        marks = _stated(options.file.read_bytes()) + marks
     except OSError as error:
         print_line(f"appliance marked: {options.file}: {error.strerror}", sys.stderr)
         return UNREADABLE
@@ -45,9 +45,9 @@ def _marked(options: argparse.Namespace) -> int:
     except ApplianceError as error:
         print_line(f"appliance marked: {error}", sys.stderr)
         return UNREADABLE
-    for line in found or ["not marked"]:
+    for line in marks or ["not marked"]:
         print_line(line)
-    return MARKED if found else UNMARKED
+    return MARKED if marks else UNMARKED
 
 
 def _stated(file: bytes) -> list[str]:
@@ -55,8 +55,8 @@ def _stated(file: bytes) -> list[str]:
     if file.startswith(b"OggS"):
         # A comment continues in the next page, after that page's header and table of lengths.
         file = b"".join(page[23 + page[22] :] for page in file.split(b"OggS") if len(page) > 22)
-    said = STATEMENT.search(file) or STATEMENT.search(file.replace(b"\0", b""))
-    return [f"marked: {said[0].decode()}"] if said else []
+    match = STATEMENT.search(file) or STATEMENT.search(file.replace(b"\0", b""))
+    return [f"marked: {match[0].decode()}"] if match else []
 
 
 def _watermarked(folder: Path, file: soundfile.SoundFile) -> list[str]:

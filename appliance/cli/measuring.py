@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from appliance import config
 from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
-from appliance.cli.options import Failure, add_address, add_config, credentials, print_line, sysroot
+from appliance.cli.options import add_address, add_config, credentials, print_line, sysroot
 from appliance.errors import ApplianceError
 
 
@@ -28,9 +27,6 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     add_config(command)
     guard.add_arguments(command)
     command.set_defaults(run=_bench_guard)
-    command = measures.add_parser("history", help="write the guard's measurements as one HTML page")
-    command.add_argument("--html", type=Path, required=True, metavar="FILE")
-    command.set_defaults(run=_bench_history)
 
 
 def _bench_guard(options: argparse.Namespace) -> int:
@@ -41,15 +37,6 @@ def _bench_guard(options: argparse.Namespace) -> int:
         return guard.BROKEN
     root, tools = sysroot()
     return guard.run(loaded, open_box(root or str(loaded.device.sysroot), tools), options)
-
-
-def _bench_history(options: argparse.Namespace) -> int:
-    try:
-        guard.write_page(open_box(*sysroot()), options.html)
-    except OSError as error:
-        raise Failure(f"{options.html}: {error.strerror}") from error
-    print_line(options.html)
-    return 0
 
 
 def _bench_run(options: argparse.Namespace) -> int:

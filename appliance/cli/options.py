@@ -31,10 +31,6 @@ def sysroot() -> tuple[str, str]:
 
 def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="host:port or unix:PATH of the daemon; absent: this box's")
-    add_credentials(parser)
-
-
-def add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authority", type=Path, metavar="PEM", help="speak TLS with a daemon of this certificate"
     )

@@ -1,11 +1,10 @@
-"""Playback on this machine while a reply arrives, and a progress bar for long texts."""
+"""Playback on this machine while a reply arrives."""
 
 from __future__ import annotations
 
 import queue
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,13 +12,10 @@ from types import TracebackType
 
 from appliance.audio.wav import SAMPLE_BYTES
 from appliance.cli.options import Failure
-from appliance.client import Event, Header, Piece
 
 AHEAD_S = 1.0
 """Seconds of audio that are still unplayed when the next line is requested."""
-NOTHING_PLAYS = "nothing here plays sound: install aplay (Debian: alsa-utils) or Python's sounddevice"
-BAR = 30
-"""Width in characters."""
+NOTHING_PLAYS = "nothing here plays sound: install aplay (Debian: alsa-utils)"
 
 
 class Player:
@@ -48,7 +44,7 @@ class Player:
     def play(self, pcm: bytes, rate_hz: int) -> None:
         """Play audio after the audio that waits. Raises Failure if it cannot be played."""
         if self._thread is None:
-            self._rate_hz, write = rate_hz, _output(rate_hz)
+            self._rate_hz, write = rate_hz, _aplay(rate_hz)
             self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
             self._thread.start()
         with self._changed:
@@ -81,32 +77,8 @@ class Player:
                 self._changed.notify_all()
 
 
-def _output(rate_hz: int) -> Callable[[bytes | None], None]:
-    """Return a function that plays bytes; with None it waits for the end of the sound. Both raise Failure."""
-    try:
-        import sounddevice
-    except (ImportError, OSError):  # OSError: PortAudio is missing
-        return _aplay(rate_hz)
-
-    def write(pcm: bytes | None) -> None:
-        try:
-            if pcm is None:
-                stream.stop()
-            else:
-                stream.write(pcm)
-        except sounddevice.PortAudioError as error:
-            raise Failure(f"sounddevice: {error}") from error
-
-    try:
-        stream = sounddevice.RawOutputStream(rate_hz, channels=1, dtype="int16")
-        stream.start()
-    except sounddevice.PortAudioError as error:
-        raise Failure(f"sounddevice: {error}") from error
-    return write
-
-
 def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
-    """Start aplay. Returns a function that plays PCM16; None ends the sound. It raises Failure."""
+    """Return a function that plays bytes; with None it waits for the end of the sound. Both raise Failure."""
     path = shutil.which("aplay")
     if path is None:
         raise Failure(NOTHING_PLAYS)
@@ -124,27 +96,8 @@ def _aplay(rate_hz: int) -> Callable[[bytes | None], None]:
         with suppress(BrokenPipeError):
             into.close()
         with errors:
-            said = errors.read().decode(errors="replace").strip().splitlines()
+            lines = errors.read().decode(errors="replace").strip().splitlines()
         if process.wait() or pcm is not None:
-            raise Failure(said[-1] if said else f"aplay ended with {process.returncode}")
+            raise Failure(lines[-1] if lines else f"aplay ended with {process.returncode}")
 
     return write
-
-
-class SegmentBar:
-    """Progress bar on standard error for a text of several segments, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self._segments = 0
-
-    def show(self, event: Event) -> None:
-        if isinstance(event, Header) and event.segments > 1 and sys.stderr.isatty():
-            self._segments = event.segments
-        elif isinstance(event, Piece) and self._segments:
-            done = event.segment + 1
-            filled = "#" * (BAR * done // self._segments)
-            print(f"\r[{filled:.<{BAR}}] {done}/{self._segments}", end="", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self._segments:
-            print(f"\r{'':{BAR + 16}}\r", end="", file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ def _say(options: argparse.Namespace) -> int:
             from appliance.cli.playing import Player
 
             reply = _receive(daemon, options.text, options, request, stack.enter_context(Player()))
-        elif options.stream or sys.stderr.isatty():
+        elif options.stream:
             reply = _receive(daemon, options.text, options, request)
         else:
             reply = daemon.speak(options.text, options.voice, timeout=options.timeout, **request)
@@ -102,20 +102,16 @@ def _receive(
     daemon: Client, text: str, options: argparse.Namespace, request: Options, player: Player | None = None
 ) -> Reply:
     """Receive a reply while the engine speaks it, and play it."""
-    from appliance.cli.playing import SegmentBar
-
-    progress, rate_hz = SegmentBar(), 0
+    rate_hz = 0
 
     def each(event: Event) -> None:
         nonlocal rate_hz
-        progress.show(event)
         if isinstance(event, Header):
             rate_hz = event.sample_rate_hertz
         elif isinstance(event, Piece) and player is not None:
             player.play(event.data, rate_hz)
 
-    with closing(progress):
-        return daemon.stream(text, options.voice, timeout=options.timeout, **request).reply(each)
+    return daemon.stream(text, options.voice, timeout=options.timeout, **request).reply(each)
 
 
 def _encoding(options: argparse.Namespace) -> EncodingName:
@@ -258,8 +254,8 @@ def _queue_watch(options: argparse.Namespace) -> int:
         for event in daemon.watch(options.channel):
             for utterance in event.utterances:
                 print_line(_format_utterance(utterance))
-            for mode, told in modes.items():
-                if (channels := list(getattr(event, mode))) != told:
+            for mode, last_channels in modes.items():
+                if (channels := list(getattr(event, mode))) != last_channels:
                     modes[mode] = channels
                     print_line(f"{mode}: {', '.join(channels) or 'none'}")
     return 0

@@ -222,16 +222,16 @@ class Calls(ClientBase):
 
 class BlockingCalls(Calls):
     def _answer(self, ask: Callable[[], Asked[T]]) -> T:
-        asked = ask()
+        call = ask()
         with grpc_failures(self.address):
-            return asked.read(asked.method(asked.request, timeout=asked.timeout))
+            return call.read(call.method(call.request, timeout=call.timeout))
 
 
 class AsyncCalls(Calls):
     async def _answer(self, ask: Callable[[], Asked[T]]) -> T:
-        asked = ask()
+        call = ask()
         with grpc_failures(self.address):
-            return asked.read(await asked.method(asked.request, timeout=asked.timeout))
+            return call.read(await call.method(call.request, timeout=call.timeout))
 
 
 def _utterances(response: Any) -> list[Utterance]:

@@ -45,8 +45,8 @@ class CallFailed(Exception):
         """Message for a person: the daemon's, or the reason why no call reached a daemon."""
         if self.status != "UNAVAILABLE" or self.reason:
             return str(self)
-        if found := CERTIFICATE.search(self.message):
-            why = (found[1] or "it does not name this address").strip()
+        if match := CERTIFICATE.search(self.message):
+            why = (match[1] or "it does not name this address").strip()
             return f"the certificate at {self._address} is refused: {why}"
         if self.unreachable:
             return f"no daemon answers at {self._address}"

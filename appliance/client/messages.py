@@ -79,10 +79,10 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; valid options: {valid}")
     if doubled := [name for name in options if SHORT.get(name) in options]:
         raise TypeError(f"{doubled[0]} and {SHORT[doubled[0]]} are the same option")
-    given = {SHORT.get(name, name): value for name, value in options.items()}
+    values = {SHORT.get(name, name): value for name, value in options.items()}
     fields: dict[str, Any] = {"text": text, "voice": voice, "audio_config": {}}
     for option in OPTIONS:
-        if (value := given.get(option.name)) is not None:
+        if (value := values.get(option.name)) is not None:
             message = fields["audio_config"] if option.field != option.own else fields
             message[option.own] = _in_message(option, value)
     return pb.SynthesizeRequest(**fields)

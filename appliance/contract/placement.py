@@ -33,24 +33,24 @@ class Placement:
 
     def weights(self, tokens: Sequence[str]) -> NDArray[np.float64]:
         """(T,) mean frames of consecutive tokens."""
-        known = self.table
-        found = [
-            known[token][place] if token in known else UNKNOWN
+        table = self.table
+        frames = [
+            table[token][place] if token in table else UNKNOWN
             for token, place in zip(tokens, places(tokens), strict=True)
         ]
-        return np.maximum(np.array(found, np.float64), SHORTEST)
+        return np.maximum(np.array(frames, np.float64), SHORTEST)
 
     def words(self, tokens: Sequence[str], frames: int) -> list[tuple[float, float]]:
         """(begin, end), in frames, of each word between spaces, without marks at its ends."""
         weights = self.weights(tokens)
         ends = np.cumsum(weights) * (frames / weights.sum())
         begins = np.concatenate(([0.0], ends[:-1]))
-        found: list[tuple[float, float]] = []
+        spans: list[tuple[float, float]] = []
         for is_word, group in itertools.groupby(range(len(tokens)), lambda at: tokens[at] != SPACE):
             spoken = [at for at in group if tokens[at] not in MARKS]
             if is_word and spoken:
-                found.append((float(begins[spoken[0]]), float(ends[spoken[-1]])))
-        return found
+                spans.append((float(begins[spoken[0]]), float(ends[spoken[-1]])))
+        return spans
 
     def reply(self, reference_frames: int, before: Sequence[str], after: Sequence[str], speed: float) -> int:
         """Frames of the reply, at the reference's pace times `speed`."""
@@ -71,21 +71,21 @@ def spread(weights: NDArray[np.float64], frames: int) -> NDArray[np.int32]:
     A token's width is its share of the weights.
     """
     ends = np.cumsum(weights) * (frames / weights.sum())
-    found = np.searchsorted(ends, np.arange(frames) + 0.5, side="right")
-    return np.minimum(found, len(weights) - 1).astype(np.int32)
+    indices = np.searchsorted(ends, np.arange(frames) + 0.5, side="right")
+    return np.minimum(indices, len(weights) - 1).astype(np.int32)
 
 
 def places(tokens: Sequence[str]) -> list[int]:
     """Place of each token. Spaces after the text do not count as its end."""
-    found, left = [INSIDE] * len(tokens), ENDING
+    token_places, left = [INSIDE] * len(tokens), ENDING
     last = len(tokens) - 1
     while last > 0 and tokens[last] == SPACE:
         last -= 1
     for at in range(last, -1, -1):
         if tokens[at] in MARKS:
             left = ENDING
-            found[at] = END if at == last else PHRASE_END
+            token_places[at] = END if at == last else PHRASE_END
             continue
-        found[at] = PHRASE_END if left > 0 else INSIDE
+        token_places[at] = PHRASE_END if left > 0 else INSIDE
         left -= 1
-    return found
+    return token_places

@@ -63,8 +63,8 @@ class Sampler:
             check_nfe(nfe)
         if any(a >= b for a, b in pairwise(self.steps)):
             raise ValueError(f"steps: must increase, not {', '.join(map(str, self.steps))}")
-        known = (0.0, *self.strengths, MAX_GUIDANCE)
-        if len(self.strengths) > 2 or not all(a <= b for a, b in pairwise(known)):
+        strengths = (0.0, *self.strengths, MAX_GUIDANCE)
+        if len(self.strengths) > 2 or not all(a <= b for a, b in pairwise(strengths)):
             raise ValueError(f"strengths: must be up to two increasing numbers of 0 to {MAX_GUIDANCE:g}")
         if self.update == "renoise" and self.guidance == "two-row":
             raise ValueError("update: renoise has one row: guidance must be none or embedded, not two-row")

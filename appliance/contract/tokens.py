@@ -59,8 +59,8 @@ class Vocabulary:
         if self.tokens and self.tokenizer in ("simple", "espeak"):
             return
         if not self.tokens or self.tokens[0] not in FIRST:
-            found = shown(self.tokens[0]) if self.tokens else "nothing"
-            raise ValueError(f"the first line must be a single space, not {found}")
+            first = shown(self.tokens[0]) if self.tokens else "nothing"
+            raise ValueError(f"the first line must be a single space, not {first}")
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
@@ -102,8 +102,8 @@ class Vocabulary:
 
     def split(self, text: str, make: Callable[[str], Sequence[str]]) -> Sequence[str]:
         """Tokens of a text; `make` is the tokenizer, unless each character is a token."""
-        made = list(text) if self.spells else make(text)
-        return [token for token in made if token in self.index] if self.leaves_out else made
+        tokens = list(text) if self.spells else make(text)
+        return [token for token in tokens if token in self.index] if self.leaves_out else tokens
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
         """(T,) indices, not yet shifted by one."""

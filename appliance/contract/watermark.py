@@ -55,8 +55,8 @@ def read(folder: Path) -> WatermarkManifest:
             raise BundleError(f"{path}: files: must have {', '.join(sorted(missing))}")
         check_files(folder, manifest.files, "watermark")
     except OSError as error:
-        made = "must be a folder of `python -m export watermark`, or null"
-        raise ConfigError(f"audio.watermark: {made}: {path}: {error.strerror}") from error
+        expected = "must be a folder of `python -m export watermark`, or null"
+        raise ConfigError(f"audio.watermark: {expected}: {path}: {error.strerror}") from error
     except BundleError as error:
         raise ConfigError(f"audio.watermark: {error}") from error
     return manifest

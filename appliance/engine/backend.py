@@ -22,7 +22,7 @@ RUNS_BEFORE_CAPTURE = 2
 
 
 class Arithmetic(enum.Enum):
-    """Arithmetic for a graph that is wrong as exported. The order is that in which they are tried."""
+    """Arithmetic for a graph that is wrong as exported, in the order of trial."""
 
     FLOAT32_SUMS = "float32 sums"  # products of float16 numbers, summed in float32
     TF32 = "TF32"  # products of 10-bit mantissas, all else in float32

@@ -81,11 +81,11 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """Error of a CUDA status, with a remedy. The default status is the one in the runtime's message."""
+    """Error of a CUDA status, with a remedy. The default is the status in the runtime's message."""
     if status is None:
-        found = re.search(r"CUDA (?:failure|error) (\d+)", message)
+        match = re.search(r"CUDA (?:failure|error) (\d+)", message)
         quoted = (number for text, number in TEXTS.items() if re.search(text, message, re.I))
-        status = int(found[1]) if found else next(quoted, 0)
+        status = int(match[1]) if match else next(quoted, 0)
     kind = STATUSES.get(status, EngineFault)
     return kind(f"{message}; {REMEDIES[kind]}" if kind in REMEDIES else message)
 
@@ -134,10 +134,10 @@ class DeviceMemory:
 
     def identity(self) -> tuple[int, str, str, int]:
         """Driver version (12060), compute capability ("8.7"), name, multiprocessors. Raises EngineFault."""
-        found = self._call("cudaGetDeviceProperties", self.device)
-        name = found.name.decode() if isinstance(found.name, bytes) else found.name
-        driver, capability = self._call("cudaDriverGetVersion"), f"{found.major}.{found.minor}"
-        return int(driver), capability, name.rstrip("\0"), int(found.multiProcessorCount)
+        properties = self._call("cudaGetDeviceProperties", self.device)
+        name = properties.name.decode() if isinstance(properties.name, bytes) else properties.name
+        driver, capability = self._call("cudaDriverGetVersion"), f"{properties.major}.{properties.minor}"
+        return int(driver), capability, name.rstrip("\0"), int(properties.multiProcessorCount)
 
     @property
     def stream(self) -> int:
@@ -185,24 +185,24 @@ class DeviceMemory:
             self._call("cudaMemcpyAsync", target.address + first, address, len(piece), kind, self._stream)
 
     def copy(self, source: Tensor, to: Tensor) -> None:
-        given, target = cast(DeviceTensor, source), cast(DeviceTensor, to)
-        if given.shape != target.shape or given.dtype != target.dtype:
-            raise ValueError(f"cannot copy {given.shape} {given.dtype} to {target.shape} {target.dtype}")
-        if given.nbytes:
+        origin, target = cast(DeviceTensor, source), cast(DeviceTensor, to)
+        if origin.shape != target.shape or origin.dtype != target.dtype:
+            raise ValueError(f"cannot copy {origin.shape} {origin.dtype} to {target.shape} {target.dtype}")
+        if origin.nbytes:
             kind = self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToDevice
-            self._call("cudaMemcpyAsync", target.address, given.address, given.nbytes, kind, self._stream)
+            self._call("cudaMemcpyAsync", target.address, origin.address, origin.nbytes, kind, self._stream)
 
     def download(self, tensor: Tensor) -> HostArray:
-        given = cast(DeviceTensor, tensor)
-        out = np.empty(given.nbytes, np.uint8)
+        source = cast(DeviceTensor, tensor)
+        out = np.empty(source.nbytes, np.uint8)
         kind = self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost
-        for first in range(0, given.nbytes, STAGING_BYTES):
+        for first in range(0, source.nbytes, STAGING_BYTES):
             piece = out[first : first + STAGING_BYTES]
             address, pinned = self._staging.take(len(piece))
-            self._call("cudaMemcpyAsync", address, given.address + first, len(piece), kind, self._stream)
+            self._call("cudaMemcpyAsync", address, source.address + first, len(piece), kind, self._stream)
             self.wait()
             piece[:] = pinned
-        return out.view(given.dtype).reshape(given.shape)
+        return out.view(source.dtype).reshape(source.shape)
 
     def wait(self) -> None:
         self._call("cudaStreamSynchronize", self._stream)

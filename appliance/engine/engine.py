@@ -111,7 +111,7 @@ class Synthesizer:
     @property
     def backend(self) -> str:
         """Label of the backend, with the arithmetic in `safer`."""
-        by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
+        by_answer = {a: [g for g, arithmetic in self._safer.items() if arithmetic is a] for a in Arithmetic}
         safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
         return f"{self._backend.label} ({safer})" if safer else self._backend.label
 
@@ -166,9 +166,9 @@ class Synthesizer:
     def log_mel(self, lane_id: int) -> FloatArray:
         """(N, M): the reference's log-mel, then the latents. Raises EngineFault if they are not finite."""
         state = self._lanes[lane_id]
-        known = state.segment.reference_log_mel
+        reference = state.segment.reference_log_mel
         latents = np.asarray(self._backend.download(self._flow.latents(state)), np.float32)
-        mel = np.concatenate([known, latents[len(known) - state.start :]])
+        mel = np.concatenate([reference, latents[len(reference) - state.start :]])
         if not np.isfinite(mel).all():
             raise EngineFault("the flow produced numbers that are not finite")
         return mel
@@ -182,12 +182,12 @@ class Synthesizer:
         segment = state.segment
         if state.steps_left:
             raise ValueError(f"lane {lane_id} has {state.steps_left} steps left")
-        known = segment.reference_log_mel[segment.reference_frames :]
+        rest = segment.reference_log_mel[segment.reference_frames :]
         start = max(len(segment.reference_log_mel), segment.reference_frames)
         generated = self._flow.latents(state, start - state.start)
-        self._backend.upload(known, self._decoder.frames(len(known)))
-        self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(known)))
-        samples = self._decoder.run(len(known) + generated.shape[0])
+        self._backend.upload(rest, self._decoder.frames(len(rest)))
+        self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(rest)))
+        samples = self._decoder.run(len(rest) + generated.shape[0])
         if not np.isfinite(samples).all():
             self.log_mel(lane_id)  # raises if the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
@@ -314,12 +314,12 @@ class Synthesizer:
         shapes = [(n, d.mels), (segment.nfe, n, d.mels)][: 1 + (self.manifest.sampler.update == "renoise")]
         noise = shapes[0] if segment.noise is None else segment.noise.shape
         require(noise in shapes, f"noise must be {', or '.join(map(str, shapes))}, not {noise}")
-        known, most = segment.reference_log_mel.shape, self._flow.longest_reference
+        shape, most = segment.reference_log_mel.shape, self._flow.longest_reference
         sampling = segment.sampling
-        is_reference = known[1:] == (d.mels,) and 1 <= known[0] < n
-        require(is_reference, f"the reference must be (1 to {n - 1}, {d.mels}), not {known}")
-        limit = f"with {sampling} sampling a reference has 1 to {most} frames, not {known[0]}"
-        require(sampling == "exact" or known[0] <= most, limit)
+        is_reference = shape[1:] == (d.mels,) and 1 <= shape[0] < n
+        require(is_reference, f"the reference must be (1 to {n - 1}, {d.mels}), not {shape}")
+        limit = f"with {sampling} sampling a reference has 1 to {most} frames, not {shape[0]}"
+        require(sampling == "exact" or shape[0] <= most, limit)
         ids, index, vocabulary = segment.ids, segment.upsample_index, self.manifest.vocab_size
         are_tokens = len(ids) > 0 and ids.min() >= 0 and ids.max() < vocabulary
         require(are_tokens, f"ids must be one or more indices under {vocabulary}")

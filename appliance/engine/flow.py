@@ -192,10 +192,10 @@ class Flow:
 
     def _noise(self, segment: Segment, step: int) -> FloatArray:
         """(N, M) noise before a step: the segment's own, else drawn."""
-        given, mels = segment.noise, self.dimensions.mels
-        if given is None or (step and given.ndim == 2):
+        values, mels = segment.noise, self.dimensions.mels
+        if values is None or (step and values.ndim == 2):
             return noise(segment.seed, segment.index, segment.frames, mels, step)
-        return given[step] if given.ndim == 3 else given
+        return values[step] if values.ndim == 3 else values
 
     def _next_noise(self, lane: LaneState) -> FloatArray:
         """Draw (N, M) noise for the step after the next, and upload its share of the latents."""
@@ -275,8 +275,8 @@ class Flow:
         if self.dimensions.kept:
             return
         for rows in lane.referring:
-            seen = min(CONTEXT, lane.start)
-            self.backend.copy(rows.view(reference, seen, skip=lane.start - seen), rows.view(context, seen))
+            size = min(CONTEXT, lane.start)
+            self.backend.copy(rows.view(reference, size, skip=lane.start - size), rows.view(context, size))
 
     def _set_reference(self, lane: LaneState) -> None:
         """Set the reference's latents to (1 − t)·noise + t·mel."""
@@ -297,10 +297,10 @@ class Flow:
         shape = (frames, self.dimensions.mels)
         latents, velocity = (first.view(name, frames) for name in ("latents", "velocity"))
         unguided = last.view("velocity", frames, row=len(last.lengths) - 1)
-        given = (latents, velocity, unguided)
+        tensors = (latents, velocity, unguided)
         if self._renoises:
-            given = (self.backend.view(self._fresh, shape), latents, velocity)
-        return self._bind_update(*given, self.backend.view(self._next, shape))
+            tensors = (self.backend.view(self._fresh, shape), latents, velocity)
+        return self._bind_update(*tensors, self.backend.view(self._next, shape))
 
     def _bind_path(self, rows: SharedRows) -> Bound:
         names = ("path_noise", "path_mel", "reference")

@@ -129,10 +129,10 @@ def that_rests(
     return RestingEngine(engine, again, nfe, config.idle_unload_s)
 
 
-def _ensure(*given: Any, **how: Any) -> Mapping[str, Arithmetic]:
+def _ensure(*arguments: Any, **options: Any) -> Mapping[str, Arithmetic]:
     from appliance.engine.tensorrt import prepare
 
-    return prepare.ensure(*given, **how)
+    return prepare.ensure(*arguments, **options)
 
 
 def _load(bundle: Bundle, config: EngineConfig, report: Report, ensure: Ensure) -> Synthesizer:

@@ -46,11 +46,11 @@ class ModulationTable:
         if new := [key for key in needed if key not in self._place]:
             self._make_room(len(new), needed)
             shape = self.table.shape[1:]
-            given = {name: self._host.empty((len(new),), "float32") for name in self._inputs}
+            inputs = {name: self._host.empty((len(new),), "float32") for name in self._inputs}
             rows = self._host.empty((len(new), *shape), "float32")
-            for tensor, values in zip(given.values(), zip(*new, strict=True), strict=False):
+            for tensor, values in zip(inputs.values(), zip(*new, strict=True), strict=False):
                 self._host.upload(np.array(values, np.float32), tensor)
-            self._load().bind(given, {"rows": rows}).run()
+            self._load().bind(inputs, {"rows": rows}).run()
             for key, row in zip(new, self._host.download(rows), strict=True):
                 self._place[key] = self._free.pop()
                 self._backend.upload(row, self._backend.view(self.table, shape, (self._place[key],)))

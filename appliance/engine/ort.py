@@ -203,8 +203,8 @@ def cpu_variant(bundle: Bundle) -> str:
 def integer_product(runtime: Any, options: Any, run_options: Any = None) -> int:
     """The runtime's sum of PRODUCT_DEPTH products of the largest numbers."""
     session = runtime.InferenceSession(str(INTEGER_MODEL), options, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)}, run_options)
-    return int(found[0, 0])
+    (product,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)}, run_options)
+    return int(product[0, 0])
 
 
 def check_integers(bundle: Bundle) -> None:
@@ -212,9 +212,9 @@ def check_integers(bundle: Bundle) -> None:
     precision, runtime = bundle.manifest.precision, import_runtime()
     if precision not in ("int8", "int8-qdq"):
         return
-    if (found := integer_product(runtime, session_options(runtime, 1))) != EXACT_PRODUCT:
+    if (product := integer_product(runtime, session_options(runtime, 1))) != EXACT_PRODUCT:
         raise BundleError(
             f"{bundle.folder}: precision {precision}: ONNX Runtime {runtime.__version__} multiplies 8-bit "
-            f"integers wrongly on this processor ({found:,} instead of {EXACT_PRODUCT:,}): install an fp32 "
+            f"integers wrongly on this processor ({product:,} instead of {EXACT_PRODUCT:,}): install an fp32 "
             "or fp16 bundle, or another version of onnxruntime"
         )

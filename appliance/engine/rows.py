@@ -103,11 +103,11 @@ class SharedRows:
         if key not in self._bound:
             sizes = {"R": key[1], "N": key[2], "P": key[3], "C": min(key[3], CONTEXT)}
             sizes["S"] = self._tensors["mod_table"].shape[0]
-            given, computed = (
+            inputs, outputs = (
                 {t.name: self._backend.view(self._tensors[t.name], t.shape(sizes)) for t in tensors}
                 for tensors in (self._specs[graph].inputs, self._specs[graph].outputs)
             )
             if len(self._bound) == MOST_BOUND:
                 del self._bound[next(iter(self._bound))]
-            self._bound[key] = self._graph(graph).bind(given, computed)
+            self._bound[key] = self._graph(graph).bind(inputs, outputs)
         return self._bound[key]

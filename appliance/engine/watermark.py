@@ -51,8 +51,8 @@ class Watermark:
         own_hz = self.manifest.sample_rate_hz
         at_ours = soxr.resample(np.asarray(samples, np.float32), rate_hz, own_hz)
         pieces = np.array_split(at_ours, max(math.ceil(len(at_ours) / (LONGEST_S * own_hz)), 1))
-        found = [self._found(piece) for piece in pieces if piece.any()]
-        return min(max(found, default=0.0), 1.0)
+        confidences = [self._found(piece) for piece in pieces if piece.any()]
+        return min(max(confidences, default=0.0), 1.0)
 
     def _found(self, samples: FloatArray) -> float:
         confidence = np.zeros(1, np.float32)

@@ -54,21 +54,21 @@ class Untold:
                 break
             if one.character.isspace() or one.character >= UNSPACED:
                 size = max(size, number)
-        told, self._timed = self._timed[:size], self._timed[size:]
-        return told
+        characters, self._timed = self._timed[:size], self._timed[size:]
+        return characters
 
     def until(self, end_s: float) -> dict[str, Any] | None:
         """Words that end by `end_s`, in the WebSocket's format: times count from the end of earlier words."""
-        if not (told := self.take(end_s)):
+        if not (characters := self.take(end_s)):
             return None
         # The last message may end a few milliseconds later.
         starts, ends = (
             [max(round(time_s * 1e3) - self._told_ms, 0) for time_s in times]
-            for times in ([one.start_s for one in told], [one.end_s for one in told])
+            for times in ([one.start_s for one in characters], [one.end_s for one in characters])
         )
         self._told_ms += ends[-1]
         return {
-            "chars": [one.character for one in told],
+            "chars": [one.character for one in characters],
             "charStartTimesMs": starts,
             "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
         }
@@ -92,17 +92,17 @@ def written(text: str, header: Header, said: Alignment) -> Alignment:
     return _aligned(text, said, changes)
 
 
-def _aligned(text: str, said: Alignment, changes: Changes) -> Alignment:
-    """Times for the characters of `text`, from those of the rewritten text `said`, word by word."""
+def _aligned(text: str, normalized: Alignment, changes: Changes) -> Alignment:
+    """Times for the characters of `text`, from those of the text as spoken, `normalized`, word by word."""
     theirs = [*TOKEN.finditer(text)]
-    ours = [*TOKEN.finditer("".join(one.character for one in said))]
+    ours = [*TOKEN.finditer("".join(one.character for one in normalized))]
     timed: Alignment = []
     at = 0
     at_s = 0.0
     pairs = matched_tokens([one[0] for one in theirs], [one[0] for one in ours], changes)
     for (first, last), (first_said, last_said) in pairs:
-        start_s = max(said[ours[first_said].start()].start_s, at_s)
-        end_s = max(said[ours[last_said - 1].end() - 1].end_s, start_s)
+        start_s = max(normalized[ours[first_said].start()].start_s, at_s)
+        end_s = max(normalized[ours[last_said - 1].end() - 1].end_s, start_s)
         begin, end = theirs[first].start(), theirs[last - 1].end()
         timed += _spread(text[at:begin], at_s, start_s)
         timed += _spread(text[begin:end], start_s, end_s)

@@ -21,7 +21,7 @@ from appliance.access.reach import daemon_address
 from appliance.access.token_file import Tokens
 from appliance.client import NO_CREDENTIALS, AsyncClient, CallFailed, Credentials
 from appliance.config import Config
-from appliance.gateway import device, elevenlabs, openai, openapi, pages, sovits, stream_input, voices
+from appliance.gateway import elevenlabs, openai, openapi, pages, sovits, stream_input, voices
 from appliance.gateway.authorisation import AccessMiddleware
 from appliance.gateway.draining import DrainMiddleware
 from appliance.gateway.refusals import Refusal, refusal_of
@@ -63,7 +63,6 @@ def make_app(config: Config) -> Starlette:
             *voices.ROUTES,
             *sovits.ROUTES,
             *pages.ROUTES,
-            *device.ROUTES,
             *openapi.ROUTES,
         ],
         middleware=[

@@ -59,7 +59,7 @@ def method_of(scope: Scope) -> str:
 
 
 def roles(scope: Scope) -> tuple[Role, ...]:
-    """Roles, one of which the request needs. The role admin is enough for all."""
+    """The request needs one of these roles. The role admin is enough for all."""
     path = scope["path"]
     if changes_voices(path, method_of(scope)):
         return (Role.VOICES,)

@@ -191,12 +191,12 @@ async def json_body(request: Request) -> Fields:
 def json_object(raw: str | bytes, what: str) -> dict[str, Any]:
     """JSON object in `raw`; errors call it `what`. Raises Refusal if it is no object."""
     try:
-        given = json.loads(raw)
+        value = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"{what} is not JSON: {shown(str(error))}", code="invalid_json") from None
-    if not isinstance(given, dict):
-        raise Refusal(400, f"{what} must be a JSON object, not {shown(given)}", code="invalid_json")
-    return given
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{what} must be a JSON object, not {shown(value)}", code="invalid_json")
+    return value
 
 
 def invalid(name: str, message: str) -> Refusal:

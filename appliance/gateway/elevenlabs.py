@@ -81,11 +81,11 @@ def format_of(fields: Fields) -> AudioFormat:
     name = (fields.text("output_format") or DEFAULT_FORMAT).lower()
     codec, _, rest = name.partition("_")
     rate, _, bit_rate = rest.partition("_")
-    found = FORMATS.get(f"{codec}_{rate}")
-    if found is None or bool(bit_rate) != (codec in WITH_BIT_RATE) or not (bit_rate or "0").isdigit():
-        kinds = [f"{known}{'_*' if known.partition('_')[0] in WITH_BIT_RATE else ''}" for known in FORMATS]
+    audio_format = FORMATS.get(f"{codec}_{rate}")
+    if audio_format is None or bool(bit_rate) != (codec in WITH_BIT_RATE) or not (bit_rate or "0").isdigit():
+        kinds = [f"{form}{'_*' if form.partition('_')[0] in WITH_BIT_RATE else ''}" for form in FORMATS]
         raise invalid("output_format", f"must be one of {', '.join(kinds)}, not {name[:60]!r}")
-    return found
+    return audio_format
 
 
 def options_of(fields: Fields) -> Options:
@@ -108,13 +108,13 @@ def settings_of(fields: Fields) -> Options:
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Alignment]:
     """Alignments of a reply: with the written text and with the spoken text."""
-    said = spoken(header, words)
-    return {"alignment": written(text, header, said), "normalized_alignment": said}
+    normalized = spoken(header, words)
+    return {"alignment": written(text, header, normalized), "normalized_alignment": normalized}
 
 
 def _timed_json(audio: bytes, alignments: dict[str, Alignment]) -> bytes:
-    told = {name: in_seconds(one) if one else None for name, one in alignments.items()}
-    return json.dumps({"audio_base64": base64.b64encode(audio).decode(), **told}).encode()
+    times = {name: in_seconds(one) if one else None for name, one in alignments.items()}
+    return json.dumps({"audio_base64": base64.b64encode(audio).decode(), **times}).encode()
 
 
 class TimedJson(Framing):
@@ -156,8 +156,8 @@ class JsonLines(Framing):
         return self._line(b"", math.inf)
 
     def _line(self, data: bytes, until_s: float) -> bytes:
-        told = {name: untold.take(until_s) for name, untold in self._aligned.items()}
-        return _timed_json(data, told) + b"\n" if data or any(told.values()) else b""
+        alignments = {name: untold.take(until_s) for name, untold in self._aligned.items()}
+        return _timed_json(data, alignments) + b"\n" if data or any(alignments.values()) else b""
 
 
 async def voices(request: Request) -> Response:
@@ -181,12 +181,12 @@ async def voice_settings(request: Request) -> Response:
 
 async def _named(request: Request) -> tuple[str, Voice]:
     """Name and voice of the path. Raises Refusal."""
-    asked = request.path_params["voice_id"].lower()
+    voice_id = request.path_params["voice_id"].lower()
     shown = await shown_voices(request)
-    for name, found in shown.items():
-        if name.lower() == asked:
-            return name, found
-    raise not_stored(asked, [*shown])
+    for name, voice in shown.items():
+        if name.lower() == voice_id:
+            return name, voice
+    raise not_stored(voice_id, [*shown])
 
 
 async def constant(content: Any, request: Request) -> Response:

@@ -57,8 +57,8 @@ async def speech(request: Request) -> Response:
 
 def _voice(fields: Fields) -> str:
     """Name of the voice. OpenAI's later clients send it in an object."""
-    given = fields.get("voice")
-    return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
+    voice = fields.get("voice")
+    return (Fields(voice).text("id") if isinstance(voice, dict) else fields.text("voice")) or ""
 
 
 class Events(Framing):
@@ -124,9 +124,9 @@ async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
 
     Then its languages.
     """
-    told = await asyncio.to_thread(readiness.told, config.server.metrics)
-    if told.family:
-        return [told.family, *MODELS], told.languages
+    state = await asyncio.to_thread(readiness.told, config.server.metrics)
+    if state.family:
+        return [state.family, *MODELS], state.languages
     try:
         read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
     except BundleError:

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from appliance.audio.marking import mark_of
+from appliance.box.checks.readiness import SILENT, told
 from appliance.box.clocks import clocks_json
 from appliance.box.platform import identify
 from appliance.box.root import Root
@@ -147,6 +148,13 @@ def box_status(device: DeviceConfig) -> dict[str, Any]:
         "temperatures": sensors.temperatures(box.root),
         "slowed": sensors.cooling(box.root) or {},
     }
+
+
+async def _minutes(request: Request) -> Response:
+    """Clocks, temperature, engine, speech and first audio of each of the last 120 minutes."""
+    metrics = request.app.state.config.server.metrics
+    state = await asyncio.to_thread(told, metrics) if metrics else SILENT
+    return JSONResponse({"state": state.state, "minutes": state.minutes})
 
 
 async def _moderate(request: Request) -> Response:
@@ -301,6 +309,7 @@ ROUTES: list[BaseRoute] = [
     _get("/api/listen", _listen),
     _get("/api/queue", _queue),
     _get("/api/status", _status),
+    _get("/api/minutes", _minutes),
     _get("/api/channels/{channel:path}/preview", _preview),
     Route("/api/channels/{channel:path}/{verb}", _moderate, methods=["POST"]),
     Route("/api/users/{user:path}/cancel", _cancel_user, methods=["POST"]),

@@ -9,25 +9,22 @@ import asyncio
 import errno
 import logging
 import math
-import os
 import signal
 import socket
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import uvicorn
 
-from appliance import heap
 from appliance.access.certificates import tls_context
-from appliance.box.show.streams import plain
-from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, load, split_address
-from appliance.errors import STATUSES, ConfigError, Exit, cannot_listen, status_of
+from appliance.config import Config, GatewayConfig, WyomingConfig, is_loopback, split_address
+from appliance.errors import ConfigError, Exit, cannot_listen
 from appliance.gateway.app import address_of, make_app
 from appliance.gateway.limits import limited
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
+from appliance.serve.process import configured, exit_status
 
 logger = logging.getLogger(__name__)
 
@@ -41,28 +38,6 @@ EXHAUSTED_AGAIN_S = 60.0
 def main(path: Path | None, overrides: Iterable[str]) -> int:
     """Serve until stopped; return the exit status."""
     return exit_status("gateway", lambda notifier: _serve(path, overrides, notifier))
-
-
-def exit_status(command: str, run: Callable[[Notifier], int]) -> int:
-    """Exit status of a program that serves. An error that keeps it from starting is printed."""
-    heap.keep_one()
-    try:
-        return run(Notifier.from_environment(os.environ))
-    except tuple(STATUSES) as error:
-        print(plain(f"appliance {command}: {error}"), file=sys.stderr)
-        return status_of(error)
-
-
-def configured(path: Path | None, overrides: Iterable[str]) -> Config:
-    """Read the configuration, and set up logging by it. Raises ConfigError."""
-    config = load(path, overrides)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.log.level.upper(),
-        format="%(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
-    return config
 
 
 def _serve(path: Path | None, overrides: Iterable[str], notifier: Notifier) -> int:

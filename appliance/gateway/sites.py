@@ -51,11 +51,11 @@ class Origin(NamedTuple):
 
 def origin_at(scheme: str, authority: str) -> Origin | None:
     """Origin at host[:port], in small letters and without the final dot; None if it is malformed."""
-    found = AUTHORITY.fullmatch(authority)
-    if found is None:
+    match = AUTHORITY.fullmatch(authority)
+    if match is None:
         return None
-    scheme, port = scheme.lower(), found[2] or ""
-    return Origin(scheme, found[1].lower(), "" if port == DEFAULT_PORTS.get(scheme) else port)
+    scheme, port = scheme.lower(), match[2] or ""
+    return Origin(scheme, match[1].lower(), "" if port == DEFAULT_PORTS.get(scheme) else port)
 
 
 def origin_of(text: str) -> Origin | None:
@@ -136,8 +136,8 @@ def _is_private(scope: Scope) -> bool:
 
     A preflight names the request it asks for.
     """
-    asked = Headers(scope=scope).get("access-control-request-method", "")
-    method = asked if method_of(scope) == "OPTIONS" else method_of(scope)
+    preflight_method = Headers(scope=scope).get("access-control-request-method", "")
+    method = preflight_method if method_of(scope) == "OPTIONS" else method_of(scope)
     return scope["path"].startswith(WHAT_CHAT_SAYS) or changes_voices(scope["path"], method)
 
 

@@ -33,8 +33,8 @@ async def tts(request: Request) -> Response:
     text = fields.to_speak("text")
     audio_format = FORMATS[fields.format("media_type", FORMATS) or "wav"]
     options = fields.common()
-    given = (fields.text("text_lang") or "").lower().removeprefix("all_")
-    options["language"] = options["language"] or LANGUAGES.get(given)
+    text_language = (fields.text("text_lang") or "").lower().removeprefix("all_")
+    options["language"] = options["language"] or LANGUAGES.get(text_language)
     options["speed"] = fields.speed("speed_factor")
     streamed = is_streamed(fields, default=fields.flag("streaming_mode"))
     voice = name_in(fields.text("ref_audio_path") or "")

@@ -279,10 +279,10 @@ class Connection:
         task.add_done_callback(ended)
         return context
 
-    async def _tell(self, name: str, told: dict[str, Any]) -> None:
+    async def _tell(self, name: str, message: dict[str, Any]) -> None:
         self._check_open()
         named = {"contextId": name} if self._is_multi else {}
-        await self._websocket.send_text(json.dumps({**told, **named}))
+        await self._websocket.send_text(json.dumps({**message, **named}))
 
     def _check_open(self) -> None:
         """Raise WebSocketDisconnect if an earlier message could not be sent."""
@@ -427,9 +427,9 @@ class Context:
                 await self._send_pcm16(silence.tobytes())
 
     def _align(self, header: Header) -> None:
-        said = spoken(header, begin_s=self._base_s)
-        self._aligned["normalizedAlignment"].add(said)
-        own = written(header.written or header.text, header, said)
+        normalized = spoken(header, begin_s=self._base_s)
+        self._aligned["normalizedAlignment"].add(normalized)
+        own = written(header.written or header.text, header, normalized)
         self._aligned["alignment"].add(own)
         self._unheard.add(own)
 

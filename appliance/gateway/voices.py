@@ -72,30 +72,22 @@ async def create(request: Request) -> Response:
         message = getattr(error, "message", "") or "a part cannot be read"
         raise Refusal(400, f"the form: {message}", code="invalid_request") from error
     try:
-        recording = next((given for name in AUDIO if isinstance(given := form.get(name), UploadFile)), None)
+        recording = next((upload for name in AUDIO if isinstance(upload := form.get(name), UploadFile)), None)
         if recording is None:
             raise invalid("audio", "is missing: a file of the form with a recording")
         fields = Fields({name: value for name, value in form.items() if isinstance(value, str)})
         shown_as = fields.text("name") or ""
         name, style = stored_name(shown_as), fields.text("style")
         validate_only = fields.flag("validate_only")
+        about: dict[str, Any] = {"validate_only": validate_only, "timeout": UPLOAD_S}
+        about["consent_note"] = _first(fields, CONSENT)
         client: AsyncClient = request.app.state.client
-        recorded, consent = (await recording.read(), _first(fields, TRANSCRIPT)), _first(fields, CONSENT)
+        recorded = await recording.read(), _first(fields, TRANSCRIPT)
         if style:
-            voice = await client.add_style(
-                *(name, stored_name(style), *recorded),
-                consent_note=consent,
-                validate_only=validate_only,
-                timeout=UPLOAD_S,
-            )
+            voice = await client.add_style(name, stored_name(style), *recorded, **about)
         else:
-            voice = await client.add_voice(
-                *(name, *recorded),
-                consent_note=consent,
-                display_name="" if name == shown_as else shown_as,
-                validate_only=validate_only,
-                timeout=UPLOAD_S,
-            )
+            about["display_name"] = "" if name == shown_as else shown_as
+            voice = await client.add_voice(name, *recorded, **about)
     finally:
         await form.close()
     return JSONResponse(_described(voice), 200 if validate_only else 201)

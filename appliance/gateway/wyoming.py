@@ -42,10 +42,11 @@ from appliance.gateway.body import Fields, invalid, json_object
 from appliance.gateway.connection import SessionWriter, cancel, heard, running, session_places
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
-from appliance.gateway.serving import BEAT_S, configured, exit_status, listen, logger
+from appliance.gateway.serving import BEAT_S, listen, logger
 from appliance.gateway.speech import SILENCE_S, SPEAK_TIMEOUT_S, is_blank, not_stored
 from appliance.options import AUTO
 from appliance.serve.notify import Notifier
+from appliance.serve.process import configured, exit_status
 
 NAME = "f5-appliance"
 PROJECT = Attribution(name=NAME, url="")
@@ -268,21 +269,21 @@ class WyomingConnection:
 
     async def _voice(self, fields: Fields) -> tuple[str, Options]:
         """Voice and options of a request. Raises Refusal, CallFailed."""
-        given = fields.get("voice") or {}
-        if not isinstance(given, dict):
+        raw_voice = fields.get("voice") or {}
+        if not isinstance(raw_voice, dict):
             raise invalid("voice", "must be an object")
-        asked = Fields(given)
-        names = [name for key in ("speaker", "name") if (name := asked.text(key))]
+        voice_fields = Fields(raw_voice)
+        names = [name for key in ("speaker", "name") if (name := voice_fields.text(key))]
         others = {name.lower(): voice for name, voice in self._config.gateway.voices.items()}
         default = self._config.wyoming.voice or self._config.gateway.voice
         rows = self._config.text.languages
-        language = (asked.text("language") or "").replace("_", "-").partition("-")[0].lower()
+        language = (voice_fields.text("language") or "").replace("_", "-").partition("-")[0].lower()
         row = rows.get(language)
         if rows and not names and not default:
             names = [AUTO]
-        found = [others.get(name.lower(), name.lower()) for name in names] or [default] * bool(default)
+        candidates = [others.get(name.lower(), name.lower()) for name in names] or [default] * bool(default)
         voice = ""
-        for name in found:
+        for name in candidates:
             if not voice and (await self._is_stored(name) or (rows and name == AUTO)):
                 voice = name
         # AUTO speaks with the bundle and the style of the row, too.
@@ -290,13 +291,13 @@ class WyomingConnection:
             voice = AUTO
         if not voice:
             stored = [voice.name for voice in await self._stored()]
-            if found or not stored:
-                raise not_stored(found[-1] if found else "", stored)
+            if candidates or not stored:
+                raise not_stored(candidates[-1] if candidates else "", stored)
             voice = stored[0]
         is_ssml = fields.text("text_format") == SynthesizeTextFormat.SSML.value
         options: Options = {
             "encoding": "pcm16",
-            "language": asked.text("language"),
+            "language": voice_fields.text("language"),
             "text_handling": "ssml" if is_ssml else None,
             "playout": "overlap",
         }

@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from appliance.config import LogConfig
 from appliance.errors import InvalidRequest
 from appliance.fields import shown
 from appliance.rpc import admin_pb2 as pb
@@ -30,8 +29,6 @@ class OperatedDaemon(Protocol):
     def reload(self) -> list[str]:
         """Read the configuration; returns the sections that need a restart. Raises ConfigError."""
         ...
-
-    def log_at(self, config: LogConfig) -> None: ...
 
     async def test_engine(self) -> float:
         """Have the engine speak a silence, and return the seconds it took.
@@ -67,7 +64,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def SetLogLevel(self, message: pb.SetLogLevelRequest, context: Context) -> pb.SetLogLevelResponse:
         if message.level not in LEVELS:
             raise InvalidRequest("level", f"must be {', '.join(LEVELS)}, not {shown(message.level)}")
-        self._daemon.log_at(LogConfig(message.level))  # type: ignore[arg-type]
+        logging.getLogger().setLevel(message.level.upper())
         return pb.SetLogLevelResponse()
 
     async def SelfTest(self, message: pb.SelfTestRequest, context: Context) -> pb.SelfTestResponse:

@@ -51,8 +51,8 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
     ) -> pb.ListUtterancesResponse:
         channel = checked_key("channel", message.channel)
         present, _, _ = self._queue.utterances()
-        found = [utterance_message(u, self._clock()) for u in present if _is_among(u, channel)]
-        return pb.ListUtterancesResponse(utterances=found, **self._modes(channel))
+        utterances = [utterance_message(u, self._clock()) for u in present if _is_among(u, channel)]
+        return pb.ListUtterancesResponse(utterances=utterances, **self._modes(channel))
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
         channel = checked_key("channel", message.channel)
@@ -61,7 +61,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         try:
             _, _, number = self._queue.utterances()
             shown: dict[str, tuple[State, float]] = {}
-            told: dict[str, Iterable[Any]] = {}
+            last_modes: dict[str, Iterable[Any]] = {}
             while True:
                 changed.clear()
                 present, ended, number = self._queue.utterances(number)
@@ -70,9 +70,9 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
                 new = [u for u in here if _differs(u, shown.get(u.job.terms.key))]
                 shown = {u.job.terms.key: (u.state, u.starts) for u in here}
                 modes = self._modes(channel)
-                if gone or new or modes != told:
+                if gone or new or modes != last_modes:
                     utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
-                    told = modes
+                    last_modes = modes
                     await call.send(pb.QueueEvent(utterances=utterances, **modes))
                 with contextlib.suppress(asyncio.TimeoutError):
                     left_s = max(next_change(here, now := self._clock()) - now, 0.0) + 1e-3

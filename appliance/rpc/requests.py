@@ -41,9 +41,9 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
     if message.language_code and not LANGUAGE.fullmatch(message.language_code):
         shown = repr(message.language_code[:64])
         raise InvalidRequest("language_code", f'must be a tag like "de" or "pt-BR", not {shown}')
-    said = [one.name for one in SAME if not one.has_presence or message.HasField(one.name)]
+    present = [one.name for one in SAME if not one.has_presence or message.HasField(one.name)]
     return Wish(
-        **{name: getattr(message, name) for name in said},
+        **{name: getattr(message, name) for name in present},
         terms=terms,
         stream=stream,
         encoding=encoding,

@@ -205,13 +205,13 @@ class RivaService:
         Riva has no breaks. A line of chat may contain SSML with them, so breaks beyond the limit for chat
         make the text chat. Raises InvalidRequest.
         """
-        if given := message.custom_configuration.get(HANDLING, ""):
-            if given not in HANDLINGS:
+        if handling := message.custom_configuration.get(HANDLING, ""):
+            if handling not in HANDLINGS:
                 raise InvalidRequest(
                     f'custom_configuration["{HANDLING}"]',
-                    f"must be one of {', '.join(HANDLINGS)}, not {shown(given)}",
+                    f"must be one of {', '.join(HANDLINGS)}, not {shown(handling)}",
                 )
-            return HANDLINGS[given]
+            return HANDLINGS[handling]
         most = self._speaking.speech.synthesis.max_text_characters
         if len(message.text) > most or not message.text.lstrip().startswith("<"):
             return pb.CHAT
@@ -239,9 +239,9 @@ class RivaService:
         if message.voice_name:
             return _own_name(message.voice_name)
         voices = await asyncio.to_thread(self._voices)
-        asked = message.language_code or next(iter(voices), "en-US")
+        language_code = message.language_code or next(iter(voices), "en-US")
         for code, names in voices.items():
-            if base_code(code) == base_code(asked):
+            if base_code(code) == base_code(language_code):
                 return names[0]
         raise ModelNotAvailable("", message.language_code, voices)
 
@@ -305,13 +305,13 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
         )
     words = {}
     for entry in filter(None, map(str.strip, dictionary.split(","))):
-        word, _, said = entry.partition("  " if "  " in entry else " ")
-        if PHONEMES.search(said):
+        word, _, spelling = entry.partition("  " if "  " in entry else " ")
+        if PHONEMES.search(spelling):
             raise InvalidRequest(
                 "custom_dictionary",
                 f"of {word[:64]!r} has phonemes, which F5 cannot use; spell it as it sounds",
             )
-        words[word.strip()] = said.strip()
+        words[word.strip()] = spelling.strip()
     return words
 
 

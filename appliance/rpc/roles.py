@@ -43,7 +43,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "CreateStyle": (Role.VOICES,),
     "DeleteStyle": (Role.VOICES,),
 }
-"""Method → roles, one of which is needed. The role admin is enough for all."""
+"""Method → roles. A caller needs one of them; the role admin is enough for all."""
 
 
 @dataclass(frozen=True)

@@ -99,14 +99,14 @@ def to_status(error: errors.ApplianceError) -> status_pb2.Status:
     rule = rule_for(error)
     message = _shortened(str(error))
     wait_s = rule.retry_s if error.retry_s is None else error.retry_s
-    known = {} if error.retry_s is None else {"wait_ms": str(round(1000 * wait_s))}
+    metadata = {} if error.retry_s is None else {"wait_ms": str(round(1000 * wait_s))}
     details: list[Any] = [
-        error_details_pb2.ErrorInfo(reason=reason_of(type(error)), domain=DOMAIN, metadata=known)
+        error_details_pb2.ErrorInfo(reason=reason_of(type(error)), domain=DOMAIN, metadata=metadata)
     ]
     if isinstance(error, errors.InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    if known or wait_s:
+    if metadata or wait_s:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(round(1e9 * wait_s))
         details.append(retry)
@@ -167,8 +167,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             context = call.context
             allowed_s = remaining_s(context)
             try:
-                given = self._each(call, parse) if streaming else await self._only(call, parse)
-                replies = behaviour(given, context)
+                request = self._each(call, parse) if streaming else await self._only(call, parse)
+                replies = behaviour(request, context)
                 if isinstance(replies, AsyncIterator):
                     async for reply in replies:
                         await call.send(reply)

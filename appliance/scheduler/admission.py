@@ -240,15 +240,15 @@ class Admission:
         Overloaded.
         """
         workload, cost_of = self._workload, job.engine.costs.of
-        known = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
+        costed = [Way(i, tuple(segments), tuple(map(cost_of, segments))) for i, segments in enumerate(ways)]
         # The most steps first; then the cheapest, because each segment works through its reference again.
-        known.sort(key=lambda way: (-way.nfe, way.total_s))
-        own_s = min(_first_s(job, way) for way in known if way.nfe == known[0].nfe)
-        job.take(known[-1], math.inf)
+        costed.sort(key=lambda way: (-way.nfe, way.total_s))
+        own_s = min(_first_s(job, way) for way in costed if way.nfe == costed[0].nfe)
+        job.take(costed[-1], math.inf)
         window = self._window(job, own_s, free, now)
-        possible = [way for way in known if now + way.total_s <= job.deadline]
+        possible = [way for way in costed if now + way.total_s <= job.deadline]
         if not possible:
-            raise DeadlineMissed.too_soon(min(way.total_s for way in known), job.deadline - now)
+            raise DeadlineMissed.too_soon(min(way.total_s for way in costed), job.deadline - now)
         if not job.promised:
             return job.take(possible[0], math.inf)
         table = workload.timetable(now, job.channel)

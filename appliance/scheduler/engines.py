@@ -6,6 +6,7 @@ import gc
 import logging
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import cast
@@ -29,7 +30,7 @@ class Test:
     """A self-test that waits for the engine."""
 
     engine: Engine | None
-    done: Callable[[float | Exception], None]
+    result: Future[float]
 
 
 class Engines:
@@ -87,12 +88,15 @@ class Engines:
         for engine in self._workload.engines:
             engine.costs.reset()
 
-    def test(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
-        """Test an engine, else the current one, between two calls; `done` gets the seconds or the error."""
+    def test(self, engine: Engine | None = None) -> Future[float]:
+        """Test an engine, else the current one, between two calls; return a future of its seconds."""
+        test = Test(engine, Future())
+        test.result.set_running_or_notify_cancel()  # from now on nobody can cancel it
         with self._workload.changed:
             self._workload.check_running()
-            self._tests.append(Test(engine, done))
+            self._tests.append(test)
             self._workload.notify()
+        return test.result
 
     def replace(self, engine: Engine, switch: Callable[[], None]) -> None:
         """Give new jobs to another engine, for which `switch` has requests planned. Raises Unavailable."""
@@ -196,9 +200,9 @@ class Engines:
         try:
             self._tested(test).self_test()
         except Exception as error:
-            test.done(error)
+            test.result.set_exception(error)
         else:
-            test.done(self._workload.clock() - begun)
+            test.result.set_result(self._workload.clock() - begun)
 
     def test_after_faults(self, engine: Engine) -> None:
         """Test the engine after FAULTS_IN_A_ROW with the segment that failed. Raises EngineFault.
@@ -232,6 +236,6 @@ class Engines:
 
     def stop(self) -> None:
         for test in self._tests:
-            test.done(Unavailable("the daemon stops"))
+            test.result.set_exception(Unavailable("the daemon stops"))
         for engine in (*self._retired, *self._workload.engines[1:]):
             engine.shutdown()

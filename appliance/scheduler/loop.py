@@ -303,7 +303,7 @@ class Scheduler:
 
     def _put_off(self, jobs: Sequence[Job]) -> None:
         """End jobs whose callers send them again to the next process, and keep their order for it."""
-        kept = self._workload.keep()
+        state = self._workload.keep()
         for job in jobs:
             self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))
-        self._workload.earlier = kept
+        self._workload.earlier = state

@@ -99,14 +99,14 @@ class Queue:
     def end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> list[Utterance]:
         """End the chosen requests, and return them."""
         with self._workload.changed:
-            found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
-            for utterance in found:
+            ended = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
+            for utterance in ended:
                 self._workload.decided.append((utterance.job.terms.key, Decision()))
                 self._delivery.end(utterance.job, why)
-            return found
+            return ended
 
     def approve(self, chosen: Callable[[Utterance], bool]) -> list[Utterance]:
-        """Approve the chosen requests that are held, and return them in their new state."""
+        """Approve chosen requests in the state HELD, and return them in their new state."""
         with self._workload.changed:
             held = [utterance for utterance in self.utterances()[0] if utterance.state is State.HELD]
             jobs = [utterance.job for utterance in held if chosen(utterance)]

@@ -285,12 +285,12 @@ class Workload:
 
         Raises Rejected if one has ended it before the daemon was started again.
         """
-        known = self.earlier.decisions.get(terms.key)
-        if known is not None and not known.approved:
+        decision = self.earlier.decisions.get(terms.key)
+        if decision is not None and not decision.approved:
             del self.earlier.decisions[terms.key]
             raise Rejected("a moderator ended it before the daemon restarted")
         was_held = self.earlier.order.get(terms.key, False)
-        is_approved = known is not None and not terms.merge and known.approved == digest_of(written)
+        is_approved = decision is not None and not terms.merge and decision.approved == digest_of(written)
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:

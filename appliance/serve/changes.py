@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -191,24 +190,12 @@ class Changes:
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
         """Test an engine (None: the current one) between two calls; return the seconds it took."""
-        loop = asyncio.get_running_loop()
-        test: asyncio.Future[float | Exception] = loop.create_future()
-
-        def settle(result: float | Exception) -> None:
-            if not test.done():
-                test.set_result(result)
-
-        def done(result: float | Exception) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(settle, result)
-
-        self._scheduler.engines.test(done, engine)
-        result = await test
-        if isinstance(result, ApplianceError):
-            raise result
-        if isinstance(result, Exception):
-            raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
-        return result
+        try:
+            return await asyncio.wrap_future(self._scheduler.engines.test(engine))
+        except ApplianceError:
+            raise
+        except Exception as error:
+            raise EngineFault(f"the engine failed: {type(error).__name__}: {error}") from error
 
 
 def warm_tokens(text: Text) -> None:

@@ -18,34 +18,30 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import grpc
 
-from appliance import heap, sighup
+from appliance import sighup
 from appliance.access.token_file import Tokens
 from appliance.audio.phrases import Phrases
 from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
-from appliance.box.show.streams import plain
 from appliance.box.system import Box
-from appliance.config import Config, LogConfig, ServerConfig, load
+from appliance.config import Config, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
 from appliance.engine.resting import RestingEngine
 from appliance.errors import (
-    AddressInUse,
-    AddressNotOurs,
     ApplianceError,
     EngineFault,
     Exit,
@@ -53,7 +49,6 @@ from appliance.errors import (
     OutOfDeviceMemory,
     StorageError,
     cannot_listen,
-    status_of,
 )
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -76,12 +71,14 @@ from appliance.serve.minutes import MINUTE_S, Minutes
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
+from appliance.serve.process import configured, exit_status
 from appliance.serve.supervision import Supervision
 from appliance.serve.trace import Recorder
 from appliance.speech.resident import bundle_of
 from appliance.speech.speech import usual_choices
+from appliance.voices.index import open_index
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import open_store
+from appliance.voices.store import VoiceStore
 
 logger = logging.getLogger(__name__)
 
@@ -99,36 +96,20 @@ REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: 
 
 
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status. A fatal error is printed as one line on stderr."""
-    heap.keep_one()
-    notifier = Notifier.from_environment(os.environ)
+    """Run until SIGTERM or SIGINT; return the exit status."""
     overrides = tuple(overrides)
 
-    def read() -> Config:
-        return load(path, overrides)
+    def run(notifier: Notifier) -> int:
+        async def live() -> None:
+            await Daemon(config, partial(load, path, overrides), notifier, trace).live()
 
-    async def live(config: Config) -> None:
-        await Daemon(config, read, notifier, trace).live()
-
-    try:
-        config = read()
-        logging.basicConfig(
-            stream=sys.stderr,
-            level=config.log.level.upper(),
-            format="%(levelname)s %(name)s: %(message)s",
-            force=True,
-        )
+        config = configured(path, overrides)
         keys = ("listen", "metrics", "agent")
         await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
-        asyncio.run(live(config))
-    except (ApplianceError, AddressInUse, AddressNotOurs, MemoryError) as error:
-        # systemd shows the last status that it received. After a failed start that would be the drain's.
-        notifier.status(str(error))
-        print(plain(f"appliance serve: {error}"), file=sys.stderr)
-        if error.__cause__ is not None:
-            logger.debug("because of", exc_info=error)
-        return status_of(error)
-    return Exit.OK
+        asyncio.run(live())
+        return Exit.OK
+
+    return exit_status("serve", run)
 
 
 class Daemon:
@@ -140,7 +121,7 @@ class Daemon:
         """Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
         read = bundle_of(config)
-        self._store = open_store(config.voices, read)
+        self._store = VoiceStore(open_index(config.voices, read))
         self._prompts = Prompts(self._store.index)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
@@ -262,6 +243,7 @@ class Daemon:
             await listening.health.enter_graceful_shutdown()
             await self._drain(engine_ended, speaking)
         finally:
+            engine_ended.cancel()  # a call that never returns must not set its result on a closed loop
             for task in (stopped, warm, *background):
                 task.cancel()
 
@@ -272,32 +254,25 @@ class Daemon:
 
         The future ends with the thread: with its error, which is an ApplianceError.
         """
-        ended: asyncio.Future[None] = self._loop.create_future()
-
-        def settle(error: ApplianceError | None) -> None:
-            if ended.cancelled():
-                return
-            if error is None:
-                ended.set_result(None)
-            else:
-                ended.set_exception(error)
+        ended: Future[None] = Future()
+        ended.set_running_or_notify_cancel()  # from now on nobody can cancel it
 
         def run() -> None:
-            error: ApplianceError | None = None
             try:
                 self._run_engine()
-            except ApplianceError as own:
-                error = own
-            except BaseException as other:
-                error = EngineFault(f"the engine failed: {type(other).__name__}: {other}")
-                error.__cause__ = other
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(settle, error)
+            except ApplianceError as error:
+                ended.set_exception(error)
+            except BaseException as error:
+                fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
+                fault.__cause__ = error
+                ended.set_exception(fault)
+            else:
+                ended.set_result(None)
 
         # A daemon thread: a native call that never returns must not keep the process alive.
         self._engine = threading.Thread(target=run, name="engine", daemon=True)
         self._engine.start()
-        return ended
+        return asyncio.wrap_future(ended)
 
     def _run_engine(self) -> None:
         """Thread of the engine: loads and warms up engines, then runs the scheduler."""
@@ -548,9 +523,6 @@ class Daemon:
         Returns the changed sections that need a restart. Raises ConfigError.
         """
         return self._changes.reload(self._reread())
-
-    def log_at(self, config: LogConfig) -> None:
-        logging.getLogger().setLevel(config.level.upper())
 
     async def test_engine(self) -> float:
         return await self._changes.test_engine()

@@ -41,7 +41,7 @@ class HeldFile:
         """Read the file. If it is damaged, every channel counts as moderated."""
         try:
             raw = json.loads(self._path.read_bytes())
-            kept: Kept = from_mapping(Kept, raw, where=NAME, error=ValueError, ignore_unknown=True)
+            state: Kept = from_mapping(Kept, raw, where=NAME, error=ValueError, ignore_unknown=True)
         except FileNotFoundError:
             return Kept()
         except (OSError, ValueError, RecursionError) as error:
@@ -52,8 +52,8 @@ class HeldFile:
             logger.error("%s (%s)", self.damage, error)
             return Kept(is_lost=True)
         oldest = time.time() - RESENT_S
-        recent = {name: one for name, one in kept.decisions.items() if one.wall > oldest}
-        return replace(kept, decisions=recent)
+        recent = {name: one for name, one in state.decisions.items() if one.wall > oldest}
+        return replace(state, decisions=recent)
 
     def save(self) -> None:
         """Store the state if it has changed. Raises StorageError.
@@ -61,10 +61,10 @@ class HeldFile:
         A damaged file is not overwritten: it may have entries that the state lacks.
         """
         with self._lock:
-            if (kept := self._queue.keep()) == self._stored or self.damage:
+            if (state := self._queue.keep()) == self._stored or self.damage:
                 return
             try:
-                replace_file(self._path, json.dumps(asdict(kept)).encode(), 0o600)
+                replace_file(self._path, json.dumps(asdict(state)).encode(), 0o600)
             except OSError as error:
                 raise StorageError(f"{NOT_STORED}: {error.strerror}") from error
-            self._stored = kept
+            self._stored = state

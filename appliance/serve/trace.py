@@ -141,8 +141,8 @@ class Recorder(Observer):
     def _add_call(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
         """Add slices of a call: one for the engine, and one for each job's lane and request."""
         ended = {} if outcome is CallOutcome.DONE else {"ended": outcome.value}
-        known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
-        self._add(Slice(CALLS, 0, call.kind, call.begun, now, known | {"lanes": len(call.jobs)} | ended))
+        details: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
+        self._add(Slice(CALLS, 0, call.kind, call.begun, now, details | {"lanes": len(call.jobs)} | ended))
         for job in call.jobs:
             of: dict[str, Any] = {
                 "request": job.terms.request_id,

@@ -63,7 +63,7 @@ class Lengths(Protocol):
         return 1.0
 
     def reply(self, budget: TextBudget, text: str) -> int:
-        """Frames of the text, without those of the reference."""
+        """Frames of the text, without the reference's."""
 
     def fits(self, budget: TextBudget, text: str) -> bool:
         """False if the text, whose bytes fit the budget, exceeds `max_frames` and must be cut again."""

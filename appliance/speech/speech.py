@@ -198,10 +198,10 @@ class Speech:
             ways = yield from self.planner.ways(list(by_steps.values()))
         made_by = f"{self._manifest_text} {self.engine.backend}"
         keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
-        found = self.phrases.find(keys)
-        if found is None:
+        match = self.phrases.find(keys)
+        if match is None:
             return Ready(self, wish, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
-        place, phrase = found
+        place, phrase = match
         request, segments = ways[place]
         return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
 

@@ -94,9 +94,9 @@ def _check_wav(audio: bytes) -> None:
             _, large = struct.unpack_from("<QQ", audio, position)
         if name == b"data":
             promised = large if audio.startswith(b"RF64") and size == 0xFFFFFFFF else size
-            found = len(audio) - position
-            if promised not in _UNKNOWN_SIZES and found < promised:
-                raise cut_off(f"{found} of {promised} bytes of samples are there")
+            present = len(audio) - position
+            if promised not in _UNKNOWN_SIZES and present < promised:
+                raise cut_off(f"{present} of {promised} bytes of samples are there")
             return
         position += size + size % 2
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from appliance.config import VoicesConfig
+from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
 from appliance.durable import storage_errors, version_of
 from appliance.errors import InvalidReference, InvalidRequest, StorageError, VoiceDamaged, VoiceNotFound
@@ -31,7 +32,7 @@ from appliance.voices.records import (
     style_names,
 )
 from appliance.voices.reference import prepare
-from appliance.voices.rules import F5, ConditioningRule
+from appliance.voices.rules import F5, RULES, ConditioningRule
 from appliance.voices.transcript import Reader
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,13 @@ class Page:
     voices: tuple[Voice, ...]
     next_token: str
     """Token of the next page; "" on the last one."""
+
+
+def open_index(config: VoicesConfig, bundle: Bundle) -> VoiceIndex:
+    """Index of a configuration, for a bundle. Raises StorageError, BundleError."""
+    manifest = bundle.manifest
+    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
+    return VoiceIndex(config, manifest.mel, level, Reader.of(bundle), rule)
 
 
 class VoiceIndex:
@@ -100,10 +108,10 @@ class VoiceIndex:
             return None
         with storage_errors(str(place)):
             try:
-                now, known = time.monotonic(), self._records.get(place)
+                now, entry = time.monotonic(), self._records.get(place)
                 version = version_of(self.folder / place.record)
-                is_current = known is not None and version is not None and known[0] == version
-                recorded = known[1] if known and is_current else read_record(self.folder, place)
+                is_current = entry is not None and version is not None and entry[0] == version
+                recorded = entry[1] if entry and is_current else read_record(self.folder, place)
                 self._records[place] = version, recorded, now
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(self.folder / place.folder):
@@ -116,8 +124,8 @@ class VoiceIndex:
         return self._remembered(place) or self.find(place)
 
     def _remembered(self, place: Place) -> Voice | Style | None:
-        known = self._records.get(place)
-        return known[1] if known and time.monotonic() < known[2] + RECENT_S else None
+        entry = self._records.get(place)
+        return entry[1] if entry and time.monotonic() < entry[2] + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
         """A voice without its styles. Raises what `get` raises."""
@@ -173,7 +181,7 @@ class VoiceIndex:
         return next((recorded for _, recorded in self.readable() if recorded.sha256 == sha256), None)
 
     def with_styles(self, voice: Voice, *new: Style) -> Voice:
-        """The voice with its styles; `new` styles replace stored ones of the same name."""
+        """The voice with its styles. `new` styles replace stored styles of the same name."""
         styles = {}
         try:
             for name in style_names(self.folder, voice.name):
@@ -220,9 +228,9 @@ class VoiceIndex:
 
     def forget(self, place: Place) -> None:
         """Drop the records of a removed place, and of its styles."""
-        for known in list(self._records):
-            if known.is_in(place):
-                self._records.pop(known, None)
+        for recorded_place in list(self._records):
+            if recorded_place.is_in(place):
+                self._records.pop(recorded_place, None)
 
     # References.
 

@@ -118,10 +118,6 @@ class Place:
         return self.voice == other.voice and other.style in (None, self.style)
 
     @property
-    def short(self) -> str:
-        return self.voice + (f"/{self.style}" if self.style else "")
-
-    @property
     def label(self) -> str:
         """Words for a list."""
         return f"voice {self.voice}" + (f", style {self.style}" if self.style else "")
@@ -157,13 +153,6 @@ def _holds_voice(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link in a circle, or into a folder that is closed to us: a damaged voice
         return True
-
-
-def read_stored(folder: Path, place: Place) -> tuple[Voice | Style, bytes]:
-    """Record and audio of a place. Raises VoiceDamaged, StorageError."""
-    with storage_errors(str(place)):
-        recorded = read_record(folder, place)
-    return recorded, read_audio(folder, place, recorded)
 
 
 def read_audio(folder: Path, place: Place, recorded: Recorded) -> bytes:
@@ -204,8 +193,8 @@ def read_record(folder: Path, place: Place) -> Voice | Style:
     where = f"{place}: {place.record.name}"
     text = _content(folder / place.record, place, MAX_RECORD_BYTES)
     try:
-        given = parse_yaml(text, where, ValueError)
-        recorded: Voice | Style = from_mapping(place.kind, given, where=where, error=ValueError)
+        mapping = parse_yaml(text, where, ValueError)
+        recorded: Voice | Style = from_mapping(place.kind, mapping, where=where, error=ValueError)
         _check_record(recorded, where)
     except ValueError as error:
         raise VoiceDamaged(f"{error}; {REMEDY}") from error
@@ -219,8 +208,8 @@ def read_record(folder: Path, place: Place) -> Voice | Style:
 
 def _check_record(recorded: Recorded, where: str) -> None:
     """Refuse a record that no store has written, or that no reply can contain. Raises ValueError."""
-    if given := [name for name in UNRECORDED if getattr(recorded, name, None)]:
-        raise ValueError(f"{where}: unknown key {given[0]}")
+    if unknown_keys := [name for name in UNRECORDED if getattr(recorded, name, None)]:
+        raise ValueError(f"{where}: unknown key {unknown_keys[0]}")
     if not HASH_RULE.fullmatch(recorded.sha256):
         raise ValueError(f"{where}: sha256: must be 64 of 0-9 and a-f, not {shown(recorded.sha256)}")
     if not normalise(recorded.transcript):

@@ -71,12 +71,12 @@ def prepare(
         )
     if rule.name == "zipvoice":
         rms = _rms(recording.scaled())
-    found = warnings(recording, wave, rms, rule)
+    texts = warnings(recording, wave, rms, rule)
     if rms < level:
         wave = wave * np.float32(level / rms)
     samples = resample(wave, recording.rate_hz, spec.sample_rate_hz)
     checkpoint()
-    return Features(samples, log_mel(samples, spec), rms, found)
+    return Features(samples, log_mel(samples, spec), rms, texts)
 
 
 def trim(recording: Recording, rule: ConditioningRule = F5) -> Recording:
@@ -84,12 +84,12 @@ def trim(recording: Recording, rule: ConditioningRule = F5) -> Recording:
 
     Raises InvalidReference for silence, or if more than 12 s remain.
     """
-    kept = _without_pauses(recording, LONG_PAUSES, rule)
-    if rule.name == "f5" and kept.duration_ms > MAX_REFERENCE_MS:
-        kept = _without_pauses(recording, SHORT_PAUSES, rule)
-    if kept.samples.itemsize == 1:  # pydub widens 8-bit audio when it joins it to its 16-bit silence
-        kept = Recording(kept.samples.astype(np.int16) << 8, kept.rate_hz)
-    spoken = _without_edges(kept, rule)
+    speech = _without_pauses(recording, LONG_PAUSES, rule)
+    if rule.name == "f5" and speech.duration_ms > MAX_REFERENCE_MS:
+        speech = _without_pauses(recording, SHORT_PAUSES, rule)
+    if speech.samples.itemsize == 1:  # pydub widens 8-bit audio when it joins it to its 16-bit silence
+        speech = Recording(speech.samples.astype(np.int16) << 8, speech.rate_hz)
+    spoken = _without_edges(speech, rule)
     ends = (spoken, spoken.reversed()) if rule.edge_ms else ()
     silent_ms = sum(leading_silence_ms(end, rule.edge_dbfs) for end in ends)
     if spoken.duration_ms - silent_ms < MIN_REFERENCE_MS:
@@ -107,28 +107,28 @@ def warnings(
     recording: Recording, wave: NDArray[np.float32], rms: float, rule: ConditioningRule = F5
 ) -> tuple[str, ...]:
     """Reasons why a voice is poor, as sentences. `wave` is the mean of the trimmed channels."""
-    found = []
+    texts = []
     behind = background(wave[: -len(_closing_silence(recording, rule).samples)], recording.rate_hz)
     least_s, most_s = rule.advised_s
     if recording.duration_ms < 1000 * least_s:
-        found.append(
+        texts.append(
             f"only {recording.duration_ms / 1000:.1f} s of speech: {least_s} to {most_s} s give a more "
             "faithful voice"
         )
     elif recording.duration_ms > 1000 * most_s:
         effect = f"over {most_s} s replies take longer and may sound worse"
-        found.append(f"{recording.duration_ms / 1000:.1f} s of speech: {effect}")
+        texts.append(f"{recording.duration_ms / 1000:.1f} s of speech: {effect}")
     if rms < QUIET_RMS:
-        found.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
+        texts.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
     limit = recording.full_scale - 1
     clipped = float(np.mean((recording.samples >= limit) | (recording.samples <= -limit)))
     if clipped > CLIPPED_SHARE:
-        found.append(f"clipped: {clipped:.1%} of its samples are at full scale")
+        texts.append(f"clipped: {clipped:.1%} of its samples are at full scale")
     if behind and behind.below_db < MUSIC_DB and behind.flatness < MUSIC_FLATNESS:
-        found.append("music or a hum behind the voice, which replies take over: record the voice alone")
+        texts.append("music or a hum behind the voice, which replies take over: record the voice alone")
     elif behind and behind.below_db < NOISY_DB:
-        found.append(f"noisy: only {behind.below_db:.0f} dB from the voice to what is behind it")
-    return tuple(found)
+        texts.append(f"noisy: only {behind.below_db:.0f} dB from the voice to what is behind it")
+    return tuple(texts)
 
 
 def converted(recording: Recording, rate_hz: int) -> Recording:
@@ -145,8 +145,8 @@ def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArra
     if rate_hz == to_rate_hz:
         return wave
     length = math.ceil(len(wave) * to_rate_hz / rate_hz)
-    made = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
-    return np.pad(made, (0, length - len(made))).astype(np.float32, copy=False)
+    resampled = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
+    return np.pad(resampled, (0, length - len(resampled))).astype(np.float32, copy=False)
 
 
 def _rms(samples: NDArray[np.float32]) -> float:
@@ -154,10 +154,10 @@ def _rms(samples: NDArray[np.float32]) -> float:
 
 
 def _without_pauses(recording: Recording, pauses: Silence, rule: ConditioningRule) -> Recording:
-    kept = split_on_silence(recording, pauses)
-    if not kept:
+    pieces = split_on_silence(recording, pauses)
+    if not pieces:
         raise _silent(rule)
-    return concatenate(kept)
+    return concatenate(pieces)
 
 
 def _without_edges(recording: Recording, rule: ConditioningRule) -> Recording:
@@ -179,8 +179,8 @@ def _begun(recording: Recording, rule: ConditioningRule) -> Recording:
 
 def _closing_silence(recording: Recording, rule: ConditioningRule) -> Recording:
     # pydub makes silence at its own rate (551 samples for 50 ms), and converts it.
-    made = SILENT_HZ * rule.tail_ms // 1000
-    frames = (made - 1) * recording.rate_hz // SILENT_HZ + 1
+    pydub_samples = SILENT_HZ * rule.tail_ms // 1000
+    frames = (pydub_samples - 1) * recording.rate_hz // SILENT_HZ + 1
     return Recording(
         np.zeros_like(recording.samples, shape=(frames, recording.samples.shape[1])), recording.rate_hz
     )

@@ -55,11 +55,11 @@ class Silence:
 
 def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
     """Pieces with up to `keep_ms` of silence at either end."""
-    kept = [[start - silence.keep_ms, end + silence.keep_ms] for start, end in sounding(recording, silence)]
-    for left, right in itertools.pairwise(kept):
+    spans = [[start - silence.keep_ms, end + silence.keep_ms] for start, end in sounding(recording, silence)]
+    for left, right in itertools.pairwise(spans):
         if right[0] < left[1]:
             left[1] = right[0] = (left[1] + right[0]) // 2
-    return [recording.cut(max(start, 0), end) for start, end in kept]
+    return [recording.cut(max(start, 0), end) for start, end in spans]
 
 
 def sounding(recording: Recording, silence: Silence) -> list[tuple[int, int]]:

@@ -19,9 +19,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from appliance.config import VoicesConfig
-from appliance.contract.bundle import Bundle
-from appliance.contract.mel import MelSpec
 from appliance.durable import (
     check_room,
     locked,
@@ -52,8 +49,6 @@ from appliance.voices.records import (
     record_text,
     style_names,
 )
-from appliance.voices.rules import F5, RULES, ConditioningRule
-from appliance.voices.transcript import Reader
 
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
 MAX_DISPLAY_CHARACTERS = 100
@@ -91,30 +86,11 @@ class Upload:
         return {name: getattr(self, name) for name in names}
 
 
-def open_store(config: VoicesConfig, bundle: Bundle) -> VoiceStore:
-    """Store of a configuration, for a bundle. Raises StorageError, BundleError."""
-    manifest = bundle.manifest
-    level, rule = manifest.defaults.target_rms, RULES[manifest.reference]
-    return VoiceStore(**vars(config), spec=manifest.mel, level=level, reader=Reader.of(bundle), rule=rule)
-
-
 class VoiceStore:
     """Writes the files that its index reads. Thread-safe."""
 
-    def __init__(
-        self,
-        folder: Path,
-        cache: Path,
-        spec: MelSpec,
-        level: float,
-        *,
-        reader: Reader | None = None,
-        rule: ConditioningRule = F5,
-        **limits: int,
-    ) -> None:
-        """`level` and later arguments: see VoiceIndex. `limits`: further fields of VoicesConfig."""
-        self.index = VoiceIndex(VoicesConfig(folder, cache, **limits), spec, level, reader, rule)
-        self._folder = folder
+    def __init__(self, index: VoiceIndex) -> None:
+        self.index, self._folder = index, index.folder
 
     def create(
         self,

@@ -37,27 +37,27 @@ class Reader:
         """
         letters = [c for c in self.spelling.fitted(transcript) if c.isalnum()]
         unread = [c for c in letters if self.spelling.loses(c)]
-        found = []
+        texts = []
         if unread:
             share = len(unread) / len(letters)
             instead = "leaves them out" if self.spelling.leaves_out else "reads them as spaces"
-            told = (
+            lost = (
                 f"{share:.0%} of its letters are not in the bundle's vocabulary, which {instead}: "
                 f"{_listed(unread)}"
             )
             if share > MOST_UNREAD:
                 raise InvalidReference(
-                    "transcript", f"{told}; at most {MOST_UNREAD:.0%} are allowed: another bundle speaks this"
+                    "transcript", f"{lost}; at most {MOST_UNREAD:.0%} are allowed: another bundle speaks this"
                 )
-            found.append(f"the transcript cannot be read whole, and replies lose words: {told}")
+            texts.append(f"the transcript cannot be read whole, and replies lose words: {lost}")
         if digits := [c for c in letters if c.isdecimal()]:
-            found.append(f"the transcript has digits ({_listed(digits)}): write them in words")
+            texts.append(f"the transcript has digits ({_listed(digits)}): write them in words")
         if letters and self._is_foreign(letters):
-            found.append(
+            texts.append(
                 f"the transcript is in another script than the bundle speaks ({', '.join(self.languages)}): "
                 "replies may be unintelligible"
             )
-        return tuple(found)
+        return tuple(texts)
 
     def _is_foreign(self, letters: list[str]) -> bool:
         """True if most letters are of scripts that no language of the bundle has."""

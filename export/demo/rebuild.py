@@ -72,14 +72,14 @@ def recover(
     """Copy the values of `graph`, whose module `make` builds, into the weights named by `free`."""
     numbers = {name: number for number, name in enumerate(free)}
 
-    def made(value: Callable[[str, Tensor], Tensor]) -> Weights:
-        given = {name: value(name, w).double() if name in numbers else w for name, w in weights.items()}
-        return make(given).state_dict()
+    def state_of(value: Callable[[str, Tensor], Tensor]) -> Weights:
+        replaced = {name: value(name, w).double() if name in numbers else w for name, w in weights.items()}
+        return make(replaced).state_dict()
 
-    rest = made(lambda _, weight: torch.zeros_like(weight))
-    scales = made(lambda _, weight: torch.ones_like(weight))
-    owners = made(lambda name, weight: torch.full(weight.shape, numbers[name]))
-    places = made(lambda _, weight: torch.arange(weight.numel()).view(weight.shape))
+    rest = state_of(lambda _, weight: torch.zeros_like(weight))
+    scales = state_of(lambda _, weight: torch.ones_like(weight))
+    owners = state_of(lambda name, weight: torch.full(weight.shape, numbers[name]))
+    places = state_of(lambda _, weight: torch.arange(weight.numel()).view(weight.shape))
     for name, scale in scales.items():
         held = (scale != 0) & (rest[name] == 0)
         if not held.any():

@@ -15,6 +15,7 @@ from appliance.contract.mel import Kind
 from appliance.contract.yaml_text import parse_yaml
 from appliance.fields import from_mapping
 from export.families.declaration import MELS, Declaration, Family, FamilyError, Sampled
+from export.sources.header import stray
 from export.sources.weights import KNOWN, known
 
 __all__ = ["DECLARATIONS", "MELS", "NAMED", "Declaration", "Family", "FamilyError", "family", "of"]
@@ -77,6 +78,8 @@ def _read(name: str) -> Mapping[str, Any]:
         return {}
     try:
         text = name.encode() if "{" in name else path.read_bytes()
+        if "{" not in name and (said := stray(text)):
+            raise FamilyError(f"{where}: {said}")
         raw = json.loads(text) if path.suffix == ".json" else parse_yaml(text, where, FamilyError)
     except FamilyError:
         raise

@@ -37,9 +37,8 @@ from export.parity import comparison, oracles, peaks
 from export.precision.rewrites import Roles
 from export.sources import checkpoint
 from export.sources.checkpoint import CheckpointError, Weights
+from export.sources.reading import PAD, numbered
 
-PAD = "_"
-"""Token that pads texts."""
 CLEANED = frozenset(f" {string.ascii_uppercase}!',.?")
 """Characters that upstream's English cleaners leave. The front end speaks rarer signs as words."""
 LETTERS = frozenset(f" {string.ascii_uppercase}")
@@ -136,7 +135,7 @@ def vocabulary(path: Path, tokenizer: Tokenizer, voice: str = "") -> Vocabulary:
     For `letters` it has only characters that the model was trained on: the file lists all characters of
     LibriTTS's transcripts, and upstream's cleaners leave capitals and few marks. `char` stands for `simple`.
     """
-    numbers = _numbers(path)
+    numbers = numbered(path)
     if tokenizer == "char":
         tokenizer = "simple"
     if (INITIAL in numbers) != (tokenizer == "emilia") and tokenizer != "espeak":
@@ -157,29 +156,13 @@ def vocabulary(path: Path, tokenizer: Tokenizer, voice: str = "") -> Vocabulary:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
 
 
-def _numbers(path: Path) -> dict[str, int]:
-    r"""Number of each token, from lines `token\\tnumber` numbered from 0. Raises BundleError."""
-    try:
-        lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"{path}: unreadable: {error}") from error
-    pairs = [line.rpartition("\t") for line in lines if line]
-    try:
-        numbers = {token: int(number) for token, _, number in pairs}
-    except ValueError as error:
-        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
-    if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
-        raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
-    return numbers
-
-
 def load(given: Given) -> Weights:
     """Weights under the names of `export.model.zipformer`. The embedding is in the vocabulary's order."""
     stored = checkpoint.load(given.checkpoint, given.weights, KIN, given.adapter)
     if EMBED not in stored:
         raise CheckpointError(f"{given.checkpoint}: no ZipVoice checkpoint, it has no {EMBED}")
     embeds = checkpoint.check_guidance(given.checkpoint, stored, GUIDANCE, given.sampler)
-    numbers, size = _numbers(given.vocab), given.vocabulary.size
+    numbers, size = numbered(given.vocab), given.vocabulary.size
     if (rows := stored.entry(EMBED).shape[0]) != len(numbers):
         raise checkpoint.OtherVocabulary(
             f"{given.checkpoint}: was trained with {rows} tokens, the given file has {len(numbers)}; give "

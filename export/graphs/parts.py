@@ -101,7 +101,7 @@ def mish(x: Tensor) -> Tensor:
 
 
 def contrib(operator: str, inputs: tuple[Tensor | None, ...], **attributes: float) -> Tensor:
-    """Call one of ONNX Runtime's own operators; see `symbol`."""
+    """Call an operator that only ONNX Runtime has; see `symbol`."""
     return symbol(f"com.microsoft::{operator}", inputs, version=1, **attributes)
 
 

@@ -1,4 +1,4 @@
-"""Step graphs of a DiT: an evaluation of the velocity, in one of the forms of `forms`."""
+"""Step graphs of a DiT: an evaluation of the velocity, in a form of `forms`."""
 
 from __future__ import annotations
 

@@ -47,6 +47,6 @@ def in_float64(model: nn.Module) -> Iterator[None]:
 
 
 def _own(module: nn.Module) -> list[Tensor]:
-    """Floating-point tensors of a module, without those of its submodules."""
+    """Floating-point tensors of a module, without its submodules."""
     tensors = itertools.chain(module.parameters(recurse=False), module.buffers(recurse=False))
     return [tensor for tensor in tensors if tensor.is_floating_point()]

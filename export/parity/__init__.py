@@ -13,3 +13,8 @@ The price is minutes of computation for each bundle, mostly in float64. Not meas
 GPU (`engine/tensorrt/gate.py` does that on the device), and words (`contact.py` counts wrong ones in
 English).
 """
+
+LARGEST_HALF = 65_504.0
+"""Largest float16."""
+ALLOWED_PEAK = LARGEST_HALF / 4
+"""Largest accepted peak: other texts and voices reach higher than the cases do."""

@@ -224,26 +224,6 @@ class Report:
             record["peaks"] = [{**asdict(peak), "value": float(f"{peak.value:.3g}")} for peak in largest]
         return record
 
-    def table(self) -> str:
-        return table(self.record()["rows"], self.absent)
-
-
-def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
-    lines = [
-        f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
-        f"{'SNR dB':>7s} {'bound':>8s}"
-    ]
-    for r in rows:
-        time, snr, bound = (
-            "–" if r.get(key) is None else format(r[key], form)
-            for key, form in (("time", ".3f"), ("snr_db", ".1f"), ("bound", ".1e"))
-        )
-        lines.append(
-            f"{r['what']:10s} {r.get('variant', 'default'):8s} {r['against']:12s} {r['frames']:6d} "
-            f"{r['nfe']:4d} {time:>6s} {r['error']:10.2e} {snr:>7s} {bound:>8s}"
-        )
-    return "\n".join([*lines, f"upstream's package: {absent}"] if absent else lines)
-
 
 def variants(bundle: Bundle) -> list[str]:
     """Variants of some backend that a CPU can run, its own last."""

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, Protocol, cast
 
@@ -29,6 +29,7 @@ from appliance.text.tokens.tokenizers import maker
 from export import progress
 from export.model.dit import states
 from export.model.exact import in_float64
+from export.parity import ALLOWED_PEAK, LARGEST_HALF
 
 FloatArray = NDArray[np.float32]
 
@@ -45,11 +46,6 @@ GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
 EXACT = "float64"
 """Name of the results that single graphs and steps are measured against."""
-LARGEST_HALF = 65_504.0
-"""Largest float16."""
-ALLOWED_PEAK = LARGEST_HALF / 4
-"""Largest accepted peak: other texts and voices reach higher than the cases do."""
-
 READINGS = ((MALE, 500), (FEMALE, 2003))
 """Voice and length in frames: a usual length, and a long one for errors that grow with the length."""
 SOLVED_TIMES = [0, 3, 6, 7]
@@ -330,22 +326,7 @@ class UpstreamOracle:
             from f5_tts.model.backbones.dit import DiT as UpstreamDiT
         except Exception as error:  # a partial installation raises other errors
             raise ImportError(str(error)) from error
-        model = UpstreamDiT(
-            dim=arch.dim,
-            depth=arch.depth,
-            heads=arch.heads,
-            dim_head=arch.dim_head,
-            ff_mult=arch.ff_mult,
-            mel_dim=mels,
-            text_num_embeds=vocab_size,
-            text_dim=arch.text_dim,
-            text_mask_padding=arch.text_mask_padding,
-            text_embedding_average_upsampling=arch.text_embedding_average_upsampling,
-            qk_norm=arch.qk_norm,
-            conv_layers=arch.conv_layers,
-            pe_attn_head=arch.pe_attn_head,
-            long_skip_connection=arch.long_skip_connection,
-        )
+        model = UpstreamDiT(**asdict(arch), mel_dim=mels, text_num_embeds=vocab_size)
         model.load_state_dict(dict(weights), strict=True, assign=True)
         self.model = model.eval()
 

@@ -60,7 +60,7 @@ class Peaks:
         return note
 
     def with_vocoder(self, decode: nn.Module, solved: Sequence[Trajectory]) -> list[Peak]:
-        """All peaks, including those of the vocoder; the largest of a graph comes first."""
+        """All peaks, including the vocoder's. The largest of a graph comes first."""
         with watched(decode, self.noting("vocoder")):
             for one in solved:
                 decode(torch.from_numpy(one.mel))

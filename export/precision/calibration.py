@@ -61,10 +61,10 @@ class Observations:
     products: dict[str, Observed] = field(default_factory=dict)
 
     def add(self, weight: str, largest: FloatArray, frames: FloatArray) -> None:
-        seen = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
-        np.maximum(seen.largest, largest, out=seen.largest)
+        observed = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
+        np.maximum(observed.largest, largest, out=observed.largest)
         # The frames are clipped to the range of float16; the magnitudes above are exact.
-        seen.frames.append(frames.clip(-6e4, 6e4).astype(np.float16))
+        observed.frames.append(frames.clip(-6e4, 6e4).astype(np.float16))
 
 
 def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:

@@ -102,10 +102,10 @@ def smoothing(weight: FloatArray, largest: FloatArray, alpha: float) -> FloatArr
     """Factors (in,) ∝ (largest weight of the row)¹⁻ᵅ / largestᵅ, with geometric mean 1."""
     if alpha == 0.0:
         return np.ones(len(weight), np.float32)
-    seen = np.maximum(largest, 1e-4 * largest.max() + 1e-12)
+    inputs = np.maximum(largest, 1e-4 * largest.max() + 1e-12)
     rows = np.abs(weight).max(axis=1)
     rows = np.maximum(rows, 1e-4 * rows.max() + 1e-12)
-    factors = (1.0 - alpha) * np.log(rows) - alpha * np.log(seen)
+    factors = (1.0 - alpha) * np.log(rows) - alpha * np.log(inputs)
     # Rounded, so that float16 and float32 graphs have equal factors.
     return np.exp(factors - factors.mean()).astype(np.float16).astype(np.float32)
 
@@ -116,23 +116,23 @@ def quantise_product(weight: FloatArray, choice: Choice) -> Quantised:
     largest = np.abs(smoothed).max(axis=0)
     scale = _scale(largest.max())
     ratios = np.maximum(largest / LARGEST / np.float32(scale), SMALLEST_SCALE).astype(np.float16)
-    made = Quantised(
+    quantised = Quantised(
         weight=np.empty(weight.shape, np.int8),
         weight_scale=scale,
         ratios=ratios,
         input_scale=_scale(choice.largest),
         factors=choice.factors,
     )
-    made.weight[...] = _rounded(smoothed, made.scales)
-    return made
+    quantised.weight[...] = _rounded(smoothed, quantised.scales)
+    return quantised
 
 
 def _tried(weight: FloatArray, sample: FloatArray, factors: FloatArray, largest: float) -> Choice:
     made = quantise_product(weight, Choice(factors, largest, 0.0))
     scale = np.float32(made.input_scale)
-    found = _rounded(sample * made.factors, scale) @ made.weight.astype(np.float32) * (scale * made.scales)
+    output = _rounded(sample * made.factors, scale) @ made.weight.astype(np.float32) * (scale * made.scales)
     wanted = sample @ weight
-    error = float(np.linalg.norm(found - wanted) / max(float(np.linalg.norm(wanted)), 1e-12))
+    error = float(np.linalg.norm(output - wanted) / max(float(np.linalg.norm(wanted)), 1e-12))
     return Choice(factors, largest, error)
 
 
@@ -168,8 +168,8 @@ def scheme(
             multiplied = {key: weights[key] * whole for key in (qkv, qkv.replace(".weight", ".bias"))}
             weights |= multiplied
             changed |= multiplied
-    made = {name: quantise_product(weights[name], chosen[name]) for name in wanted}
-    return Scheme(made, {name: values for name, values in changed.items() if name not in made})
+    products = {name: quantise_product(weights[name], chosen[name]) for name in wanted}
+    return Scheme(products, {name: values for name, values in changed.items() if name not in products})
 
 
 def floats_of(path: Path) -> tuple[dict[str, FloatArray], dict[str, str]]:
@@ -254,9 +254,9 @@ class _Writer:
     def finish(self) -> None:
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
         read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
-        kept = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
-        put(self.graph.node, kept)
-        read = {name for node in kept for name in node.input}
+        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
+        put(self.graph.node, needed)
+        read = {name for node in needed for name in node.input}
         put(self.graph.initializer, [one for one in self.graph.initializer if one.name in read])
         del self.graph.value_info[:]
 

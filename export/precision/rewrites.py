@@ -31,8 +31,8 @@ def widen(source: Path, out: Path) -> None:
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
     stored = [one for one in graph.initializer if one.data_type == TensorProto.FLOAT16]
-    given = [one for one in graph.input if one.type.tensor_type.elem_type == TensorProto.FLOAT16]
-    widened = [one.name for one in stored] + [one.name for one in given]
+    inputs = [one for one in graph.input if one.type.tensor_type.elem_type == TensorProto.FLOAT16]
+    widened = [one.name for one in stored] + [one.name for one in inputs]
     for node in graph.node:
         _compute_in_float32(node)
         for place, name in enumerate(node.input):
@@ -74,16 +74,16 @@ def _with_wide_weights(source: Path, out: Path) -> None:
     graph = model.graph
     widened = {product.weight for product in products_of(graph) if product.widened}
     stored = {tensor.name: tensor for tensor in graph.initializer if tensor.name in widened}
-    kept, wide = list[onnx.NodeProto](), dict[str, str]()
+    nodes, wide = list[onnx.NodeProto](), dict[str, str]()
     for node in graph.node:
         if node.op_type == "Cast" and node.input[0] in stored:
             _widen_tensor(stored[node.input[0]])
             wide[node.output[0]] = node.input[0]
         else:
-            kept.append(node)
-    for node in kept:
+            nodes.append(node)
+    for node in nodes:
         node.input[:] = [wide.get(name, name) for name in node.input]
-    put(graph.node, kept)
+    put(graph.node, nodes)
     save(model, out)
 
 
@@ -160,7 +160,7 @@ VOCODER = Roles(
     ("ends",),
     lambda weight: "blocks" if weight.endswith((".up.weight", ".down.weight")) else "ends",
 )
-"""Products of a vocoder: those of the backbone's blocks, the head's and those of Fourier transforms."""
+"""Products of a vocoder: `blocks` of the backbone, and `ends`, the head and the Fourier transforms."""
 
 
 def quantise_vocoder(source: Path, out: Path) -> bool:
@@ -262,10 +262,10 @@ def products_of(graph: onnx.GraphProto) -> list[Product]:
     """Weight products in graph order."""
     weights = {tensor.name for tensor in graph.initializer}
     casts = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
-    found = []
+    products = []
     for node in graph.node:
         if node.op_type == "MatMul":
             weight = casts.get(node.input[1], node.input[1])
             if weight in weights:
-                found.append(Product(node, weight, weight != node.input[1]))
-    return found
+                products.append(Product(node, weight, weight != node.input[1]))
+    return products

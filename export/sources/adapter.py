@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from appliance.fields import AtLeast, Count, Ranged, from_mapping
 from export.sources.header import CheckpointError, numbers
@@ -42,7 +42,7 @@ class Config(Ranged):
 
     peft_type: Literal["LORA", "LOHA"]
     r: Count
-    alpha: float
+    alpha: Annotated[float, AtLeast(1e-9)]
     """`lora_alpha` in the file of a LoRA."""
     rank_pattern: dict[str, Count] = field(default_factory=dict)
     """Expression of a module's name → rank."""
@@ -56,7 +56,6 @@ class Config(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        AtLeast(1e-9).check("alpha", self.alpha)
         for pattern in self.alpha_pattern:
             try:
                 re.compile(pattern)
@@ -121,6 +120,6 @@ def is_adapter(folder: Path) -> bool:
 
 
 def newest_in(folder: Path) -> Path | None:
-    """The adapter of the last update: `adapter_STEP`, `lora_N`, or `lora_last`, which links to one."""
-    found = [path for path in folder.glob("*") if is_adapter(path)]
+    """The folder, or the last update's adapter in it: `adapter_STEP`, `lora_N`, or a link `lora_last`."""
+    found = [folder] if is_adapter(folder) else [path for path in folder.glob("*") if is_adapter(path)]
     return max(found, key=lambda path: ("last" in path.name, numbers(path)), default=None)

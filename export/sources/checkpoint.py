@@ -32,11 +32,11 @@ from export.sources.header import (
     NO_DIT,
     STUDENT,
     UNMERGED,
-    VOCODER_FILES,
     Others,
     check_names,
     config_beside,
     some,
+    stray,
     vocoder_file,
 )
 from export.sources.header import CheckpointError as CheckpointError
@@ -59,7 +59,6 @@ Its second constant is the rounding of their values (at most 1).
 """
 MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
 """Arguments of Vocos' mels that may have any value."""
-BIGVGAN_FILE = VOCODER_FILES["bigvgan"][0]
 
 _COUNTERS = ("initted", "step", "n_averaged")  # entries of a moving average that are no weights
 _COMPILED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
@@ -110,7 +109,7 @@ def load_dit(
     sampler: Sampler = UPSTREAM,
     adapter: Path | None = None,
 ) -> Weights:
-    """Load a DiT from safetensors or from a full or pruned `.pt`. The names are those of `export.model.dit`.
+    """Load a DiT from safetensors or from a full or pruned `.pt`. Names are as in `export.model.dit`.
 
     Ignores wrappers before a name, and a vocoder in the same file. `ema` prefers the moving average; `raw`
     requires weights that are not averaged. Replaces a rounded rotary table by the exact one. `vocab_size`
@@ -152,7 +151,7 @@ def is_beside(name: str) -> bool:
 
 
 def _renumbered(name: str, names: Collection[str]) -> str:
-    """A tensor's name with its block's number counted anew, because pruning leaves gaps in the numbers."""
+    """A tensor's name with a new number for its block, because pruning leaves gaps in the numbers."""
     if not (block := BLOCK.match(name)):
         return name
     left = sorted({int(found[1]) for other in names if (found := BLOCK.match(other))})
@@ -307,7 +306,7 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
 
 
 def _vocos(raw: object) -> VocosConfig:
-    """Parse the configuration. Raises ValueError if its mels are not those of charactr/vocos-mel-24khz."""
+    """Parse the configuration. Raises ValueError if its mels differ from charactr/vocos-mel-24khz."""
     config = VocosConfig.parse(raw)
     top = raw if isinstance(raw, Mapping) else {}
     sections = top["model"]["init_args"] if isinstance(top.get("model"), Mapping) else top
@@ -439,7 +438,10 @@ def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
 
 def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
     try:
-        return parse(read(path.read_text("utf-8")))
+        raw = path.read_bytes()
+        if said := stray(raw):
+            raise ValueError(said)
+        return parse(read(raw.decode("utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
     except (OSError, ValueError, yaml.YAMLError) as error:

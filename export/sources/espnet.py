@@ -11,58 +11,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from appliance.contract.tokens import Tokenizer, Vocabulary, lines, parse_vocabulary, read_vocabulary
 from appliance.errors import BundleError
+from export.sources.header import section
 
 CLASS = "f5tts.F5TTS"
-ARCH = {
-    "hidden_size": ("dim", 1024),
-    "depth": ("depth", 22),
-    "attention_heads": ("heads", 16),
-    "attention_head_size": ("dim_head", 64),
-    "feed_forward_multiplier": ("ff_mult", 2),
-    "text_embedding_size": ("text_dim", 512),
-    "convolution_layers": ("conv_layers", 4),
-    "query_key_normalization": ("qk_norm", None),
-    "text_mask_padding": ("text_mask_padding", True),
-    "rotary_attention_heads": ("pe_attn_head", None),
-}
-"""ESPnet's names → upstream's name, and the value if the key is missing."""
-MELS = {"fs": "target_sample_rate", "n_mels": "n_mel_channels"}
-NO_ARCH = re.compile(r"_target_|token_list|feats_\w+|sigma|\w+_probability|mask_fraction_range|ode_\w+")
+OPTIONS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 FIRST = frozenset(("<blank>", "<unk>"))
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
-_DEEPEST = 8
+_DEEPEST = 4
 """Longest chain of references that is followed."""
 
 
 def upstreams(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of a YAML file under upstream's names. Returns other trainers' files unchanged."""
-    model = raw.get("model")
-    if not isinstance(model, Mapping) or not str(model.get("_target_")).endswith(CLASS):
+    model = _resolved(section(raw, "model"), raw)
+    if not str(model.get("_target_")).endswith(CLASS):
         return raw
-    model, reads = _resolved(model, raw), _resolved(_at(raw, "dataset.preprocessor") or {}, raw)
-    others = {key: value for key, value in model.items() if key not in ARCH and not NO_ARCH.fullmatch(key)}
-    arch = {name: model.get(key, default) for key, (name, default) in ARCH.items()}
-    mels = {MELS.get(key, key): value for key, value in (model.get("feats_extract_config") or {}).items()}
+    reads = _resolved(section(raw, "dataset", "preprocessor"), raw)
+    names, training = OPTIONS["arch"], OPTIONS["training"]
+    arch = {name: model.get(key, default) for key, (name, default) in names.items()}
+    arch |= {key: value for key, value in model.items() if key not in names and key not in training}
+    mels = section(model, "feats_extract_config").items()
     pinyin = reads.get("g2p_type") == "f5_pinyin" or "Pinyin" in str(reads.get("_target_"))
-    return {
-        "model": {
-            "name": "F5TTS_ESPnet3",
-            "tokenizer": "pinyin" if pinyin else reads.get("token_type", "char"),
-            "tokenizer_path": reads.get("vocab_file") or reads.get("token_list") or model.get("token_list"),
-            "mel_spec": mels,
-            "arch": arch | others,
-        }
+    path = reads.get("vocab_file") or reads.get("token_list") or model.get("token_list")
+    upstream = {
+        "name": "F5TTS_ESPnet3",
+        "tokenizer": "pinyin" if pinyin else reads.get("token_type", "char"),
+        "tokenizer_path": path if isinstance(path, str) else None,
+        "mel_spec": {OPTIONS["mels"].get(key, key): value for key, value in mels},
+        "arch": arch,
     }
-
-
-def _at(raw: Mapping[str, Any], place: str) -> Any:
-    """Value of a dotted key; None if a part of the path is missing."""
-    value: Any = raw
-    for key in place.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+    return {"model": upstream}
 
 
 def _resolved(value: Any, whole: Mapping[str, Any], depth: int = _DEEPEST) -> Any:
@@ -70,9 +52,14 @@ def _resolved(value: Any, whole: Mapping[str, Any], depth: int = _DEEPEST) -> An
         return {key: _resolved(one, whole, depth) for key, one in value.items()}
     if not isinstance(value, str) or not depth:
         return value
+
+    def referred(found: re.Match[str]) -> Any:
+        *outer, key = found[1].split(".")
+        return _resolved(section(whole, *outer).get(key), whole, depth - 1)
+
     if alone := _REFERENCE.fullmatch(value):
-        return _resolved(_at(whole, alone[1]), whole, depth - 1)
-    return _REFERENCE.sub(lambda found: str(_resolved(_at(whole, found[1]), whole, depth - 1)), value)
+        return referred(alone)
+    return _REFERENCE.sub(lambda found: str(referred(found)), value)
 
 
 def places(path: Path) -> dict[str, int]:

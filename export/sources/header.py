@@ -28,14 +28,14 @@ WeightsKind = Literal["ema", "raw"]
 Others = Sequence[tuple[re.Pattern[str], str]]
 """Other models: a pattern of their tensors' names, and the end of the error message."""
 
-RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator")
+RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator", "params", "net")
 """Keys of weights in a checkpoint: upstream's, Lightning's, ZipVoice's, DeepSpeed's, a vocoder's."""
 NAMED_AVERAGES = ("ema_model_state_dict", "ema_state_dict", "ema")
 """Keys of averaged weights, if names have the prefix `ema_model`.
 
 Without it, the weights are raw: upstream's fine-tuning page wrote such files.
 """
-AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema")
+AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema", "params_ema", "net_ema")
 """Keys of averaged weights, whatever the names: ZipVoice's own average and its teacher's, and a vocoder's."""
 AVERAGING = frozenset(("ema_model", "ema"))
 """Components of a name that mark averaged weights."""
@@ -65,10 +65,6 @@ TRAINED_VOCODERS: Mapping[Kind, tuple[str, ...]] = {
 _WHERE = "give the .safetensors or .pt from which it was made"
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be turned back; {_WHERE}"),
-    (
-        b"version https://git-lfs",
-        "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again",
-    ),
     (b"\x93NUMPY", f"is a NumPy array, no checkpoint; {_WHERE}"),
     (b"\x89HDF", f"is an HDF5 file, no checkpoint of torch; {_WHERE}"),
     (b"\x1f\x8b", "is compressed (gzip); unpack it"),
@@ -97,7 +93,7 @@ _LEGACY = 0x1950A86A20F9469CFC6C
 
 
 class CheckpointError(ValueError):
-    """A file is not a checkpoint, or is one of an unsupported architecture."""
+    """A file is not a checkpoint, or has an unsupported architecture."""
 
 
 MLX = (
@@ -251,7 +247,7 @@ def folder_of(folder: Path) -> str:
     return _UNPACKED if (folder / "data.pkl").is_file() else ""
 
 
-def text_in(first: bytes) -> str:
+def text_in(first: bytes, wanted: str = "weights") -> str:
     """End of the error message for a file that begins with text; "" for other files."""
     marked = first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     text = first.decode("utf-16" if marked else "utf-8-sig", errors="ignore").strip()
@@ -259,7 +255,24 @@ def text_in(first: bytes) -> str:
         return ""
     if text.startswith("<"):
         return "is a web page, not the file; download it again, by the link to the raw file"
-    return f"is a text, not weights: {shown(text)}; download it again"
+    if text.startswith("version https://git-lfs"):
+        return "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again"
+    return f"is a text, not {wanted}: {shown(text)}; download it again"
+
+
+def stray(raw: bytes) -> str:
+    """End of the error message for text in the place of a configuration; "" for a configuration."""
+    text = raw.decode("utf-8-sig", errors="ignore").strip()
+    if re.match(r'(?!<|version https://git-lfs|\{"error")(?:[-\[]|[^:]*:)', text):
+        return ""
+    return text_in(raw[:_FIRST], "a configuration")
+
+
+def section(raw: object, *keys: str) -> Mapping[str, Any]:
+    """Nested section of a configuration; empty if there is none."""
+    for key in keys:
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
+    return raw if isinstance(raw, Mapping) else {}
 
 
 def shards_of(path: Path) -> tuple[Path, ...]:
@@ -471,7 +484,7 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
 
 
 def config_beside(file: Path, name: str) -> Path:
-    """The configuration in a file's folder. For Lightning's folder `checkpoints`, the one in its parent."""
+    """The configuration in a file's folder. For Lightning's folder `checkpoints`, in its parent."""
     folders = (file.parent, file.parent.parent) if file.parent.name == "checkpoints" else (file.parent,)
     beside = [folder / name for folder in folders]
     return next((path for path in beside if path.is_file()), beside[0])

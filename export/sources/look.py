@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,12 +38,13 @@ from export.sources.header import (
     newest,
     numbers,
     read_header,
+    section,
     shards_of,
     some,
     vocoder_file,
 )
 from export.sources.licence import stated_by
-from export.sources.reading import guess
+from export.sources.reading import guess, numbered
 from export.sources.weights import KNOWN, VOCODERS, Known
 
 F5_MARK = "text_embed.text_embed.weight"
@@ -172,7 +172,7 @@ class FolderContent:
 
 
 def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
-    """Find out what a training's folder contains, or what is stored with a checkpoint.
+    """Find the content of a training's folder, or the files next to a checkpoint.
 
     `given` are options of `bundle` that the user gave. Raises CheckpointError.
     """
@@ -218,7 +218,7 @@ def _look_at_f5(found: FolderContent) -> None:
     found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
     model = _say_f5_family(found, settings)
     _say_f5_text(found, model, settings)
-    mel_spec = _mapping(model, "mel_spec")
+    mel_spec = section(model, "mel_spec")
     mels = found.given.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
     kind: Kind = "bigvgan" if mels == "bigvgan" else "vocos"
     if kind != mels:
@@ -240,14 +240,14 @@ def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping
     sizes = f"{size[0]} × {size[1]}"
     family, named = found.given.get("--family", ""), str(settings.get("exp_name", ""))
     paths = [Path(family)] if family.endswith((".yaml", ".yml")) else [] if family else _yamls(found.folder)
-    read = {path: _mapping(espnet.upstreams(_read(path)), "model") for path in paths}
-    models = {path: one for path, one in read.items() if _mapping(one, "arch")}
+    read = {path: section(espnet.upstreams(_read(path)), "model") for path in paths}
+    models = {path: one for path, one in read.items() if section(one, "arch")}
     based = {row.family for row in _bases(found.folder)}
     known = {name: (arch.dim, arch.depth, flags_of(vars(arch))) for name, arch in F5TTS.items()}
     model: Mapping[str, Any] = {}
     if models:
         path, model = next(iter(models.items()))
-        family, arch = str(path), _mapping(model, "arch")
+        family, arch = str(path), section(model, "arch")
         how = f"{model.get('name', path.stem)}, of {path}; {flags_of(arch)}"
         if (arch.get("dim"), arch.get("depth", 8)) != size:
             found.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
@@ -331,8 +331,8 @@ def _look_at_zipvoice(found: FolderContent) -> None:
     header, config = found.header, found.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
-    model = _mapping(_read(config), "model")
-    rate = _mapping(_read(config), "feature").get("sampling_rate", RATE_HZ)
+    model = section(_read(config), "model")
+    rate = section(_read(config), "feature").get("sampling_rate", RATE_HZ)
     distilled = any(GUIDANCE in name for name in header.names)
     sizes = {key: list(n) if isinstance(n, tuple) else n for key, n in vars(ZipVoiceArch()).items()}
     published = all(model.get(key) == size for key, size in sizes.items()) and rate == RATE_HZ
@@ -403,9 +403,9 @@ def _tokens(found: FolderContent) -> Sequence[str]:
     rows = found.header.named(EMBED).shape[0]
     found.options["--vocab"] = str(path)
     try:
-        tokens = [line.rpartition("\t")[0] for line in path.read_text("utf-8").split("\n") if line]
-    except (OSError, UnicodeDecodeError):
-        found.missing["--vocab"] = f"{path} is not there: the training's --token-file"
+        tokens = list(numbered(path))
+    except BundleError as error:
+        found.missing["--vocab"] = f"{error}; it is the training's --token-file"
         return []
     found.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
     if len(tokens) != rows:
@@ -440,14 +440,14 @@ def _vocoder_kind(folder: Path) -> Kind | None:
 def _sections(folder: Path) -> Mapping[str, Any]:
     """Sections of Vocos' `config.yaml`, of a published model or of a training."""
     config = _read(config_beside(folder / "config.yaml", "config.yaml"))
-    return _mapping(_mapping(config, "model"), "init_args") or config
+    return section(config, "model", "init_args") or config
 
 
 def _rate(folder: Path, kind: Kind) -> int | None:
     """Sample rate in a vocoder's configuration; None if it has none."""
     rate = _read(folder / "config.json").get("sampling_rate")
     if kind == "vocos":
-        extractor = _mapping(_mapping(_sections(folder), "feature_extractor"), "init_args")
+        extractor = section(_sections(folder), "feature_extractor", "init_args")
         rate = extractor.get("sample_rate", RATE_HZ)
     return rate if isinstance(rate, int) else None
 
@@ -469,30 +469,27 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
 
 def _adapter(place: Path, given: Mapping[str, str]) -> adapter.Adapter | None:
     """The adapter that `given` names; else `place`, if it is one; else the adapter of the last update."""
+    folder = adapter.newest_in(place)
+    if "--checkpoint" in given and folder != place:
+        folder = None
     if "--adapter" in given:
-        return adapter.read(Path(given["--adapter"]))
-    if adapter.is_adapter(place):
-        return adapter.read(place)
-    newest = None if "--checkpoint" in given or not place.is_dir() else adapter.newest_in(place)
-    return adapter.read(newest) if newest else None
+        folder = Path(given["--adapter"])
+    return adapter.read(folder) if folder else None
 
 
 def _base(folder: Path, merges: adapter.Adapter) -> Header:
     """Header of the weights that an adapter was trained on. Raises CheckpointError."""
-    named = Path(merges.config.base_model_name_or_path)
     place = merges.folder.absolute()
     beside = folder.absolute() in (place, place.parent)
     started = [path for path in folder.glob("pretrained_*") if beside and path.suffix in SUFFIXES]
-    for path in (named, *sorted(started, key=numbers, reverse=True)):
-        if path.is_file():
-            return read_header(path)
+    paths = (Path(merges.config.base_model_name_or_path), *sorted(started, key=numbers, reverse=True))
+    if named := next((path for path in paths if path.is_file()), None):
+        return read_header(named)
     try:
         return _newest(folder)
     except CheckpointError as error:
-        raise CheckpointError(
-            f"{merges}: the weights that it was trained on are not there (pretrained_*): --checkpoint FILE "
-            f"names them; {error}"
-        ) from error
+        lacks = "the weights that it was trained on are not there (pretrained_*), --checkpoint names them"
+        raise CheckpointError(f"{merges}: {lacks}; {error}") from error
 
 
 def _newest(folder: Path) -> Header:
@@ -560,11 +557,6 @@ def _read(path: Path) -> Mapping[str, Any]:
     return raw if isinstance(raw, Mapping) else {}
 
 
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
 def is_training(place: Path) -> bool:
     """True for a checkpoint, and for a folder that has one and is not a bundle."""
     if not place.is_dir():
@@ -574,7 +566,7 @@ def is_training(place: Path) -> bool:
 
 
 def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
-    """Facts about a folder, what is missing, and the `bundle` command. Raises CheckpointError."""
+    """Facts about a folder, missing options, and the `bundle` command. Raises CheckpointError."""
     found = look(place, given)
     more = [word for option in (given or {}).items() for word in option]
     return "\n".join([*found.lines()] if found.is_vocoder else [*found.lines(), "", found.command(more)])
@@ -593,14 +585,9 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
     return {option: str(value) for option, value in found.items() if value is not None}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `look`. Print an expected failure as one line on standard error and return 1."""
+def said(argv: Sequence[str]) -> str:
+    """Description that `look` prints. Raises CheckpointError, OSError."""
     parser = argparse.ArgumentParser(prog="python -m export look")
     add_arguments(parser)
     arguments = parser.parse_args(argv)
-    try:
-        print(describe(arguments.folder, given(arguments)))
-    except (CheckpointError, OSError) as error:
-        print(f"export: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return describe(arguments.folder, given(arguments))

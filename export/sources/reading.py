@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from appliance.contract.bundle import Text
-from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabulary
+from appliance.contract.tokens import BY_ESPEAK, ESPEAK_VOICE, Tokenizer, Vocabulary, lines
 from appliance.errors import BundleError
 from appliance.fields import shown
 from appliance.text.languages import LANGUAGES, base_code
 from appliance.text.tokens.tokenizers import maker
 from export.sources.weights import Known
 
+PAD = "_"
+"""Token of ZipVoice that pads."""
 HOW = "--language CODE[,CODE] sets them"
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de "
@@ -44,7 +47,7 @@ _ALPHABETS = {
     "CYRILLIC": {"ru": ("абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "ъыэ")},
     "ARABIC": {"ar": ("ءآأؤإئابةتثجحخدذرزسشصضطظعغـفقكلمنهوىي", "ةضظ")},
 }
-"""Script → language → letters beyond ASCII: all that may be in a vocabulary, and those that must be."""
+"""Script → language → letters beyond ASCII that a vocabulary may have, and letters that it must have."""
 
 
 _ISO_OF = {"cmn": "zh", "yue": "zh", "hak": "zh"}
@@ -79,7 +82,7 @@ def parse_voice(text: str, where: str) -> str:
 def read_options(
     tokenizer: str | None, languages: str | None
 ) -> tuple[Tokenizer | None, str, tuple[str, ...] | None]:
-    """Tokenizer, voice and languages from `--tokenizer` and `--language`; None for an option that is None.
+    """Tokenizer, voice and languages from `--tokenizer` and `--language`; None if the option is missing.
 
     With `espeak`, the first language may be one of espeak's, such as pt_BR, and sets the voice. Raises
     ValueError.
@@ -102,6 +105,24 @@ def parse_languages(text: str) -> tuple[str, ...]:
             f"--language: must be ISO 639-1 codes of two small letters, such as de or de,en, not {wrong[0]!r}"
         )
     return tuple(dict.fromkeys(codes))
+
+
+def numbered(path: Path) -> dict[str, int]:
+    r"""Number of each token, from lines `token\\tnumber` numbered from 0. Raises BundleError."""
+    try:
+        rows = [row for row in lines(path.read_bytes()).split("\n") if row]
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path}: unreadable: {error}") from error
+    if rows[:1] == [PAD]:  # of JSON, whose tokens are in the order of their numbers
+        rows = [f"{token}\t{number}" for number, token in enumerate(rows)]
+    pairs = [row.rpartition("\t") for row in rows]
+    try:
+        numbers = {token: int(number) for token, _, number in pairs}
+    except ValueError as error:
+        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
+    if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
+        raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
+    return numbers
 
 
 def text_of(

@@ -25,7 +25,7 @@ class Failure(Exception):
 
 
 def fetch(folder: Path, locks: Sequence[str], python: str, machine: str) -> None:
-    """Fill a folder with our own wheel and those of the locks. Raises Failure, OSError."""
+    """Fill a folder with our own wheel and the wheels of the locks. Raises Failure, OSError."""
     # A copy is built, because the build must leave nothing in the checkout.
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)

@@ -102,7 +102,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
     shutil.rmtree(folder)
 
 
-def test_its_scripts_have_installed_it(debian: Emulated) -> None:
+def test_the_scripts_install_the_package(debian: Emulated) -> None:
     debian.run("sh", "-ec", """
         [ "$(uname -m)" = aarch64 ]
         [ "$(dpkg-query -W -f '${db:Status-Status}' f5-appliance)" = installed ]

@@ -131,7 +131,7 @@ def test_a_streamed_mp3_is_read_at_its_length(rate_hz: int) -> None:
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
 @pytest.mark.parametrize("encoding", CODED)
-def test_what_comes_out_sounds_like_what_went_in(encoding: Encoding, rate_hz: int) -> None:
+def test_decoded_audio_sounds_like_its_source(encoding: Encoding, rate_hz: int) -> None:
     samples = voice(3.0, rate_hz)
     read, rate = decoded(encode(samples, encoding, rate_hz))
     assert (rate, len(read)) == (rate_hz, len(samples))
@@ -141,7 +141,7 @@ def test_what_comes_out_sounds_like_what_went_in(encoding: Encoding, rate_hz: in
 
 @pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
 @pytest.mark.parametrize("encoding", CODED)
-def test_no_more_than_a_block_is_held_back(encoding: Encoding, rate_hz: int) -> None:
+def test_the_encoder_holds_back_at_most_a_block(encoding: Encoding, rate_hz: int) -> None:
     """Bytes follow the samples: a file cut off anywhere decodes to nearly all of its input."""
     samples, step_s = voice(2.0, rate_hz), 0.1
     cuts = [round(place * step_s * rate_hz) for place in range(1, 20)]
@@ -212,8 +212,8 @@ def test_every_rate_that_is_named_is_written() -> None:
             assert decoded(data)[1] == rate_hz
 
 
-def test_an_old_libsndfile_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_libsndfile_names_the_missing_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundfile, "check_format", lambda container, codec: container != "MP3")
-    with pytest.raises(UnsupportedEncoding, match=r"MP3 is not written .* WAV, PCM16, FLAC, OGG_OPUS, MULAW"):
+    with pytest.raises(UnsupportedEncoding, match=r"MP3 cannot be .* WAV, PCM16, FLAC, OGG_OPUS, MULAW"):
         check_encoding(Encoding.MP3)
     assert check_encoding(Encoding.FLAC) is Encoding.FLAC

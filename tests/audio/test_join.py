@@ -83,7 +83,7 @@ def test_equals_upstream(cross_fade_s):
     assert np.array_equal(got, wave.astype(np.float32))
 
 
-def test_flush_gives_what_is_held_back():
+def test_flush_returns_the_held_samples():
     joiner = Joiner(10)
     first = joiner.push(np.arange(30, dtype=np.float32))
     assert np.array_equal(np.append(first, joiner.flush()), np.arange(30))

@@ -99,7 +99,7 @@ def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude
 
 @pytest.mark.parametrize("name", VOICES)
 @pytest.mark.parametrize("lufs", (-23.0, -18.0, -16.0))
-def test_however_loud_it_was_made_it_has_the_target(name: str, lufs: float) -> None:
+def test_every_loudness_is_raised_or_lowered_to_the_target(name: str, lufs: float) -> None:
     for gain_db in (-9.0, 0.0, 9.0):
         samples = voice(name) * np.float32(10 ** (gain_db / 20))
         made = levelled(samples, RATE_HZ, ReplyLevel(lufs))
@@ -119,7 +119,7 @@ def test_a_gain_moves_the_level_and_no_peak_reaches_full_scale(gain_db: float) -
             assert loudness(made, RATE_HZ) > -18.0 + min(gain_db, 3.0)
 
 
-def test_without_a_target_a_gain_is_a_factor_and_no_level_is_none() -> None:
+def test_a_gain_alone_is_a_factor_and_no_level_changes_nothing() -> None:
     samples = voice(FEMALE)
     assert levelled(samples, RATE_HZ, AS_MADE) is samples
     assert np.array_equal(levelled(samples, RATE_HZ, ReplyLevel(gain_db=-20.0)), samples * np.float32(0.1))
@@ -143,7 +143,7 @@ def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> Non
         assert loudness(tone[:count], RATE_HZ) == pytest.approx(-33.01, abs=0.5)
 
 
-def test_a_peak_is_turned_down_without_a_step_and_what_is_far_from_it_is_not() -> None:
+def test_a_peak_is_lowered_smoothly_and_distant_samples_are_not() -> None:
     tone = sine(200, -12.0, 2.0, RATE_HZ)
     tone[24_000:24_480] *= 8
     made = levelled(tone, RATE_HZ, ReplyLevel(gain_db=1e-9))

@@ -58,13 +58,13 @@ def test_the_shortest_stream_is_marked(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("encoding", ROOMY)
-def test_without_a_mark_nothing_is_said(encoding: Encoding) -> None:
+def test_an_empty_mark_writes_no_comment(encoding: Encoding) -> None:
     for data in (encode(SAMPLES, encoding, RATE_HZ, ""), b"".join(streamed(encoding, ""))):
         assert b"digitalSourceType" not in data and b"LIST" not in data and b"ID3" not in data
 
 
 @pytest.mark.parametrize("encoding", [encoding for encoding in Encoding if encoding not in ROOMY])
-def test_what_has_no_room_is_as_before(encoding: Encoding) -> None:
+def test_encodings_without_comments_do_not_change(encoding: Encoding) -> None:
     assert encode(SAMPLES, encoding, RATE_HZ) == encode(SAMPLES, encoding, RATE_HZ, "")
     assert streamed(encoding, MARK) == streamed(encoding, "")
 

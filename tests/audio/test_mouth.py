@@ -59,7 +59,7 @@ def test_hisses_hums_and_silence_have_theirs() -> None:
 
 
 @pytest.mark.parametrize("name", ["heart", "michael"])
-def test_it_opens_as_the_audio_does_and_pieces_make_no_difference(name: str) -> None:
+def test_the_mouth_follows_the_audio_and_pieces_make_no_difference(name: str) -> None:
     path = ROOT / f"appliance/demo/voices/{name}.wav"
     samples, rate_hz = soundfile.read(path, dtype="int16")
     data = samples.astype("<i2").tobytes()

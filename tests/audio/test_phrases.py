@@ -30,7 +30,7 @@ def phrase(samples: int, seed: int = 0) -> Phrase:
         max_size=60,
     )
 )
-def test_it_holds_what_a_list_would(operations: list[tuple[str, Any, Any]]) -> None:
+def test_the_cache_holds_the_entries_of_a_plain_list(operations: list[tuple[str, Any, Any]]) -> None:
     phrases, model = Phrases(LIMIT_BYTES), []  # type: ignore[var-annotated]
     hits = misses = 0
     for number, (what, key, samples) in enumerate(operations):
@@ -60,13 +60,13 @@ def test_it_holds_what_a_list_would(operations: list[tuple[str, Any, Any]]) -> N
 @pytest.mark.parametrize(("limit_bytes", "drawn", "takes"), [
     (0, True, (False, False)), (1, False, (True, False)), (1, True, (True, True)),
 ])  # fmt: skip
-def test_what_it_takes(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) -> None:
+def test_limit_and_option_decide_on_caching(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) -> None:
     phrases = Phrases(limit_bytes, drawn_seeds=drawn)
     assert tuple(phrases.keys([[]], "", seeded=seeded) != [None] for seeded in (True, False)) == takes
     assert phrases.find(phrases.keys([[]], "", seeded=False)) is None and phrases.misses == takes[1]
 
 
-def test_a_phrase_does_not_hold_the_buffer_that_it_was_made_in() -> None:
+def test_a_phrase_keeps_no_larger_buffer_alive() -> None:
     buffer = np.ones(1_000, np.float32)
     kept = Phrase.of([SegmentAudio(buffer[:10], 0, True)], 7)
     buffer[:] = 0.0

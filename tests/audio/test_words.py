@@ -134,7 +134,7 @@ def test_places(written: str, spoken: str, expected: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(("written", "marked"), rows(__file__, "shown.jsonl"))
-def test_words_of_what_was_rewritten_have_its_place(written: str, marked: str) -> None:
+def test_words_of_rewritten_text_have_the_place_of_the_text(written: str, marked: str) -> None:
     """Changes that the front end reports may repeat and adjoin."""
     spoken = front("en").speakable(written)
     changes = [(change.before, change.after) for change in spoken.changes]
@@ -142,7 +142,7 @@ def test_words_of_what_was_rewritten_have_its_place(written: str, marked: str) -
     assert " ".join(f"{word.rstrip(',')}={place}" for word, place in found) == marked
 
 
-def test_a_text_that_is_spoken_as_written_is_marked_word_by_word() -> None:
+def test_an_unchanged_text_is_marked_word_by_word() -> None:
     text = normalise("a rose is a rose is a rose, is a rose. " * 40)
     assert all(spoken == written for spoken, written in places(text, text))
 

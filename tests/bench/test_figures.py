@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.bench import BenchError
+from appliance.bench import BenchError, run
 from appliance.bench.arrivals import RAID, Message, Mix, Weighted, poisson, read_burst
 from appliance.bench.lines import LINES, text_of
 from appliance.bench.outcome import Outcome, set_turns, underrun_s
 from appliance.bench.report import Baseline, figures, percentile, table
-from appliance.client import Header, Timings
+from appliance.client import Header
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.once
 
 TICKS = 100
 """Samples per second in these tests: the slow player looks at each."""
-MIX = Mix(Weighted((5, 13), (1.0, 3.0)), Weighted(("normal", "bulk"), (1.0, 1.0)), cancelled=0.2, slow=0.1)
+MIX = Mix(Weighted((5, 13), (1.0, 3.0)), Weighted(("normal", "bulk"), (1.0, 1.0)), cancelled=0.2)
 
 
 def silence_of_a_player(pieces: list[tuple[int, int]], total: int) -> int:
@@ -84,7 +85,6 @@ def test_a_mix_has_its_shares_and_a_seed_decides_it() -> None:
         (0.25, lambda message: len(message.text.split()) == 5),
         (0.5, lambda message: message.priority == "bulk"),
         (0.2, lambda message: message.cancel_after_s is not None),
-        (0.1, lambda message: message.pace is not None),
     ):
         assert sum(map(holds, messages)) / len(messages) == pytest.approx(share, abs=0.03)
 
@@ -105,14 +105,7 @@ def test_the_raid() -> None:
     assert any(message.cancel_after_s for message in messages)
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
-    ('{"at_s": 1}', "line 2: .*text"),
-    ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
-    ('{"at_s": 1, "text": " "}', "text not empty"),
-    ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
-    ("[1]", "line 2"), ("{", "line 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(("line", "message"), rows(__file__, "wrong_bursts.jsonl"))
 def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "burst.jsonl"
     path.write_text('{"at_s": 0, "text": "x"}\n' + line)
@@ -127,12 +120,12 @@ def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str
 
 def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any) -> Outcome:
     """A reply of 2 s in two pieces, the first 0.5 s after the request, the second `late_s` too late."""
-    promised_ms = fields.pop("promised_ms", 0.0)
+    promised_ms, segments = fields.pop("promised_ms", 0.0), fields.pop("segments", 2)
     message = Message(at_s, "x" * 20, **fields.pop("message", {}))
     if status != "OK" and not fields.pop("header", False):
         return Outcome(message, status=status, end_s=0.01, **fields)
-    pieces = [(0, 0.5), (TICKS, 1.5 + late_s)]
-    header = Header(sample_rate_hertz=TICKS, promised_ms=promised_ms)
+    pieces = fields.pop("pieces", [(0, 0.5), (TICKS, 1.5 + late_s)])
+    header = Header(sample_rate_hertz=TICKS, promised_ms=promised_ms, segments=segments)
     return Outcome(
         message, header=header, pieces=pieces, samples=2 * TICKS, status=status, end_s=1.6, **fields
     )
@@ -152,14 +145,13 @@ def test_a_reply_on_a_serial_channel_is_played_at_its_turn() -> None:
 
 def test_figures_of_a_storm_done_by_hand() -> None:
     idle = [outcome(0.0), outcome(0.0)]
-    slow, gone = {"pace": 1.0}, {"cancel_after_s": 0.1}
+    gone = {"cancel_after_s": 0.1}
     outcomes = [
         outcome(0.0),
-        outcome(1.0, late_s=0.05),
+        outcome(1.0, late_s=0.07),
         outcome(2.0, late_s=0.3),
-        outcome(3.0, promised_ms=400.0),
-        outcome(4.0, promised_ms=400.0, sent_s=0.2),
-        outcome(8.0, late_s=9.0, message=slow),
+        outcome(3.0, late_s=0.15, promised_ms=400.0),
+        outcome(4.0, late_s=0.04, promised_ms=400.0, sent_s=0.2),
         outcome(5.0, "RESOURCE_EXHAUSTED", reason="OVERLOADED"),
         outcome(5.0, "RESOURCE_EXHAUSTED", reason="OVERLOADED"),
         outcome(5.0, "UNAVAILABLE"),
@@ -169,39 +161,44 @@ def test_figures_of_a_storm_done_by_hand() -> None:
     outcomes[-1].end_s = 0.14
     found = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, None)
     assert found["wall_s"] == 10.0
-    assert found["offered"] == pytest.approx(11 * 20 * 0.1 / 10)
-    assert found["load"] == pytest.approx(2.2 / 4)
-    assert found["admitted"] == 7
+    assert found["offered"] == pytest.approx(10 * 20 * 0.1 / 10)
+    assert found["load"] == pytest.approx(2.0 / 4)
+    assert found["admitted"] == 6
     assert found["first_audio_s"] == {"p50": 0.5, "p95": 0.5, "p99": 0.5}
     assert found["first_audio_to_idle"]["p95"] == 1.0
     assert found["first_audio_of_all_s"] == {"p50": 0.5, "p95": None, "p99": None}
-    assert found["heard"] == 5
-    assert (found["c0"], found["c100"]) == (0.6, 0.8)
+    assert (found["heard"], found["can_stall"]) == (5, 5)
+    assert [found[name] for name in ("c0", "c50", "c100", "c200")] == [0.2, 0.4, 0.6, 0.8]
     assert found["longest_silence_s"] == pytest.approx(0.3)
     # The first, the second and the fifth reply are good: the third stalls, the fourth comes after its
     # promise.
     assert found["goodput"] == pytest.approx(3 * 2.0 / 10)
-    assert found["delivered"] == pytest.approx(7 * 2.0 / 10)
+    assert found["delivered"] == pytest.approx(6 * 2.0 / 10)
     assert found["refused"] == {"OVERLOADED": 2, "UNAVAILABLE": 1}
     assert found["failed"] == {"ENGINE_FAULT": 1}
     assert found["cancelled"] == 1 and found["cancel_to_end_s"]["p50"] == pytest.approx(0.04)
     assert json.loads(json.dumps(found)) == found
-    assert "60.0% · 80.0% of 5" in table({**found, "client_cpu": 0.1})
+    assert "20.0% · 40.0% · 60.0% · 80.0% of 5; 0 in one piece" in table({**found, "client_cpu": 0.1})
     strict = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, 0.4)
     assert strict["goodput"] == pytest.approx(1 * 2.0 / 10)
 
 
-def test_a_storm_of_which_nothing_was_admitted() -> None:
-    found = figures([outcome(0.0, "UNAVAILABLE")], Baseline([outcome(0.0)], 1.0), 1.0, None)
-    assert (found["c0"], found["goodput"], found["first_audio_s"]["p50"]) == (None, 0.0, None)
-    assert "1 UNAVAILABLE" in table({**found, "client_cpu": 0.0})
+@pytest.mark.parametrize(("one", "goodput", "shown"), [
+    (outcome(0.0, "UNAVAILABLE"), 0.0, "1 UNAVAILABLE"),
+    (outcome(0.0, segments=1), 1.25, "– · – · – · – of 0; 1 in one piece: N/A"),
+])  # fmt: skip
+def test_a_storm_in_which_no_playback_can_stall(one: Outcome, goodput: float, shown: str) -> None:
+    found = figures([one], Baseline([outcome(0.0)], 1.0), 1.0, None)
+    first_s = found["first_audio_s"]["p50"]
+    assert (found["c100"], found["goodput"], first_s) == (None, goodput, one.first_audio_s)
+    assert shown in table({**found, "client_cpu": 0.0})
 
 
-def test_a_trace_line_holds_what_a_simulation_needs() -> None:
-    line = outcome(1.0, late_s=0.25, message={"priority": "high", "channel": "c", "user": "u"}).record()
-    assert line["underrun_s"] == 0.25 and line["first_audio_s"] == 0.5 and line["audio_s"] == 2.0
-    assert (line["at_s"], line["text"], line["status"], line["admitted"]) == (1.0, "x" * 20, "OK", True)
-    assert (line["priority"], line["channel"], line["user"]) == ("high", "c", "u")
-    assert outcome(1.0, message={"pace": 0.5}).record()["underrun_s"] is None
-    spent = Timings(queue_ms=90.0, condition_ms=10.0, steps_ms=200.0, vocoder_ms=40.0)
-    assert (line["engine_s"], outcome(1.0, timings=spent).record()["engine_s"]) == (None, 0.25)
+def test_a_run_counts_only_if_the_first_byte_comes_with_audio() -> None:
+    idle, dribbled = outcome(0.0), outcome(0.0, pieces=[(0, 0.5), (5, 0.6), (TICKS, 1.5)])
+    assert (idle.read_s, dribbled.read_s) == (0.5, 0.6)
+    figures([dribbled, idle, idle], Baseline([idle], 1.0), 1.0, None)
+    with pytest.raises(BenchError, match=r"0\.1 s of audio arrive 0\.100 s after the first byte"):
+        figures([dribbled], Baseline([idle], 1.0), 1.0, None)
+    with pytest.raises(BenchError, match=r"at most 0\.02 s"):
+        run.figures(run.Cell("short", "x", "ann", None), [dribbled])

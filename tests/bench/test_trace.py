@@ -151,7 +151,7 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     assert waits(trace, "p")["paused"] >= 3.0
 
 
-def test_lanes_that_are_taken(tmp_path: Path) -> None:
+def test_a_wait_for_a_lane_is_traced(tmp_path: Path) -> None:
     bench = Traced(lanes=1)
     bench.admit("long", 1, nfe=16, frames=400)
     for _ in range(3):
@@ -197,21 +197,7 @@ def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
     assert summary(trace)["calls"]["step"]["calls"] == {"failed": 5, "cancelled": 5, "interrupted": 9}[how]
 
 
-def test_the_newest_slices_are_kept(tmp_path: Path) -> None:
-    bench = Traced(limit=100)
-    for number in range(20):
-        bench.admit(f"r{number}")
-        while bench.scheduler.run_once():
-            pass
-    trace = bench.trace(tmp_path)
-    check_format(trace)
-    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    found = summary(trace)
-    assert len(slices) == 100 and found["dropped"] > 100 and found["cut"] <= 1
-    assert slices[-1]["args"]["request"] == "r19"
-
-
-def test_a_slice_takes_little(tmp_path: Path) -> None:
+def test_the_newest_slices_are_kept_and_take_little(tmp_path: Path) -> None:
     """The module's constant bounds the bytes of a slice."""
     bench = Traced(limit=2_000)
     tracemalloc.start()
@@ -228,7 +214,10 @@ def test_a_slice_takes_little(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     trace = bench.trace(tmp_path)
-    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 2_000
+    check_format(trace)
+    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert len(slices) == 2_000 and slices[-1]["args"]["request"] == "r149"
+    assert summary(trace)["dropped"] > 100 and summary(trace)["cut"] <= 1
 
 
 def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
@@ -305,7 +294,7 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
     assert trace["otherData"]["backend"] == "ort-cpu"
 
 
-def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
     Traced().recorder.write(tmp_path / "EMPTY.json")
     for name, message in (

@@ -109,7 +109,7 @@ def test_a_clock_in_1970_never_demands_a_second_reboot(jetson: Jetson) -> None:
 
 
 @pytest.mark.parametrize(("arrange", "level", "reason", "value"), L4T)
-def test_what_apt_left(
+def test_states_that_apt_leaves_are_judged(
     arrange: Callable[[Jetson], object], level: Level, reason: Reason, value: str, jetson: Jetson
 ) -> None:
     arrange(jetson)
@@ -198,7 +198,7 @@ NAMING_APT = re.compile(r"sudo apt (?:install|--fix-broken)(?: (?!&&|and\b)(?:\$
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 @pytest.mark.slow
 def test_no_remedy_changes_a_version(tmp_path: Path) -> None:
-    """The source may have any version, and packages may be held or not configured yet."""
+    """The source may have any version, and packages may be on hold or not configured yet."""
     known = dpkg.packages(quick(well(tmp_path / "box")).root)
     sentences = [sentence for remedy in remedies(tmp_path) for sentence in remedy.split(". ")]
     commands = sorted({command for sentence in sentences for command in NAMING_APT.findall(sentence)})
@@ -227,7 +227,7 @@ def remedies(folder: Path) -> list[str]:
     return [dpkg.pin(remedy, known) for remedy in printed]
 
 
-def test_versions_that_nothing_tells_are_asked_of_dpkg(jetson: Jetson) -> None:
+def test_unknown_versions_come_from_dpkg_query(jetson: Jetson) -> None:
     """Remedies whose versions are unknown ask dpkg-query: apt would install the newest version of a bare
     name."""
     known = dpkg.packages(quick(jetson).root)

@@ -11,7 +11,6 @@ from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import boots
 from appliance.box.clocks.boots import Boot, history, losses
 from appliance.box.clocks.pinning import NotRoot, check, end, lock
-from appliance.box.clocks.reason import Reason
 from appliance.box.health import _note_backend
 from appliance.box.system import Box
 from tests.fakes.jetson.board import Clock, Jetson
@@ -44,7 +43,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, clock: Clock) -> None:
+def test_the_record_has_each_boot_with_its_software(jetson: Jetson, box: Box, clock: Clock) -> None:
     for number in range(8):
         boot(jetson, clock)
         lock(box)
@@ -58,7 +57,7 @@ def test_each_boot_is_on_record_with_what_it_ran_on(jetson: Jetson, box: Box, cl
     assert jetson.path(paths.BOOTS).stat().st_mode & 0o777 == 0o644, "for all to read"
 
 
-def test_a_shutdown_that_does_not_come_is_taken_back(box: Box) -> None:
+def test_a_cancelled_shutdown_is_cleared(box: Box) -> None:
     """`systemctl restart f5-clocks` ends and starts the unit. After a stop, the timer's check clears the
     mark."""
     for act in (lock, check):
@@ -105,10 +104,10 @@ def written(jetson: Jetson, *past: Boot, mode: int = 0o644) -> None:
     jetson.path(paths.BOOTS).chmod(mode)
 
 
-def test_what_others_could_have_written_is_not_used(jetson: Jetson, box: Box) -> None:
-    written(jetson, Boot("0", barred=("MAXN",)), mode=0o666)
+def test_a_record_that_others_could_write_is_ignored(jetson: Jetson, box: Box) -> None:
+    written(jetson, Boot(box.boot_id, unlocked_at=1.0), mode=0o666)
     lines: list[str] = []
-    assert lock(box, report=lines.append).state == "pinned"
+    assert check(box, report=lines.append).state == "pinned"
     assert any("boots.json is not used" in line for line in lines)
 
 
@@ -151,31 +150,6 @@ def test_three_power_losses_are_a_warning_and_change_nothing(jetson: Jetson, box
     assert evening(jetson, box, clock).level is Level.PASS, "it lasted in the mode"
 
 
-@pytest.mark.parametrize("mode", ["MAXN", "MODE_50W"])
-def test_a_box_that_an_earlier_version_kept_out_of_a_mode_stays_out(
-    jetson: Jetson, box: Box, clock: Clock, mode: str
-) -> None:
-    jetson.set_mode(mode)
-    written(jetson, ended(), ended(), ended(), Boot("0", asked="MAXN", applied=mode, barred=("MAXN",)))
-    older = json.loads(jetson.read(paths.BOOTS))
-    older["boots"][3] |= {"on_trial": ["MODE_30W"], "calm": 2, "wait": 6, "tried_again": False, "hung": True}
-    jetson.write(paths.BOOTS, json.dumps(older))
-    for _ in range(5):
-        boot(jetson, clock)
-        for clocks in (lock(box), check(box)):
-            assert (clocks.state, clocks.mode, clocks.reason) == ("unpinned", mode, Reason.POWER_LOSSES)
-            gpu = clocks.domains["gpu"]
-            assert (gpu["min"] == gpu["max"]) is (mode != "MAXN"), "the slower one is pinned"
-        for told in run_checks(box, only={"boots", "power_mode", "clocks"}):
-            assert told.level is Level.WARN
-            assert "power supply" in told.remedy and "power_mode: MODE_" in told.remedy
-    lines: list[str] = []
-    lock(box, dry_run=True, report=lines.append)
-    assert ("would run: jetson_clocks" in lines) is (mode != "MAXN")
-    jetson.write(paths.CONFIG, "device:\n  power_mode: MAXN\n")
-    assert (lock(box).state, jetson.mode) == ("pinned", "MAXN"), "the site names it"
-
-
 def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box) -> None:
     class Gone(BaseException):
         pass
@@ -191,7 +165,7 @@ def test_the_power_is_gone_before_jetson_clocks_returns(jetson: Jetson, box: Box
     assert history(box)[-1].lost_power(Boot())
 
 
-def test_which_backend_spoke_is_noted(box: Box) -> None:
+def test_the_record_has_the_backend_that_spoke(box: Box) -> None:
     lock(box)
     figures = {"backend": "ort-cuda (fused)", "passed_over": {"tensorrt": "no code for this GPU"}}
     _note_backend(box, [Finding("synthesis", Level.PASS, "", figures=figures)])

@@ -180,7 +180,7 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
     ("Connection refused", PASS, PASS), ("Connection refused", FAIL, FAIL), (503, PASS, FAIL),
     (200, PASS, PASS), (200, FAIL, FAIL),
 ])  # fmt: skip
-def test_without_a_readyz_the_application_is_believed(ready: int | str, grpc: Level, level: Level) -> None:
+def test_the_application_decides_if_there_is_no_readyz(ready: int | str, grpc: Level, level: Level) -> None:
     seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
     found = readiness.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
@@ -194,7 +194,7 @@ def test_the_worst_is_the_exit_status(levels: list[Level], code: int) -> None:
     assert exit_code(Finding("a", level, "") for level in levels) == code
 
 
-def test_of_two_findings_on_one_thing_the_worse_counts() -> None:
+def test_the_worse_of_two_findings_on_a_check_counts() -> None:
     first = [Finding("a", WARN, "1"), Finding("b", PASS, "1"), Finding("c", PASS, "1")]
     second = [
         Finding("a", PASS, "2"), Finding("b", FAIL, "2"), Finding("c", PASS, "2"), Finding("d", SKIP, "2"),
@@ -248,7 +248,7 @@ def test_the_table() -> None:
     ]
 
 
-def test_what_others_said_does_not_steer_the_terminal() -> None:
+def test_text_of_other_programs_does_not_steer_the_terminal() -> None:
     for level in (FAIL, SKIP):
         shown = table([Finding("a", level, "one\x1b[2Jtwo\nthree", "", "x\x07y")])
         assert "\x1b" not in shown and "\x07" not in shown

@@ -73,7 +73,7 @@ def test_options_go_before_the_environment(tmp_path: Path) -> None:
 
 
 @AS_ROOT
-def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) -> None:
+def test_the_script_runs_from_a_copy_of_the_installation(maxn: Jetson, tmp_path: Path) -> None:
     """The copy has the package's box folder, its imports and the script, which runs through a link."""
     release = tmp_path / "releases" / "1"
     (release / "scripts").mkdir(parents=True)
@@ -134,7 +134,7 @@ def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.Cap
     assert journal_lines() == ["pinned in MAXN, was unpinned"]
 
 
-def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_need_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     box = quick(maxn, user=lambda: 1000)
     for words in (["lock"], ["unlock"], ["watch"], ["watch", "--once"]):
         assert main(box, *words) == MISUSED
@@ -204,7 +204,7 @@ def test_a_table_of_an_unpinned_box_tells_who_and_what(maxn: Jetson) -> None:
     assert gpu.endswith("NOT PINNED")
 
 
-def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> None:
+def test_a_user_without_root_reads_memory_from_roots_file(maxn: Jetson) -> None:
     box = quick(maxn)
     lock(box)
     mine = quick(maxn, user=lambda: 1000)
@@ -240,7 +240,7 @@ def unlocked(jetson: Jetson) -> None:
     (memory_came_loose, "unpinned", "emc: at 3199 MHz now, but not locked"),
     (reboot_due, "reboot_pending", "--allow-reboot"), (unlocked, "unpinned", "unlocked by a technician"),
 ])  # fmt: skip
-def test_without_root_what_root_published_is_known(
+def test_a_user_without_root_sees_roots_published_clocks(
     maxn: Jetson, arrange: Callable[[Jetson], None], state: str, why: str
 ) -> None:
     arrange(maxn)

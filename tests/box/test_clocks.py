@@ -158,7 +158,7 @@ def test_jetpack_7_locks_memory_at_the_cap_of_its_mode(tmp_path: Path) -> None:
     assert emc.why == "capped at 2133 MHz, below 3199 MHz, in power mode MODE_15W"
 
 
-def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> None:
+def test_memory_and_the_state_are_unknown_without_root(pinned: Jetson) -> None:
     clocks = take_reading(quick(pinned, user=lambda: 1000)).clocks
     assert clocks.domains["emc"] == {"pinned": None, "why": "needs root"}
     assert (clocks.state, clocks.why) == ("unknown", "emc: needs root")
@@ -166,7 +166,7 @@ def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> N
     assert take_reading(quick(pinned, user=lambda: 1000)).clocks.state == "unpinned"
 
 
-def test_without_power_modes_what_can_be_judged_still_is(pinned: Jetson) -> None:
+def test_clocks_are_judged_without_power_modes_as_far_as_possible(pinned: Jetson) -> None:
     pinned.path(NVPMODEL_CONF).unlink()
     clocks = take_reading(quick(pinned)).clocks
     assert clocks.state == "unpinned" and "/etc/nvpmodel.conf cannot be used" in clocks.why

@@ -15,7 +15,7 @@ def samples(*rows: tuple[float, int]) -> list[Sample]:
     return [Sample(at, {"oc1": count}) for at, count in rows]
 
 
-def test_without_a_record_it_is_the_mean_since_boot_and_says_so() -> None:
+def test_the_rate_without_a_record_is_the_mean_since_boot() -> None:
     found = rise((), Sample(7200.0, {"oc1": 12}), "oc1", 3600.0)
     assert found is not None and not found.recorded
     assert (found.count, found.span_s, found.per(3600.0)) == (12, 7200.0, 6.0)
@@ -56,7 +56,7 @@ def take(box: Box, clock: list[float], at: float, count: int) -> None:
     counters.keep(box, counters.read(box), Sample(at, {"oc1": count}))
 
 
-def test_samples_are_kept_for_a_while_and_not_too_close(box: Box, clock: list[float], tmp_path: Path) -> None:
+def test_samples_expire_and_have_a_least_distance(box: Box, clock: list[float], tmp_path: Path) -> None:
     for at in (1000.0, 1005.0, 1010.0, 5000.0, 9000.0):
         take(box, clock, at, int(at))
     assert [sample.at for sample in counters.read(box)] == [5000.0, 9000.0]

@@ -62,7 +62,7 @@ def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     assert exit_code(findings) == 0
 
 
-def test_without_root_a_pinned_box_is_green_too(jetson: Jetson) -> None:
+def test_a_pinned_box_is_green_without_root_too(jetson: Jetson) -> None:
     before = jetson.snapshot()
     with answering() as address:
         findings = run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
@@ -95,7 +95,7 @@ def test_a_broken_check_is_a_finding_and_others_run(jetson: Jetson, monkeypatch:
     assert findings["disk"].level is PASS
 
 
-def test_what_is_no_jetson_is_not_looked_at(jetson: Jetson) -> None:
+def test_a_machine_that_is_no_jetson_is_not_examined(jetson: Jetson) -> None:
     jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
     with answering() as address:
         findings = run_checks(quick(jetson), readyz=address)

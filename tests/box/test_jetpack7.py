@@ -58,7 +58,7 @@ def test_locks_proves_unlocks(orin: Jetson) -> None:
     assert files(orin) == before
 
 
-def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) -> None:
+def test_the_lock_keeps_a_gpu_on_that_jetson_clocks_lets_sleep(orin: Jetson) -> None:
     """No source says if jetson_clocks does so on JetPack 7; the lock keeps the GPU on in any case."""
     railgate = f"{GPU}/device/railgate_enable"
     lay(orin, "jetson_clocks", f'$real "$@"\n[ "$1" ] || echo 1 > {orin.path(railgate)}')
@@ -69,7 +69,7 @@ def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: Jetson) 
 
 @pytest.mark.parametrize("path", GUESSES)
 @pytest.mark.parametrize("locked", [True, False])
-def test_what_is_guessed_decides_nothing(orin: Jetson, path: str, locked: bool) -> None:
+def test_guessed_files_decide_nothing(orin: Jetson, path: str, locked: bool) -> None:
     """A guessed file may be empty, garbled or absent: the state does not change, or becomes unknown."""
     if locked:
         lock(quick(orin))
@@ -94,7 +94,7 @@ def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin
     assert found.level is Level.WARN and "cannot read everything" in found.value
 
 
-def test_the_sites_power_mode_is_what_is_pinned(orin: Jetson) -> None:
+def test_the_configured_power_mode_is_pinned(orin: Jetson) -> None:
     orin.write(CONFIG, "device:\n  power_mode: MODE_50W  # the van's supply\n")
     assert take_reading(quick(orin)).clocks.why.startswith("power mode is MAXN, not MODE_50W")
     clocks = lock(quick(orin))

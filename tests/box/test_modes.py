@@ -11,6 +11,7 @@ from appliance.box.tools import Completed
 from tests.fakes.jetson.board import Jetson
 from tests.fakes.jetson.machine import captured
 from tests.harness.boxes import quick
+from tests.harness.rows import rows
 
 CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"
 CAPTURED_VERBOSE = """\
@@ -45,7 +46,7 @@ def test_status_file(text: str, number: int | None) -> None:
     assert modes.current_mode(silent, text, modes.parse_conf(SUPER)).id == number
 
 
-def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
+def test_a_note_on_missing_root_is_no_complaint() -> None:
     assert modes.nvpmodel_errors(Completed(("nvpmodel",), 0, CAPTURED_QUERY, f"{EACCES}\n{EACCES_TOO}")) == ""
     assert modes.nvpmodel_errors(Completed(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
 
@@ -59,28 +60,14 @@ def test_the_best_mode_is_chosen_by_name() -> None:
     assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
 
 
-@pytest.mark.parametrize("text", [
-    "", "device:\n  power_mode: MODE_50W\n", "device:\n  power_mode: MODE_50W   # the van\n",
-    "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
-    'device:\n  sysroot: /\n  power_mode: "MAXN"\n', "device:\n  power_mode: null\n",
-    "device:\n  power_mode: ~\n", "device:\n  power_mode:\n",
-    "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
-    "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n", "device:\n  power_mode: STUDIO-45.5W+\n",
-])  # fmt: skip
+@pytest.mark.parametrize("text", rows(__file__, "power_mode_read.jsonl"))
 def test_root_reads_the_sites_mode_as_yaml_does(text: str) -> None:
     said = (yaml.safe_load(text) or {}).get("device") or {}
     assert modes.power_mode(text) == (said.get("power_mode") or "")
 
 
-@pytest.mark.parametrize("text", [
-    "device: {power_mode: MODE_50W}\n", "device:\n  {power_mode: MODE_50W}\n",
-    '"device":\n  power_mode: MODE_50W\n', "device:\n  'power_mode': MODE_50W\n",
-    "device:\n  power_mode: >\n    MODE_50W\n", "device:\n  power_mode: MODE 50W\n",
-    "device:\n  power_mode: [MODE_50W]\n", "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
-    "gateway:\n  power_mode: MODE_50W\n", "  device:\n    power_mode: MODE_50W\n",
-    "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
-])  # fmt: skip
-def test_what_is_not_read_by_line_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", rows(__file__, "power_mode_refused.jsonl"))
+def test_a_setting_in_another_form_than_its_line_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^power_mode .*(on a line of its own|more than once)"):
         modes.power_mode(text)
 
@@ -127,7 +114,7 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> No
     assert (as_anybody.name, as_anybody.problem) == ("MODE_30W", "")
 
 
-def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> None:
+def test_the_status_file_replaces_a_missing_answer_of_nvpmodel(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0004")
     (jetson.bin / "nvpmodel").write_text("#!/bin/sh\necho 'NVPM ERROR: bad config'; exit 255\n")
     jetson.write(paths.NVPMODEL_STATUS, "pmode:0003")

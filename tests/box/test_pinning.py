@@ -83,7 +83,7 @@ def read_only(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monk
 
 
 @pytest.mark.parametrize("profile", SUPPORTED)
-def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
+def test_lock_pins_a_factory_box(tmp_path: Path, profile: str) -> None:
     jetson, clock = Jetson(tmp_path, profile), Clock()
     box = quick(jetson, **clock.arguments)
 
@@ -157,7 +157,7 @@ def test_the_best_mode_is_set_and_pinned_at_once(
     assert proven(maxn) if mode == "MAXN" else "nvpmodel -m 3" in maxn.calls()
 
 
-def test_a_reboot_that_nvpmodel_does_not_begin_is_asked_of_systemd(tmp_path: Path) -> None:
+def test_systemd_reboots_if_nvpmodel_does_not(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0005")
     prompt = "NVPM WARN: Reboot required for changing to this power mode: 0"
     lay(jetson, "nvpmodel", f"[ $1 = -q ] && echo 'NV Power Mode: MODE_30W' && echo 2 || echo '{prompt}'")
@@ -206,7 +206,7 @@ def test_a_maximum_of_memory_that_firmware_lowered_is_no_cap_to_be_written(maxn:
         maxn.path("/sys/kernel/debug/bpmp/debug/emc/possible_rates").unlink() if steps else None
 
 
-def test_nothing_is_held_above_the_mode(maxn: Jetson, box: Box, request: pytest.FixtureRequest) -> None:
+def test_no_clock_is_pinned_above_its_mode(maxn: Jetson, box: Box, request: pytest.FixtureRequest) -> None:
     maxn.write("/etc/f5-appliance/appliance.yaml", "device:\n  power_mode: MODE_50W\n")
     maxn.fault("ebusy")
     request.getfixturevalue("read_only")
@@ -265,7 +265,7 @@ def test_a_baseline_with_lines_of_the_tools_own_is_restored(tmp_path: Path) -> N
     assert "/cpu11/lost" not in baseline.read_text(), "a core's limit was missing: it is stored anew"
 
 
-def test_half_a_baseline_is_stored_anew(maxn: Jetson, box: Box) -> None:
+def test_half_a_baseline_is_stored_again(maxn: Jetson, box: Box) -> None:
     folder = maxn.path(BASELINE).parent
     folder.mkdir(mode=0o700, parents=True)
     (folder / "baseline.conf").write_text("/sys/devices/system/cpu/cpu0/onl")
@@ -286,7 +286,7 @@ def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_what_others_could_write_is_not_restored(maxn: Jetson, box: Box, tmp_path: Path, what: str) -> None:
+def test_a_baseline_of_others_is_not_restored(maxn: Jetson, box: Box, tmp_path: Path, what: str) -> None:
     """Root would write whatever the baseline says to whatever place it names."""
     before = limits(maxn)
     lock(box)
@@ -303,7 +303,7 @@ def test_what_others_could_write_is_not_restored(maxn: Jetson, box: Box, tmp_pat
     assert not [call for call in maxn.calls(PINS) if "--restore" in call]
 
 
-def test_unlocked_clocks_are_left_alone_until_lock(maxn: Jetson, box: Box, clock: Clock) -> None:
+def test_unlocked_clocks_stay_unlocked_until_lock(maxn: Jetson, box: Box, clock: Clock) -> None:
     lock(box)
     unlock(box)
     for by_hand, state in ((Jetson.unpin, "unpinned"), (Jetson.pin, "pinned"), (Jetson.unpin, "unpinned")):
@@ -356,7 +356,7 @@ def test_an_unlock_ends_with_its_boot_and_its_record(
 
 
 @pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
-def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -> None:
+def test_minima_replace_a_restore_without_effect(tmp_path: Path, profile: str) -> None:
     """The minima of nvpmodel.conf restore the files as they were before the lock."""
     jetson = Jetson(tmp_path, profile)
     jetson.set_mode("MAXN")
@@ -535,7 +535,7 @@ def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path
     assert jetson.calls(PINS).count(PINS) == 1
 
 
-def test_a_memory_that_is_held_at_its_cap_is_not_pinned_again(maxn: Jetson, box: Box, clock: Clock) -> None:
+def test_a_memory_at_its_cap_is_not_pinned_again(maxn: Jetson, box: Box, clock: Clock) -> None:
     """A lower limit at the highest clock within reach holds the memory like the flag: pinning would change
     nothing."""
     lock(box)
@@ -582,7 +582,7 @@ def test_a_tool_that_is_not_there_is_named(maxn: Jetson, box: Box, monkeypatch: 
     assert "jetson_clocks is not installed" in lock(box).why
 
 
-def test_a_thermal_cap_is_no_unpinning_that_could_be_mended(maxn: Jetson, box: Box, clock: Clock) -> None:
+def test_a_thermal_cap_is_not_repinned(maxn: Jetson, box: Box, clock: Clock) -> None:
     lock(box)
     maxn.fault("thermal_throttle")
     for _ in range(3):
@@ -629,7 +629,7 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"last_unpin": 3}', '{"boot_id": "x"}'])
-def test_a_damaged_record_is_begun_anew(maxn: Jetson, box: Box, text: str) -> None:
+def test_a_damaged_record_starts_afresh(maxn: Jetson, box: Box, text: str) -> None:
     lock(box)
     maxn.write(THIS_BOOT, text)
     assert check(box).state == "pinned"
@@ -647,7 +647,7 @@ def test_a_state_without_a_known_reason_has_an_unknown_one(maxn: Jetson, box: Bo
     assert found.domains == published.domains
 
 
-def test_one_at_a_time(maxn: Jetson, box: Box, clock: Clock) -> None:
+def test_changes_run_one_at_a_time(maxn: Jetson, box: Box, clock: Clock) -> None:
     lock(box)
     maxn.unpin()
     with maxn.path(CLOCK_MUTEX).open() as other:
@@ -659,7 +659,7 @@ def test_one_at_a_time(maxn: Jetson, box: Box, clock: Clock) -> None:
     assert check(box).state == "pinned"
 
 
-def test_a_check_waits_for_a_lock_and_sees_what_it_did(maxn: Jetson, clock: Clock) -> None:
+def test_a_check_waits_for_a_lock_and_sees_its_result(maxn: Jetson, clock: Clock) -> None:
     box = quick(maxn, **clock.arguments)
     lock(box)
     maxn.unpin()

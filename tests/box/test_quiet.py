@@ -67,7 +67,7 @@ def test_a_box_from_the_factory_made_quiet_and_loud_again(profile: str, tmp_path
     assert process(jetson, "quiet", "--undo").stdout == "nothing to undo\n"
 
 
-def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(jetson: Jetson) -> None:
+def test_undo_restores_former_settings_and_keeps_later_changes(jetson: Jetson) -> None:
     jetson.write(f"{UNITS}/suspend.target", "[Unit]\nDescription=of the site\n")
     jetson.path(f"{UNITS}/sleep.target").symlink_to("/dev/null")
     jetson.path(f"{UNITS}/default.target").symlink_to("/lib/systemd/system/runlevel5.target")
@@ -84,7 +84,7 @@ def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(jetso
     assert changed == {INDICATOR[1:]}
 
 
-def test_a_second_run_adds_to_what_the_first_has_noted(jetson: Jetson) -> None:
+def test_a_second_run_adds_to_the_record_of_the_first(jetson: Jetson) -> None:
     factory = jetson.read(INDICATOR)
     run(jetson)
     jetson.write(INDICATOR, factory + "\n")  # as an update of its package
@@ -96,14 +96,14 @@ def test_a_second_run_adds_to_what_the_first_has_noted(jetson: Jetson) -> None:
     assert "Status: hold" not in status.read_text()
 
 
-def test_what_was_held_before_stays_held(jetson: Jetson) -> None:
+def test_packages_on_hold_before_stay_on_hold(jetson: Jetson) -> None:
     quick(jetson).tools.execute("apt-mark", "hold", "nvidia-l4t-core")
     run(jetson)
     run(jetson, quiet.undo)
     assert "Package: nvidia-l4t-core\nStatus: hold" in jetson.path("/var/lib/dpkg/status").read_text()
 
 
-def test_what_dpkg_has_not_finished_is_named_and_not_held(jetson: Jetson) -> None:
+def test_unfinished_packages_are_named_and_not_put_on_hold(jetson: Jetson) -> None:
     """Half an upgrade on a carrier whose bootloader package refuses the board (Seeed Linux_for_Tegra 41)."""
     of_packages("ok installed", "ok half-configured", "nvidia-l4t-kernel")(jetson)
     said = run(jetson)
@@ -121,7 +121,7 @@ def test_a_held_tensorrt_is_still_seen(jetson: Jetson) -> None:
 @pytest.mark.parametrize("text", [
     "", "[]", '{"schema": 1}', '{"schema": 1, "files": [1], "held": 1}', "[" * 9999,
 ])  # fmt: skip
-def test_a_damaged_record_is_said_and_nothing_is_changed(
+def test_a_damaged_record_is_reported_and_changes_nothing(
     text: str, jetson: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jetson.write(QUIET, text)
@@ -141,7 +141,7 @@ def test_a_record_that_others_may_have_written_is_not_used(jetson: Jetson) -> No
     assert not jetson.path("/etc/shadow").exists()
 
 
-def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(jetson: Jetson) -> None:
+def test_a_failure_of_apt_is_reported_and_can_be_undone(jetson: Jetson) -> None:
     before = jetson.snapshot()
     good = (jetson.bin / "apt-mark").read_text()
     (jetson.bin / "apt-mark").write_text("#!/bin/sh\necho 'E: could not lock' >&2; exit 100\n")

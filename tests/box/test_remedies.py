@@ -345,7 +345,7 @@ def pinned(folder: Path, profile: str) -> Jetson:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_the_remedy_mends(row: Case, tmp_path: Path) -> None:
+def test_the_remedy_repairs_the_box(row: Case, tmp_path: Path) -> None:
     assert row.seen in SEEN, "a guess turns no test green"
     jetson = pinned(tmp_path, row.profile)
     [before] = run_checks(quick(jetson), only={row.check})

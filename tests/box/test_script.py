@@ -78,7 +78,7 @@ def test_some_checks(jetson: Jetson) -> None:
     assert "no check is called weather; there are daemon" in wrong.stderr
 
 
-def test_only_what_is_wrong_and_what_hurts_first(jetson: Jetson) -> None:
+def test_health_lists_only_faults_and_the_worst_first(jetson: Jetson) -> None:
     jetson.fault("clock_1970")
     jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
     jetson.path(paths.GPU_NODE).unlink()
@@ -130,7 +130,7 @@ def test_others_cannot_publish(option: str, jetson: Jetson, capsys: Printed) -> 
     assert not jetson.path(paths.HEALTH).exists()
 
 
-def test_a_full_run_folder_is_told(jetson: Jetson, capsys: Printed) -> None:
+def test_a_full_run_folder_is_reported(jetson: Jetson, capsys: Printed) -> None:
     jetson.fault("disk_full", folders=("/run",))
     assert run_script("health", quick(jetson), "--only", "lfb", "--publish") == 2
     assert capsys.readouterr().err == "f5-health: /run/f5-appliance/health.json: No space left on device\n"
@@ -153,7 +153,7 @@ def test_the_unforeseen_is_broken_and_no_warning(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_with_the_systems_own_python(jetson: Jetson, tmp_path: Path) -> None:
+def test_the_script_runs_on_the_systems_python(jetson: Jetson, tmp_path: Path) -> None:
     """The script runs from the checkout: executable, isolated, with the standard library alone."""
     python = Path("/usr/bin/python3")
     if not python.exists():
@@ -198,7 +198,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     assert last["value"].startswith(no_baseline["value"])
 
 
-def test_without_metrics_a_running_daemon_is_well(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
+def test_a_daemon_without_metrics_is_healthy(shared_box: Shared, jetson: Jetson, tmp_path: Path) -> None:
     """A daemon without metrics has no /readyz. An answer of /readyz that contradicts gRPC's wins."""
     nobody = f"127.0.0.1:{free_port()}"
     server = {**shared_box.config["server"], "metrics": ""}

@@ -29,7 +29,7 @@ def test_zones_have_one_name_on_all_releases(jetson: Jetson) -> None:
     assert degrees["tboard"] == 36.0
 
 
-def test_what_is_no_temperature_is_left_out(jetson: Jetson) -> None:
+def test_invalid_temperatures_are_dropped(jetson: Jetson) -> None:
     folders = [*jetson.path("/sys/class/thermal").glob("thermal_zone*")]
     unpowered = [folder for folder in folders if (folder / "type").read_text().lower().startswith("cv")]
     for text in ("-256000", "0", "", "no number"):
@@ -38,7 +38,7 @@ def test_what_is_no_temperature_is_left_out(jetson: Jetson) -> None:
         assert set(sensors.temperatures(jetson.box().root)) == zones(jetson), text
 
 
-def test_zones_without_power_answer_eagain_and_are_left_out(jetson: Jetson) -> None:
+def test_unpowered_zones_answer_eagain_and_are_dropped(jetson: Jetson) -> None:
     jetson.fault("eagain_zones", zones=("cv0", "cv1", "cv2", "gpu", "tj"))
     root = jetson.box().root
     assert set(sensors.temperatures(root)) == ALWAYS - {"tj"}
@@ -74,7 +74,7 @@ def test_sensors_are_found_by_name_though_their_numbers_move(jetson: Jetson) -> 
     assert sensors.fan(root) == Fan(66, 1740)
 
 
-def test_what_is_slowed_because_of_heat_is_named(jetson: Jetson) -> None:
+def test_parts_slowed_by_heat_are_named(jetson: Jetson) -> None:
     root = jetson.box().root
     assert sensors.cooling(root) == {}, "the fan turns, and cools: that is no throttling"
     jetson.fault("thermal_throttle", degrees=87.0, cap_khz=0)
@@ -85,7 +85,7 @@ def test_what_is_slowed_because_of_heat_is_named(jetson: Jetson) -> None:
     assert not any("fan" in kind or "surface" in kind for kind in active)
 
 
-def test_a_fan_that_stands_and_one_without_a_tachometer(jetson: Jetson) -> None:
+def test_a_stopped_fan_differs_from_a_fan_without_tachometer(jetson: Jetson) -> None:
     speeds = [p for name in ("rpm", "fan1_input") for p in jetson.path("/sys/class/hwmon").glob(f"*/{name}")]
     jetson.write(f"{jetson.machine.hwmon('pwmfan')}/pwm1", "0\n")
     for path in speeds:

@@ -64,7 +64,7 @@ class Programs(Tools):
 def test_the_new_version_must_speak_once_in_three_times(
     again: bool, answers: str, state: str, done: list[str], back: str, tmp_path: Path
 ) -> None:
-    """The old version returns otherwise, once no line sounds. A daemon that somebody stopped stays stopped."""
+    """The old version returns otherwise, once no line sounds. A daemon that was stopped stays stopped."""
     names = {name: tmp_path / f"{name}.deb" for name in ("NOW", "BEFORE", "NEXT", "TRIAL")}
     for name, version in {"NOW": done[0], "BEFORE": "1", "TRIAL": "2"}.items():
         names[name].write_text(version)

@@ -126,7 +126,7 @@ def test_install_back_and_list(tmp_path: Path) -> None:
     assert {who(tmp_path / name) for name in "abcd"} == set("abcd")
 
 
-def test_one_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
+def test_a_bundle_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     german = store.add(packed(variant(tmp_path, "g")), anything)
     assert german.parent == store.folder and who(store.path) == "a" and not os.path.lexists(store.before)
@@ -142,7 +142,7 @@ def test_one_for_another_language_is_stored_and_stays(tmp_path: Path) -> None:
     assert not german.exists()
 
 
-def test_another_mel_is_said(tmp_path: Path) -> None:
+def test_another_mel_is_reported(tmp_path: Path) -> None:
     lines = list[str]()
     store = shelf(tmp_path, report=lines.append)
     louder = {"target_rms": 0.2, "guidance": TINY.defaults.guidance, "sway": TINY.defaults.sway}
@@ -171,7 +171,7 @@ def test_a_real_folder_is_adopted(tmp_path: Path) -> None:
     assert len(list(store.folder.iterdir())) == 2
 
 
-def test_where_nothing_is_yet(tmp_path: Path) -> None:
+def test_the_first_install_has_no_previous_bundle(tmp_path: Path) -> None:
     store = BundleStore(tmp_path / "bundle")
     assert store.stored() == []
     with pytest.raises(BundleError, match="no previous bundle"):
@@ -182,7 +182,7 @@ def test_where_nothing_is_yet(tmp_path: Path) -> None:
         store.back()
 
 
-def test_a_bundle_that_rotted_is_mended_and_never_gone_back_to(tmp_path: Path) -> None:
+def test_a_rotten_bundle_is_replaced_and_never_restored(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     b = store.install(variant(tmp_path, "b"), anything)
     rot(b / "vocab.txt")
@@ -193,7 +193,7 @@ def test_a_bundle_that_rotted_is_mended_and_never_gone_back_to(tmp_path: Path) -
     assert who(store.path) == "b"
 
 
-def test_what_the_daemon_runs_from_is_kept(tmp_path: Path) -> None:
+def test_the_running_bundle_stays(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     b = store.install(variant(tmp_path, "b"), anything)
     store.install(variant(tmp_path, "c"), anything, running=b)
@@ -301,7 +301,7 @@ def test_a_full_disk_is_seen_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert who(store.path) == "b"
 
 
-def test_one_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+def test_an_unloadable_bundle_is_refused(tmp_path: Path) -> None:
     store, b = shelf(tmp_path), speaking(tmp_path, "b")
     config = EngineConfig(backend="ort-cpu", threads=1)
     load_on_cpu(contract.read(b), config)
@@ -327,7 +327,7 @@ def test_a_second_install_waits_for_none(tmp_path: Path) -> None:
         store.install(b, meanwhile)
 
 
-def test_what_does_not_prove_itself_is_undone(tmp_path: Path) -> None:
+def test_an_install_whose_proof_fails_is_undone(tmp_path: Path) -> None:
     store = shelf(tmp_path)
     store.install(variant(tmp_path, "b"), anything)
     whole, proven = tree(tmp_path / "box"), list[str]()

@@ -144,7 +144,7 @@ def test_a_wrong_option_shows_its_own_commands_usage(run: Run, capsys: pytest.Ca
 
 @pytest.mark.parametrize(("arguments", "message"), rows(__file__, "say_refused.jsonl"))
 @pytest.mark.parametrize("stream", [False, True])
-def test_say_tells_what_was_wrong_and_writes_nothing(
+def test_a_failed_say_names_the_error_and_writes_nothing(
     box: Running, run: Run, tmp_path: Path, arguments: list[str], message: str, stream: bool
 ) -> None:
     options = [argument.format(tmp_path) for argument in arguments] + ["--stream"] * stream
@@ -298,7 +298,7 @@ def test_a_style_from_add_to_remove(box: Running, run: Run, tmp_path: Path) -> N
     assert code == 1 and "no style 'happy'; it has neutral (NOT_FOUND)" in error
 
 
-def test_check_beside_a_running_daemon(box: Running, checked: Checked, run: Run) -> None:
+def test_check_next_to_a_running_daemon(box: Running, checked: Checked, run: Run) -> None:
     _, found = checked(box.folder / "config.yaml")
     well = ["config", "bundle", "voices", "daemon", "listening"]
     assert {found[name]["level"] for name in (*well, "synthesis")} == {"PASS"}, found
@@ -316,7 +316,7 @@ def test_check_beside_a_running_daemon(box: Running, checked: Checked, run: Run)
     assert (code, last) == (0, "5 PASS · 1 SKIP")
 
 
-def test_check_says_what_is_not_in_place(checked: Checked, tmp_path: Path) -> None:
+def test_check_names_missing_parts(checked: Checked, tmp_path: Path) -> None:
     config = write_config(tmp_path)
     voice = tmp_path / "voices" / "ann"
     voice.mkdir(parents=True)
@@ -450,7 +450,7 @@ def test_synthesis_without_a_voice(box: Running, checked: Checked) -> None:
     assert "no voice is stored" in found["synthesis"]["value"]
 
 
-def test_the_probe_abstains_while_others_are_spoken_for(box: Running, checked: Checked) -> None:
+def test_the_probe_abstains_during_others_speech(box: Running, checked: Checked) -> None:
     def synthesis() -> tuple[str, str]:
         found = checked(box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
         return found["level"], found["value"]

@@ -1,4 +1,4 @@
-"""Two daemons behind Debian's haproxy with configs/haproxy.cfg, and voices that are copied between them."""
+"""Two daemons behind Debian's haproxy with configs/haproxy.cfg."""
 
 import contextlib
 import csv
@@ -11,43 +11,18 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from appliance import cli
-from appliance.cli import replicate
-from appliance.client import CallFailed, Client, Piece
-from appliance.config import VoicesConfig
-from appliance.contract import bundle
-from appliance.voices.records import Place, Recorded
-from appliance.voices.store import VoiceStore, open_store
-from tests.harness.daemons import (
-    BUNDLE,
-    ROOT,
-    Running,
-    Shared,
-    finished,
-    free_port,
-    reference_wav,
-    running,
-    shared,
-)
-from tests.harness.patience import PATIENCE_S, until
+from appliance.client import Client, Piece
+from tests.harness.daemons import ROOT, Running, finished, free_port, running
+from tests.harness.patience import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
-TRANSCRIPT = "Some call me nature, others call me mother nature."
 CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
-
-
-def test_a_voice_is_copied_before_its_styles() -> None:
-    ann, sad, bea = Place("ann"), Place("ann", "sad"), Place("bea")
-    stored = dict.fromkeys((bea, sad, ann), Recorded("", "", "", "", "", 0, 0.0, 0.0))
-    steps = replicate.plan(replicate.ReplicaSource(Path(), stored, {}), (), remove=False)
-    assert [(step.kind, step.place) for step in steps] == [("add", ann), ("add", sad), ("add", bea)]
 
 
 @needs_haproxy
@@ -158,105 +133,3 @@ def check_a_box_that_is_gone_gets_no_call(members: list[Running], proxy: Front) 
         for _ in range(calls):
             client.speak("Hello, chat.", "ann")
     assert proxy.calls("by_load") == (before[0], before[1] + calls)
-
-
-def without_voices(box: Shared) -> None:
-    with Client(box.address) as client:
-        client.remove_voice("ann", timeout=PATIENCE_S)
-
-
-box = shared(without_voices)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> VoiceStore:
-    config = VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache")
-    return open_store(config, bundle.read(BUNDLE))
-
-
-@pytest.fixture
-def sync(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """`appliance voices sync` to the box: its exit status, and the state of each voice."""
-
-    def run(*more: str, boxes: tuple[str, ...] = (box.address,)) -> tuple[int, dict[str, str]]:
-        status = cli.main(["voices", "sync", *boxes, "--folder", str(tmp_path / "voices"), *more])
-        rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
-        return status, {name: state for _, name, state in rows}
-
-    return run
-
-
-def test_voices_are_copied_by_content(box: Running, store: VoiceStore, sync: Any, tmp_path: Path) -> None:
-    assert sync()[0] == cli.FAILED  # nothing to copy
-    more: Any = {"display_name": "Ann", "pronunciations": {"gg": "good game"}}
-    store.create(Place("ann"), reference_wav(3.0), TRANSCRIPT, "Ann agreed.", **more)
-    store.create(Place("bea"), reference_wav(4.0), TRANSCRIPT)
-    with Client(box.address) as client:
-        client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT, timeout=PATIENCE_S)
-        assert sync("--dry-run") == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
-        assert [voice.name for voice in client.voices()] == ["zoe"]
-        assert sync() == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
-        ann = client.voice("ann")
-        assert (ann.sha256, ann.transcript) == (store.index.voice("ann").sha256, TRANSCRIPT)
-        assert ann.consent_note == "Ann agreed."
-        assert {"display_name": ann.display_name, "pronunciations": dict(ann.pronunciations)} == more
-        assert sync() == (0, {"ann": "same", "bea": "same", "zoe": "extra"})
-
-        store.update("ann", "Annie")
-        store.delete(Place("bea"))
-        store.create(Place("bea"), reference_wav(5.0), TRANSCRIPT)
-        assert sync("--remove") == (0, {"ann": "update", "bea": "replace", "zoe": "remove"})
-        assert client.voice("ann").display_name == "Annie"
-        assert client.voice("bea").sha256 == store.index.voice("bea").sha256
-        assert [voice.name for voice in client.voices()] == ["ann", "bea"]
-
-        # A damaged voice or style is neither copied nor removed.
-        (tmp_path / "voices" / "bea" / "audio").write_bytes(b"cut")
-        status, states = sync("--remove")
-        assert status == cli.FAILED and states["ann"] == "same" and states["bea"].startswith("damaged")
-        assert client.voice("bea").duration_s > 3.0
-    (tmp_path / "voices" / "bea" / "audio").unlink()
-    status, states = sync(boxes=(f"127.0.0.1:{free_port()}", box.address))
-    assert status == cli.FAILED and states["-"] == "no daemon answers" and states["ann"] == "same"
-    with Client(box.address) as client, pytest.raises(CallFailed, match="NOT_FOUND"):
-        client.voice("bea-check")
-
-
-def test_styles_are_copied_with_voices(box: Running, store: VoiceStore, sync: Any, tmp_path: Path) -> None:
-    def states() -> dict[str, str]:
-        found: dict[str, str] = sync("--remove")[1]
-        return found
-
-    store.create(Place("cea"), reference_wav(3.0), TRANSCRIPT)
-    store.create(Place("cea", "happy"), reference_wav(2.5), TRANSCRIPT, "Cea agreed.")
-    store.create(Place("cea", "sad"), reference_wav(3.5), TRANSCRIPT)
-    with Client(box.address) as client:
-        assert states().items() >= {"cea": "add", "cea/happy": "add", "cea/sad": "add"}.items()
-        for voice in (client.voice("cea"), *client.voices()):
-            assert [(s.name, s.sha256, s.consent_note) for s in voice.styles] == [
-                (s.name, s.sha256, s.consent_note) for s in store.index.described("cea").styles
-            ]
-        assert states() == {"cea": "same", "cea/happy": "same", "cea/sad": "same"}
-
-        store.delete(Place("cea", "happy"))
-        store.create(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT)
-        store.delete(Place("cea", "sad"))
-        client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
-        assert states() == {"cea": "same", "cea/calm": "remove", "cea/happy": "replace", "cea/sad": "remove"}
-        (style,) = client.voice("cea").styles
-        assert style.sha256 == store.index.described("cea").styles[0].sha256
-
-        # Replacing a voice stores its styles again.
-        store.delete(Place("cea"))
-        store.create(Place("cea"), reference_wav(5.0), TRANSCRIPT)
-        store.create(Place("cea", "happy"), reference_wav(4.0), TRANSCRIPT)
-        client.add_style("cea", "calm", reference_wav(2.2), TRANSCRIPT, timeout=PATIENCE_S)
-        assert states() == {"cea": "replace", "cea/happy": "add"}
-        assert [style.name for style in client.voice("cea").styles] == ["happy"]
-        assert client.voice("cea").sha256 == store.index.voice("cea").sha256
-
-        # A damaged voice or style is neither copied nor removed.
-        (tmp_path / "voices" / "cea" / "styles" / "happy" / "audio").write_bytes(b"cut")
-        told = states()
-        assert told["cea"] == "same" and told["cea/happy"].startswith("damaged")
-        assert [style.name for style in client.voice("cea").styles] == ["happy"]

@@ -1,4 +1,4 @@
-"""`say --play`, lines of standard input, and the progress bar; a fake aplay stores the bytes that it gets."""
+"""`say --play`, and lines of standard input; a fake aplay stores the bytes that it gets."""
 
 import io
 import sys
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance import cli
-from appliance.cli.playing import SegmentBar
-from appliance.client import Client, Header, Piece
+from appliance.client import Client
 from tests.harness.daemons import Running, shared
 
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -30,8 +29,6 @@ def _aplay(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    # `say` would use sounddevice instead of aplay if it were installed.
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
 
 
 def say(box: Running, *arguments: str) -> int:
@@ -43,7 +40,7 @@ def spoken(box: Running, text: str) -> bytes:
         return client.stream(text, "ann", seed=3).reply().audio
 
 
-def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: Path) -> None:
+def test_the_played_bytes_are_the_spoken_ones(box: Running, played: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.pcm"
     assert say(box, TEXT, "--play", "--seed", "3", "-o", str(out)) == 0
     arguments, audio = played.read_bytes().split(b"\n", 1)
@@ -51,7 +48,7 @@ def test_what_is_played_is_what_is_spoken(box: Running, played: Path, tmp_path: 
     assert {b"--format=S16_LE", b"--rate=24000", b"--channels=1"} <= set(arguments.split())
 
 
-def test_lines_are_played_one_after_another_past_one_that_fails(
+def test_lines_play_in_order_and_a_failed_line_is_skipped(
     box: Running, played: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["One, two.", "", "x" * 100_000, TEXT]
@@ -81,21 +78,8 @@ def test_a_player_that_fails_is_named(
     (("--play", "--out", "a.wav"), "--out needs a TEXT"),
     ((TEXT, "--play", "--out", "a.mp3"), "--play plays WAV and PCM16, not mp3"),
 ])  # fmt: skip
-def test_where_the_audio_goes_has_to_be_said(
+def test_say_requires_a_destination(
     box: Running, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert say(box, *arguments) == 1
     assert message in capsys.readouterr().err
-
-
-def test_a_long_text_has_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    bar = SegmentBar()
-    for event in (Header(segments=3), Piece(b"", 0, 0, 0.0), Piece(b"", 0, 2, 0.0)):
-        bar.show(event)
-    bar.close()
-    _, first, last, cleared, rest = terminal.getvalue().split("\r")
-    assert first == f"[{'#' * 10}{'.' * 20}] 1/3" and last == f"[{'#' * 30}] 3/3"
-    assert not cleared.strip() and not rest

@@ -89,7 +89,7 @@ async def of(made: Any) -> Any:
 
 @BOTH
 @pytest.mark.slow
-async def test_one_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
+async def test_a_message_and_a_stream_hold_the_same_audio(box: Running, kind: type) -> None:
     options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
     async with connected(kind, box.address) as client:
         whole = await of(client.speak(LONG, "ann", **options))
@@ -436,7 +436,7 @@ async def test_a_client_hears_what_another_asks_for(box: Running, client: Client
     assert b"".join(event.data for event in events if isinstance(event, UtteranceAudio)) == plain.audio
 
 
-async def test_a_session_speaks_what_is_written(box: Running) -> None:
+async def test_a_session_speaks_its_written_text(box: Running) -> None:
     async with connected(AsyncClient, box.address) as client:
         session = client.session("ann", seed=3, nfe=2)
         for piece in ("Thanks for the raid, every", "one! It is good to see you."):
@@ -673,7 +673,7 @@ async def test_a_stream_is_tried_again_until_it_sounds(kind: type) -> None:
     ((refusing("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # the id is in use
     ((refusing("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # the retry would miss the deadline
 ])  # fmt: skip
-async def test_one_try_of_a_stream(kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]) -> None:
+async def test_no_retry_of_streams(kind: type, script: tuple[Any, ...], tries: int, kinds: list[Any]) -> None:
     with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
         events = await events_of(address, kind, tries, timeout=30.0)
     assert [Piece if isinstance(event, Piece) else event for event in events] == kinds
@@ -689,7 +689,7 @@ def test_attempts_are_counted() -> None:
 
 @BOTH
 @pytest.mark.usefixtures("short_backoff")
-async def test_one_message_is_tried_again(kind: type) -> None:
+async def test_a_unary_call_is_retried(kind: type) -> None:
     script = ((lost(),), (refusing("OVERLOADED", retry_s=0.01),), ())
     with flaky(*script) as (servicer, address):
         async with connected(kind, address, retries=2) as client:

@@ -30,7 +30,7 @@ def speak(client: Any) -> Reply:
     return speak_anew(client, "Ready.", "ann", 9.0, nfe=3)
 
 
-def test_what_is_heard_counts_and_is_never_asked_for_twice() -> None:
+def test_audible_replies_count_and_never_repeat_a_request() -> None:
     client = Speaking(5, -100, 99)
     assert peak(speak(client).audio) == peak(speak(client).audio) == 100
     assert len(set(client.seeds)) == 2

@@ -7,6 +7,7 @@ import pytest
 
 from appliance.contract.limits import MAX_NFE
 from appliance.contract.schedule import EPSS_32NDS, key_steps, noise, time_grid
+from tests.harness.rows import rows
 from tests.oracle import upstream
 
 pytestmark = pytest.mark.once
@@ -43,14 +44,7 @@ def test_uniform_without_sway_is_uniform():
     assert np.array_equal(time_grid(4, grid="uniform", sway=0.0), [0.0, 0.25, 0.5, 0.75, 1.0])
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"nfe": 0}, "between 1 and 64, not 0"),
-    ({"nfe": 65}, "between 1 and 64, not 65"),
-    ({"nfe": 8, "grid": "cosine"}, "epss, uniform, shift, not 'cosine'"),
-    ({"nfe": 8, "sway": math.nan}, "finite"),
-    ({"nfe": 8, "sway": -3.0}, "do not increase"),
-    ({"nfe": 8, "shift": 0.0}, "shift must be above 0 and at most 1, not 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), rows(__file__, "wrong_grids.jsonl"))
 def test_unusable_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         time_grid(**arguments)

@@ -69,7 +69,7 @@ def test_ids_are_lines_and_unknown_reads_as_space():
     assert vocabulary.size == 3
 
 
-def test_tokens_of_zipvoice_need_no_space_and_leave_out_what_they_lack():
+def test_zipvoices_tokens_need_no_space_and_drop_unknown_characters():
     text = "こんにちは 世界_é"
     kept = {"simple": "こに世 ", "espeak": "に世 ", "letters": " こに世", "char": " こに世"}
     for tokenizer, tokens in kept.items():
@@ -158,7 +158,7 @@ def test_a_vocabulary_may_be_utf_16_or_json(tmp_path, content):
 @pytest.mark.parametrize(("content", "message"), [
     (b"a\nb\n", "single space, not 'a'"), (b"", "nothing"), (b" \n\xff", "utf-8"), (None, "unreadable"),
 ])  # fmt: skip
-def test_what_is_no_vocabulary_is_refused_by_name(tmp_path, content, message):
+def test_invalid_vocabularies_are_refused_by_name(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
     if content is not None:
         path.write_bytes(content)

@@ -17,7 +17,7 @@ from appliance.contract.yaml_text import parse_yaml
     ("a: !!python/name:os.system ''", 1),
     ('a: "\\ud800"', 1),
 ])  # fmt: skip
-def test_what_no_constructor_takes_is_that_files_error(text: str, line: int) -> None:
+def test_constructor_errors_name_the_file(text: str, line: int) -> None:
     with pytest.raises(LookupError) as caught:
         parse_yaml(text, "voice.yaml", LookupError)
     assert type(caught.value) is LookupError

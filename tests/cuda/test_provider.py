@@ -210,7 +210,7 @@ print(load_for(read, EngineConfig(backend="auto", threads=1, lanes=1)).backend)
 """
 
 
-def test_without_cudnn_the_next_backend_speaks_and_the_log_says_why(made: list[Path], demo: Bundle) -> None:
+def test_a_missing_cudnn_is_logged_and_the_next_backend_speaks(made: list[Path], demo: Bundle) -> None:
     """Some versions fail when they open the provider, later ones at the first convolution."""
     there = [str(path) for path in made if "cudnn" not in path.name]
     command = [sys.executable, "-c", AUTO, str(demo.folder), *there]

@@ -191,7 +191,7 @@ def test_a_life(chroot: Chroot) -> None:
     assert chroot.of_the_page == IN_THE_CHROOT - {BUILD}
 
 
-def test_without_its_folder_it_is_installed_again_and_removed(chroot: Chroot) -> None:
+def test_a_package_without_its_folder_can_be_installed_and_removed(chroot: Chroot) -> None:
     """An operator who frees space, or fsck, may remove the folder."""
     for command in (("-i", GOOD), ("-i", GOOD), ("-P", "f5-appliance")):
         chroot.dpkg(*command)
@@ -220,7 +220,7 @@ def test_purge_undoes_f5_quiet_but_for_holds_and_says_how(chroot: Chroot) -> Non
     assert not (chroot.folder / "var/lib/f5-appliance").exists()
 
 
-def test_what_is_left_out_or_put_elsewhere_on_purpose_is_no_damage(chroot: Chroot) -> None:
+def test_files_excluded_or_diverted_on_purpose_are_no_damage(chroot: Chroot) -> None:
     rules = f"path-exclude=/usr/share/doc/*\npath-include=*/copyright\npath-exclude /{TIMER}\n"
     (chroot.folder / "etc/dpkg/dpkg.cfg.d/excludes").write_text(rules)
     chroot.run("dpkg-divert", "--rename", "--divert", "/usr/bin/f5-own", "--add", "/usr/bin/f5-health")

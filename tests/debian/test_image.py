@@ -30,7 +30,7 @@ def unit(name: str) -> str:
 
 
 @pytest.mark.once
-def test_compose_asks_the_probes_and_keeps_what_the_units_keep() -> None:
+def test_compose_uses_the_probes_and_the_units_folders() -> None:
     config = Config()
     probes = {name: "".join(service["healthcheck"]["test"][-2:]) for name, service in SERVICES.items()}
     assert f"127.0.0.1:{probes['daemon']}" == f"{config.server.metrics}/readyz"

@@ -75,7 +75,7 @@ def test_every_link_of_the_pages_leads_somewhere_on_a_box(tree: Path) -> None:
     assert followed > 20
 
 
-def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
+def test_control_files_of_the_package(deb: Path, tree: Path, tmp_path: Path) -> None:
     run("dpkg-deb", "-e", deb, tmp_path)
     assert (tmp_path / "conffiles").read_text() == "/etc/f5-appliance/appliance.yaml\n"
     fields = yaml.safe_load((tmp_path / "control").read_text().partition("Description:")[0])
@@ -118,7 +118,7 @@ def test_the_units_as_they_are_unpacked(tree: Path, tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 
-def test_it_speaks(tree: Path, tmp_path: Path) -> None:
+def test_the_unpacked_package_speaks(tree: Path, tmp_path: Path) -> None:
     """The unit's command speaks with the Python packages and the voice in the package."""
     demo = tree / LIBRARY / "appliance/demo"
     config = write_config(tmp_path, demo / "bundle")

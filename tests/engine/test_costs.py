@@ -75,7 +75,7 @@ def test_short_calls_count_as_much_as_long_ones() -> None:
     assert found == pytest.approx(usual, rel=0.04)
 
 
-def test_what_is_measured_moves_the_estimate_of_its_size_and_of_no_other() -> None:
+def test_a_measurement_moves_the_estimate_of_its_size_alone() -> None:
     table, steps, other = warm(), [(spoken(300, 100), 0)], [(spoken(900, 300), 0)]
     usual, unmoved = table.together(steps), table.together(other)
     table.learn("step", steps, 1.5 * usual)
@@ -92,7 +92,7 @@ def test_what_is_measured_moves_the_estimate_of_its_size_and_of_no_other() -> No
         assert table.together(steps) == pytest.approx(usual * (CLAMP if wild > 1 else 1 / CLAMP), rel=1e-3)
 
 
-def test_a_reset_forgets_what_was_learned_and_keeps_the_warm_ups_scale() -> None:
+def test_a_reset_forgets_measurements_and_keeps_the_warm_ups_scale() -> None:
     table, steps = warm(), [(spoken(300, 100), 0)]
     usual = table.together(steps)
     table.check(1.0, 1.2)

@@ -72,7 +72,7 @@ def test_a_device_that_fails_ends_this_call_and_later_ones(tiny: Bundle, device:
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
+def test_an_engine_loaded_next_to_another_is_captured_on_the_speaking_thread(
     short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Daemon.swap` does the same: another thread loads the engine and warms it up; this thread tests and
@@ -147,7 +147,7 @@ PASSED_OVER = {**MISSING, "cuDNN": "Conv.*cuDNN is unavailable"}
 @pytest.mark.parametrize(("backend", "what"), [
     *(("ort-cuda", what) for what in MISSING), *(("tensorrt", w) for w in OF_TENSORRT),
 ])  # fmt: skip
-def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
+def test_missing_parts_are_named_and_the_cpu_does_not_replace_them(
     tiny: Bundle, device: Device, engines: Path, backend: str, what: str
 ) -> None:
     message = (MISSING if backend == "ort-cuda" else OF_TENSORRT)[what]
@@ -183,7 +183,7 @@ def test_auto_takes_the_first_backend_that_speaks(
     ]
 
 
-def test_without_a_backend_that_speaks_every_reason_is_named(
+def test_every_reason_is_named_if_no_backend_speaks(
     tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Any:
@@ -245,7 +245,7 @@ def test_closing_on_a_lost_device_says_nothing_more(device: Device, monkeypatch:
     (False, "ort-cuda (plain attention)", "step_reply.onnx"),
 ])  # fmt: skip
 @pytest.mark.slow
-def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
+def test_fused_attention_is_used_if_it_agrees_with_the_plain_one(
     short: Bundle, device: Device, caplog: pytest.LogCaptureFixture, fuses: bool, label: str, step: str
 ) -> None:
     """A runtime without the kernel misreads the masks without an error."""

@@ -108,7 +108,7 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sampling: Sampling) -> None:
+def test_the_unguided_row_is_not_computed_without_guidance(make_engine: Make, sampling: Sampling) -> None:
     backend = Watched()
     engine = make_engine(backend, lanes=2)
     plain, guided = (engine.open(segment(80, reference=30, guidance=w, sampling=sampling)).id for w in (0, 2))
@@ -260,7 +260,7 @@ def test_an_engine_proves_itself_or_says_why_not(make_engine: Make, monkeypatch:
     engine.open(segment(40))  # fails unless the only lane is free
 
 
-def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
+def test_lanes_count_their_steps_and_are_released(make_engine: Make) -> None:
     engine = make_engine(lanes=2)
     one, other = engine.open(segment(80, nfe=3)), engine.open(segment(40))
     assert one.steps_left == 3
@@ -288,7 +288,7 @@ def test_lanes_count_their_steps_and_are_given_back(make_engine: Make) -> None:
             engine.close(gone)
 
 
-def test_every_lane_may_have_times_of_its_own_while_there_is_room(make_engine: Make) -> None:
+def test_every_lane_may_have_its_own_times_within_the_table(make_engine: Make) -> None:
     """Three lanes of 64 times each need more rows than the modulation table has; it has room for two."""
     engine, sways = make_engine(lanes=3), iter(np.linspace(-0.9, -0.1, 15).tolist())
 

@@ -62,7 +62,7 @@ def fail() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
-def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, sampling: Sampling) -> None:
+def test_an_interrupted_call_can_be_repeated(make_engine: Make, sampling: Sampling) -> None:
     """The interruption comes before the first node or during the run, in each run of a step."""
     backend = Watched()
     engine = make_engine(backend, lanes=1)
@@ -125,7 +125,7 @@ def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
             assert np.array_equal(one, other), n
 
 
-def test_a_lane_that_is_given_up_after_a_fault_costs_no_other(make_engine: Make, backend: Watched) -> None:
+def test_a_lane_abandoned_after_a_fault_harms_no_other(make_engine: Make, backend: Watched) -> None:
     engine = make_engine(backend, lanes=3)
     wanted = [solo(engine, given) for given in THREE]
     ids = [engine.open(given).id for given in THREE]

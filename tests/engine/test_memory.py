@@ -55,7 +55,7 @@ def test_a_view_is_a_stretch_of_the_tensors_memory(backend: Backend) -> None:
         backend.view(tensor, (2, 5), (2, 3))
 
 
-def test_uploads_and_copies_fill_the_whole_of_what_they_write(backend: Backend) -> None:
+def test_uploads_and_copies_fill_their_whole_target(backend: Backend) -> None:
     tensor, other = backend.empty((2, 3), "float32"), backend.empty((2, 3), "float32")
     host = np.array([1, 2, 3], np.float32)
     backend.upload(host, backend.view(tensor, (3,), (1,)))
@@ -88,7 +88,7 @@ def test_more_than_the_pinned_memory_goes_up_and_comes_down(device: Device) -> N
     assert np.array_equal(backend.download(tensor), host)
 
 
-def test_a_full_device_says_what_was_asked(device: Device) -> None:
+def test_a_full_device_names_the_requested_size(device: Device) -> None:
     backend = open_on(device)
     device.memory_bytes = 1000
     asked = r"cudaMalloc: cudaErrorMemoryAllocation.*4000 bytes for \(10, 100\)"

@@ -143,7 +143,7 @@ LIVES: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_rows_are_kept_while_they_are_held(bench: Bench, life: str) -> None:
+def test_held_rows_stay_in_the_table(bench: Bench, life: str) -> None:
     """The table loads the graph for new times only, and drops it afterwards."""
     held: list[tuple[NDArray[np.int32], Sequence[float]]] = []
     for act, computed, *times in LIVES[life]:
@@ -182,7 +182,7 @@ def test_failed_graphs_cost_no_place(bench: Bench, error: Exception, monkeypatch
     assert bench.holds(bench.hold(*OTHERS), *OTHERS)
 
 
-def test_rows_of_embedded_strengths_are_kept_apart(tiny: Bundle, roomy: Bench) -> None:
+def test_rows_of_embedded_strengths_are_separate(tiny: Bundle, roomy: Bench) -> None:
     d = dataclasses.replace(tiny.manifest.dimensions, embeds_guidance=True)
     table, t = ModulationTable(Sums, Watched(), Watched(), d), np.array([0.0, 0.5], np.float32)
     held = {w: table.hold(t, w) for w in (1.0, 2.0)}

@@ -81,7 +81,7 @@ def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) 
         assert relative(engine.finish(lane.id), speak(alone, one)) <= CLOSE
 
 
-def test_a_captured_step_is_as_one_that_is_not(engine: Synthesizer, tiny: Bundle, engines: Path) -> None:
+def test_a_captured_step_equals_an_uncaptured_one(engine: Synthesizer, tiny: Bundle, engines: Path) -> None:
     given = segment(200, nfe=8, sampling="short-kv")
     engine.captures = True
     captured = [speak(engine, given) for _ in range(RUNS_BEFORE_CAPTURE + 2)]

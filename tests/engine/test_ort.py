@@ -37,7 +37,7 @@ def modulation(backend: Any, tiny: Bundle) -> tuple[Graph, HostArray]:
     return graph, np.zeros((2, d.rows, d.dim), np.float32)
 
 
-def test_what_cannot_be_loaded_is_named(backend: OrtBackend, tiny: Bundle, tmp_path: Path) -> None:
+def test_unloadable_graphs_are_named(backend: OrtBackend, tiny: Bundle, tmp_path: Path) -> None:
     spec = signatures(tiny.manifest.dimensions)["step"]
     garbage = tmp_path / "step.onnx"
     garbage.write_bytes(b"not a graph")
@@ -202,7 +202,7 @@ def test_the_integer_model_is_the_product_of_bytes_and_127s() -> None:
 
 
 @pytest.mark.once
-def test_exact_products_are_asked_for_only_where_the_plain_ones_are_wrong(
+def test_exact_products_are_used_only_if_plain_ones_are_wrong(
     saturates: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime, entry = import_runtime(), "session.x64quantprecision"
@@ -230,7 +230,7 @@ def test_the_real_runtime_is_exact_with_avx2_alone() -> None:
     assert done.stdout.split() == ["4194176", "8290560"], done.stderr
 
 
-def test_a_runtime_is_imported_when_it_is_used_and_one_that_is_absent_or_too_old_is_named(
+def test_a_runtime_is_imported_at_its_first_use_and_named_if_absent_or_old(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backends = "tensorrt, ort-cuda, ort-cpu"

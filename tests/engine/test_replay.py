@@ -45,7 +45,7 @@ def test_a_case_is_read_with_the_bundles_defaults_or_its_own(engine: Synthesizer
     assert case.times == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 
-def test_the_reference_is_put_back_and_every_frame_is_heard(engine: Synthesizer, tmp_path: Path) -> None:
+def test_the_reference_is_restored_and_every_frame_is_decoded(engine: Synthesizer, tmp_path: Path) -> None:
     case = read_case(written(tmp_path), engine, 5)
     mel, wave = replay(engine, case)
     assert mel.shape == (FRAMES, 100) and mel.dtype == np.float32
@@ -104,7 +104,7 @@ def test_a_case_that_cannot_be_run_is_refused_by_the_arrays_name(
         read_case(written(tmp_path, **given), engine, nfe)
 
 
-def test_what_is_no_case_is_refused(engine: Synthesizer, tmp_path: Path) -> None:
+def test_invalid_cases_are_refused(engine: Synthesizer, tmp_path: Path) -> None:
     whole, path = bytearray(written(tmp_path).read_bytes()), tmp_path / "case.npz"
     whole[len(whole) // 2] ^= 0xFF
     array = tmp_path / "array.npy"

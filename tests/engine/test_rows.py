@@ -68,7 +68,7 @@ def test_every_tensor_is_bound_where_its_allocation_begins() -> None:
     assert {array.ctypes.data for given in backend.bound for array in given.values()} <= begins
 
 
-def test_what_was_bound_lately_is_not_bound_again() -> None:
+def test_recent_bindings_are_reused() -> None:
     backend = Memory()
     rows = rows_of(backend, *AFTER, rows=1)
 

@@ -115,7 +115,7 @@ def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
     # The reference is shorter than the convolutions' reach, the reply is one frame.
     *((n, p, 5, 2.0) for n, p in ((2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99))),
 ])  # fmt: skip
-def test_a_lane_is_what_a_plain_sampler_makes(
+def test_a_lane_equals_a_plain_sampler(
     either: Synthesizer,
     plain: Plain,
     sampling: Sampling,

@@ -50,7 +50,7 @@ class Gains:
 
 
 @pytest.mark.parametrize("count", [24_000, 24_001, 12_345, 1_000, 100, 1])
-def test_only_what_is_below_2_khz_is_changed(count: int) -> None:
+def test_only_frequencies_below_2_khz_change(count: int) -> None:
     watermark = Watermark(FOLDER, 1)
     watermark._embedder = watermark._embedder[0], Gains(0.5)
     t = np.arange(count) / np.float32(24_000)
@@ -73,7 +73,7 @@ def test_a_lane_gives_its_samples_marked(tiny: Bundle) -> None:
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_its_time_is_part_of_what_a_finish_costs(tiny: Bundle) -> None:
+def test_the_cost_of_a_finish_includes_the_watermarks_time(tiny: Bundle) -> None:
     engine = load_for(tiny, EngineConfig(backend="ort-cpu", threads=1, lanes=1), watermark=FOLDER)
     marked: list[int] = []
     assert engine.watermark is not None

@@ -16,7 +16,7 @@ def workshop() -> Workshop:
 
 @pytest.fixture(scope="session")
 def made(workshop: Workshop) -> BuiltBundle:
-    """The usual architecture in float32."""
+    """The default architecture in float32."""
     return workshop.make("v1")
 
 

@@ -1,4 +1,4 @@
-"""Random inputs of step graphs that run by themselves."""
+"""Random inputs of step graphs that run without an engine."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def feed_of(bundle: Bundle, reference: int, reply: int, rows: int = 1) -> Feed:
 
 
 def reply_of(feed: Feed, kept: Sequence[NDArray[Any]], context: int = CONTEXT) -> Feed:
-    """Inputs of `step_reply` after a `step_keys` that gave `kept`."""
+    """Inputs of `step_reply` after a `step_keys` whose keys and values are `kept`."""
     seen = {
         name.replace("reference", "context"): feed[name][:, -context:] if context else feed[name][:, :0]
         for name in ("reference", "reference_condition")

@@ -18,13 +18,13 @@ class Hub:
     files: dict[str, bytes]
     """"owner/repository/path" → bytes."""
     breaks: list[int] = field(default_factory=list)
-    """After how many bytes of a body the connection ends, for each GET of a large file in turn."""
+    """Bytes of a body after which the connection ends, for each GET of a large file in order."""
     statuses: list[int] = field(default_factory=list)
     """Status of the answer to each GET of a large file, in order, instead of the file."""
     ranges: bool = True
     wrong_hash: bool = False
     gated: str = ""
-    """Token without which the hub tells nothing of its files."""
+    """Token without which the hub lists no files."""
     address: str = ""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """(method, path, Range header) of each request."""

@@ -87,7 +87,7 @@ def runtime() -> Any:
     class Builder(trt.Builder):  # type: ignore[misc]
         def create_builder_config(self) -> Any:
             config = super().create_builder_config()
-            config.num_compute_capabilities = 1  # before the next line, or the builder looks for a GPU
+            config.num_compute_capabilities = 1  # before the next line, so that no GPU is needed
             config.set_compute_capability(trt.ComputeCapability.SM86, 0)
             config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
             return config

@@ -19,7 +19,7 @@ from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.dit import DiT, rotary_frequencies
 from export.model.vocos import Vocos, VocosConfig
 from export.model.zipformer import ZipVoice
-from export.sources.checkpoint import BIGVGAN_FILE
+from export.sources.header import VOCODER_FILES
 from tests.harness.weightless import spread
 
 VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
@@ -48,7 +48,7 @@ def redraw(model: nn.Module, seed: int) -> None:
 
 
 def draw(name: str, shape: Sequence[int], seed: int) -> Tensor:
-    """Draw the float32 tensor of a name, shape and seed, whatever is drawn before."""
+    """Draw the float32 tensor of a name, shape and seed, independent of earlier draws."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
     scale, shift = spread(name, shape)
     return torch.empty(tuple(shape)).normal_(generator=generator).mul_(scale).add_(torch.as_tensor(shift))
@@ -103,9 +103,9 @@ def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ,
     folder.mkdir(parents=True, exist_ok=True)
     model = BigVGAN(config)
     redraw(model, seed)
-    with torch.no_grad():  # scales the output into ±1
+    with torch.no_grad():  # samples stay within ±1
         model.conv_post.weight.mul_(0.01)
-    torch.save({"generator": _with_weight_norm(model)}, folder / BIGVGAN_FILE)
+    torch.save({"generator": _with_weight_norm(model)}, folder / VOCODER_FILES["bigvgan"][0])
     (folder / "config.json").write_text(json.dumps(asdict(config), indent=2), "utf-8")
     return folder
 

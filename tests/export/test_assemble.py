@@ -1,4 +1,5 @@
-"""The spine: official files → `python -m export bundle` → `appliance replay` equals upstream's packages."""
+"""The main path: official files → `python -m export bundle` → `appliance replay` equals upstream's
+packages."""
 
 import dataclasses
 import os
@@ -47,7 +48,7 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
 # Contents of a bundle, and bundles that are not written
 
 
-def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
+def test_a_bundle_describes_itself(workshop: Workshop) -> None:
     made = workshop.make("v0")
     manifest = made.bundle.manifest
     assert (manifest.format, manifest.family, manifest.precision) == ("1.8", "small", "fp32")
@@ -71,7 +72,7 @@ def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     assert not {"accepted_by", "failed"} & set(manifest.parity)
 
 
-def test_a_table_of_durations_is_taken_if_the_vocabulary_has_its_tokens(tmp_path: Path) -> None:
+def test_a_table_of_durations_needs_tokens_of_the_vocabulary(tmp_path: Path) -> None:
     files = small.write_files(tmp_path, small.ARCHS["upsampling"])
     raw = yaml.safe_load(files.family.read_text("utf-8"))
     raw["model"] |= {"duration": "tokens", "durations": {" ": [2.5, 3.5, 1.0], "hao3": [6.0, 9.0, 1.0]}}
@@ -102,7 +103,7 @@ def test_a_graph_that_overflows_is_refused_in_one_line(
     """A single weight exceeds float16. --accept does not help, because the bundle could not synthesise."""
     files = small.write_files(tmp_path / "weights", small.V1)
     weights = load_file(files.checkpoint)
-    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel, which the condition graph reads
+    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel: the condition graph reads it
     save_file(weights, files.checkpoint)
     command = small.bundle_command(files, tmp_path / "out", "fp16")
     with traces.reusing():
@@ -183,7 +184,7 @@ def test_the_bundle_samples_as_the_measurement_allows(workshop: Workshop, brief_
 
 
 @pytest.mark.parametrize("appears", ["another bundle", "a folder", "nothing"])
-def test_what_appears_meanwhile_in_its_place_is_kept_and_nothing_is_left_of_what_stops(
+def test_a_folder_that_appears_during_the_work_stays_and_a_stop_leaves_nothing(
     appears: str, written: None, tmp_path: Path
 ) -> None:
     files, out = small.write_files(tmp_path / "weights", small.V1), tmp_path / "out"
@@ -232,7 +233,7 @@ def test_all_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_weights_of_another_graph_break_bounds(workshop: Workshop, tmp_path: Path, brief_gate: None) -> None:
-    """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
+    """The gate alone must find it: graphs of v0 are measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
     report = comparison.measure(workshop.make("v0").bundle, assemble.expectations(loaded, small.OPTIONS))
@@ -240,7 +241,7 @@ def test_weights_of_another_graph_break_bounds(workshop: Workshop, tmp_path: Pat
     assert {"step", "sample", "guided", "padded", "reply"} <= failed
 
 
-def test_a_folder_that_exists_is_left_alone(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_folder_stays(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
     made = workshop.make("v1")
     before = {path: path.stat().st_mtime_ns for path in made.bundle.folder.iterdir()}
     assert main(small.bundle_command(made.files, made.bundle.folder)) == 1

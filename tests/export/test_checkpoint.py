@@ -43,7 +43,7 @@ BIGVGAN = dataclasses.replace(small.BIGVGAN, num_mels=MELS, upsample_initial_cha
 
 
 Write = Callable[[Path, dict[str, Tensor]], object]
-"""Writes a file that has to do with a state dict."""
+"""Writes a file with, or derived from, a state dict."""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def named(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def compiled(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Blocks compiled one by one."""
+    """State dict of a model whose blocks were compiled one by one."""
     return {re.sub(r"(blocks\.\d+)", r"\1._orig_mod", name): value for name, value in state.items()}
 
 
@@ -88,29 +88,24 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Any]]] = {
     "averaged": lambda state: {"ema_model_state_dict": named(AVERAGE, state)},
     "averaged, with an old mel module": lambda state: named(AVERAGE, state) | OLD_MELS,
     "unaveraged": lambda state: {"model_state_dict": named("transformer.", state)},
-    # Upstream's page writes them under the average's key, without the average's prefix.
+    # Upstream's page writes the tensors under the average's key, without the average's prefix.
     "unaveraged, pruned": lambda state: {"ema_model_state_dict": named("transformer.", state)},
+    **{
+        f"unaveraged, {key}": lambda state, key=key: {key: named("transformer.", state), "step": 3}  # type: ignore[misc]
+        for key in ("params", "net")
+    },
     "unaveraged, compiled": lambda state: {"state_dict": named("model.", compiled(state))},
     "bare names": dict,
     **{
         f"after {prefix}": lambda state, prefix=prefix: named(prefix, state) | VOCODER  # type: ignore[misc]
-        for prefix in (
-            "ema_model._orig_mod.transformer.",  # IndicF5's
-            "_orig_mod.ema_model.transformer.",
-            "module.ema_model.transformer.",
-            "ema_model.module._orig_mod.transformer.",
-            "module.transformer.",
-            "model.transformer.",
-            "_orig_mod.module.model.",
-            "tts.backbone.net.",
-        )
+        for prefix in rows(__file__, "prefixes.jsonl")
     },
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_layouts_are_read(layout: str, state: dict[str, Tensor], tmp_path: Path) -> None:
-    """Each format that can hold the layout is read, torch's oldest too."""
+    """Every format that can hold the layout is read, including torch's oldest."""
     stored, paths = LAYOUTS[layout](state), [tmp_path / f"model.{n}" for n in ("pt", "old.pt", "safetensors")]
     for path, zips in zip(paths, (True, False), strict=False):
         torch.save(stored, path, _use_new_zipfile_serialization=zips)
@@ -143,7 +138,7 @@ def test_a_rotary_table_is_exact_however_stored(dim_head: int, dtype: torch.dtyp
     assert torch.equal(model.rotary_embed.inv_freq, rates(dim_head))
 
 
-def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_raw_weights_are_read_on_request(state: dict[str, Tensor], tmp_path: Path) -> None:
     path, tensors = tmp_path / "model.pt", tmp_path / "model.safetensors"
     raw = {name: value.clone() if name == ROTARY else value + 1 for name, value in state.items()}
     both = {"ema_model_state_dict": named(AVERAGE, state), "model_state_dict": named("transformer.", raw)}
@@ -163,7 +158,7 @@ def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor]
 
 
 @pytest.mark.parametrize(("name", "message"), rows(__file__, "no_plain_dit.jsonl"))
-def test_what_is_no_plain_dit_is_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
+def test_other_models_than_a_dit_are_named_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"model_state_dict": {name: torch.zeros(2, 2)}}, path)
     for kind in ("ema", "raw"):
@@ -216,7 +211,7 @@ def test_a_built_model_shares_the_files_memory(state: dict[str, Tensor], tmp_pat
 
 
 class Sneaky:
-    """Pickles as a call of `print`."""
+    """An object that calls `print` when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return print, ("ran",)
@@ -237,7 +232,7 @@ def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path, capsys: pytest
 
 
 def test_settings_of_a_training_are_read_as_they_are(state: dict[str, Tensor], tmp_path: Path) -> None:
-    """ZipVoice's hold paths, others a namespace; a path of another system or Python is one, too."""
+    """ZipVoice's settings hold paths, others a namespace; the path may come from another system or Python."""
     path = tmp_path / "model.pt"
     settings = argparse.Namespace(out=Path("exp/de"), steps=3)
     torch.save({"model": state, "args": settings, "exp_dir": Path("exp/de")}, path)
@@ -252,7 +247,7 @@ def test_settings_of_a_training_are_read_as_they_are(state: dict[str, Tensor], t
 
 
 @pytest.mark.parametrize("written", ["zip", "legacy", "safetensors", "safetensors named .pt", "pt named so"])
-def test_a_header_has_what_the_tensors_have(written: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_a_header_agrees_with_the_tensors(written: str, state: dict[str, Tensor], tmp_path: Path) -> None:
     path = tmp_path / ("m.pt" if written in ("zip", "legacy", "safetensors named .pt") else "m.safetensors")
     wanted = {**state, "half": torch.zeros(2, dtype=torch.bfloat16), "count": torch.tensor(3)}
     if written.startswith("safetensors"):
@@ -436,9 +431,13 @@ def test_a_vocoders_folder_without_its_parts_is_named(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").unlink()
     with pytest.raises(CheckpointError, match=r"has no model\.safetensors or pytorch_model\.bin"):
         load_vocos(tmp_path)
-    (tmp_path / "config.yaml").write_text("head: {}")
-    with pytest.raises(CheckpointError, match=r"config\.yaml: missing section feature_extractor"):
-        load_vocos(tmp_path)
+    for content, message in (
+        ("head: {}", "missing section feature_extractor"),
+        ("Entry not found", "is a text, not a configuration: 'Entry not found'"),
+    ):
+        (tmp_path / "config.yaml").write_text(content)
+        with pytest.raises(CheckpointError, match=rf"config\.yaml: {message}"):
+            load_vocos(tmp_path)
     write_random_vocos(tmp_path, VOCOS)
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())
     config["feature_extractor"]["init_args"] |= {"f_min": 0, "f_max": 8000}

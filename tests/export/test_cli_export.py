@@ -1,7 +1,6 @@
 """`python -m export` as a person uses it."""
 
 import dataclasses
-import json
 import re
 import shutil
 import subprocess
@@ -17,10 +16,11 @@ from appliance.contract import bundle as contract
 from appliance.contract.sampler import Guidance, Sampler
 from appliance.errors import EngineFault
 from export import progress, workload
-from export.cli import GONE, main
+from export.cli import main
 from export.parity import comparison, oracles
 from tests.harness import network_spy, small, traces
 from tests.harness.patience import PATIENCE_S
+from tests.harness.rows import rows
 from tests.harness.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
@@ -64,7 +64,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 
 
 @pytest.mark.parametrize("command", ["parity", pytest.param("bundle", marks=pytest.mark.thorough)])
-def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
+def test_the_module_runs_without_the_tests_and_without_a_network(
     command: str, workshop: Workshop, tmp_path: Path
 ) -> None:
     """If upstream's package cannot be imported, the command says that it measured nothing against it.
@@ -88,14 +88,14 @@ def test_it_runs_as_a_module_without_the_tests_helpers_and_asks_nobody(
         printed = seen.with_suffix(".log")
         assert done.wait(PATIENCE_S) == 0, printed.read_text()
         assert seen.read_text() == ""
-        assert command == "bundle" or "upstream's package: not installed here" in printed.read_text()
+        assert "upstream's DiT was not measured: not installed here" in printed.read_text()
     else:
         subprocess.run([sys.executable, *started], env=environment, check=True)
     if command == "bundle":
         alone = contract.read(out)
         assert "not installed here" in alone.manifest.parity["upstream"]
         assert {row["against"] for row in alone.manifest.parity["rows"]} == {"float64", "torch", "exact"}
-        assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
+        assert alone.manifest.files == made.bundle.manifest.files  # another process writes the same bytes
 
 
 def test_parity_measures_a_bundle_again(made: BuiltBundle, told: Told, brief_gate: None) -> None:
@@ -118,47 +118,12 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(made: BuiltBu
     assert "name its sources: --family, --checkpoint, --vocab" in error
 
 
-ZIPVOICE = "--family=ZipVoice-LibriTTS --checkpoint=model.pt --vocab=tokens.txt --vocoder-path=vocos"
-
-
-def sampled(**section: object) -> str:
-    """Option of the files' family with a section `sampler`, without spaces."""
-    return "--family=" + json.dumps({"family": "FAMILY", "sampler": section}, separators=(",", ":"))
-
-
-REFUSED: list[tuple[Guidance, str, str]] = [
-    ("two-row", "--family=F5TTS_v9",
-     "F5TTS_v9: no such family; a training's own is the path of its YAML file"),
-    ("two-row", "--family=F5TTS_v1_Base", "is not of the given architecture|was trained with"),
-    ("two-row", "--checkpoint=nothing.safetensors", "nothing.safetensors: no such file"),
-    ("two-row", "--vocoder-path=nowhere", "nowhere/config.yaml: no such file"),
-    ("two-row", "--vocoder=bigvgan", "small: its mels are of the kind vocos, which bigvgan cannot read"),
-    ("two-row", "--vocab=missing.txt", "missing.txt"),
-    *(
-        # Before anything is loaded.
-        ("two-row", f"--checkpoint=no --max-frames={n}", f"--max-frames: must be 256 to 8192, not {n}")
-        for n in (0, -5, 100, 9000)
-    ),
-    ("two-row", "--recording=x.wav", "--recording and --transcript: each needs the other"),
-    ("two-row", "--transcript=x", "--recording and --transcript: each needs the other"),
-    ("two-row", "--precision=fp16 --keep-float down", "only --precision int8-qdq has it"),
-    ("two-row", "--precision=int8-qdq --keep-float ends", "unknown role ends; roles: from_latents"),
-    (*("none", sampled(guidance="embedded", strength=2, strengths=[1, 3])),
-     "which this checkpoint does not have: its family needs sampler: {guidance: two-row}"),
-    ("none", sampled(update="renoise"), "sampler: update: renoise has one row: guidance must be none or"),
-    ("none", "--steps=4;2", "--steps 4;2: must be numbers with commas between them"),
-    ("none", "--steps=4,2", "steps: must increase, not 4, 2"),
-    (*("none", f"{sampled(update='renoise', guidance='none')} --precision=int8"),
-     "--precision int8: its errors are measured in those of few steps"),
-    ("embedded", "", "which this checkpoint has: its family needs sampler: {guidance: embedded}"),
-    ("none", f"{ZIPVOICE} --precision=int8-qdq", "--precision int8-qdq: ZipVoice has fp32, fp16, int8"),
-    ("none", f"{ZIPVOICE} --steps=0", "nfe must be between 1 and 64, not 0"),
-]  # fmt: skip
+REFUSED: list[tuple[Guidance, str, str]] = rows(__file__, "refused_commands.jsonl")
 """The guidance that the weights need, the options that contradict it, and the refusal."""
 
 
 @pytest.mark.parametrize(("guidance", "options", "message"), REFUSED)
-def test_what_does_not_fit_is_refused_in_one_line(
+def test_contradictions_are_refused_in_one_line(
     guidance: Guidance, options: str, message: str, workshop: Workshop, tmp_path: Path, told: Told
 ) -> None:
     files = (workshop.make("v1") if guidance == "two-row" else workshop.sampled(guidance)).files
@@ -203,27 +168,19 @@ def test_terms_reach_the_bundle(made: BuiltBundle, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["parity", "inspect"])
-def test_what_is_no_bundle_is_told_in_one_line(command: str, tmp_path: Path, told: Told) -> None:
+def test_no_bundle_is_an_error_of_one_line(command: str, tmp_path: Path, told: Told) -> None:
     code, printed, error = told(command, str(tmp_path))
     assert (code, printed) == (1, "")
     assert error == f"export: {tmp_path}: not a bundle, it has no manifest.yaml\n"
 
 
-UNPARSED = [
-    ("", "COMMAND"),
-    ("bundle --vocoder=hifigan", r"invalid choice: 'hifigan' \(choose from '?vocos'?, '?bigvgan'?\)"),
-    *(
-        (f"bundle --family F5TTS_Base {gone}{value}", f"{gone}: is the key {key} of the section sampler in")
-        for gone, key in GONE.items()
-        for value in (" none", "=none")
-    ),
-]
+UNPARSED = rows(__file__, "unparsed.jsonl")
 """Command lines and the part of the error that lists the choices; a removed flag's error names the key that
 replaces it."""
 
 
 @pytest.mark.parametrize(("command", "message"), UNPARSED)
-def test_a_command_line_that_does_not_parse_ends_with_what_may_be_typed(
+def test_a_wrong_command_line_ends_with_the_choices(
     command: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_code:

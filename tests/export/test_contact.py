@@ -90,7 +90,7 @@ def test_weights_are_fetched_exported_and_spoken(
 
 
 def of_tiny(change: Callable[[Path, dict[str, Any]], object]) -> Callable[[Sequence[str]], None]:
-    """An exporter that copies the tiny bundle, changed with its manifest."""
+    """An exporter that copies the tiny bundle and changes the copy and its manifest."""
 
     def make(words: Sequence[str]) -> None:
         folder = Path(words[words.index("--out") + 1])
@@ -122,7 +122,7 @@ FAILING: dict[str, tuple[Callable[[Sequence[str]], None], str, list[str]]] = {
 
 
 @pytest.mark.parametrize("stage", FAILING)
-def test_a_stage_that_fails_leaves_what_is_known(stage: str, published: Path, out: Path) -> None:
+def test_a_failed_stage_keeps_earlier_results(stage: str, published: Path, out: Path) -> None:
     make, message, left = FAILING[stage]
     texts = out / "lines.txt"
     texts.write_text(f"hello\n{'word ' * 1_000}\n。")
@@ -169,7 +169,7 @@ def test_words_are_counted_if_the_judge_is_installed(tmp_path: Path, monkeypatch
     assert contact.judged(lines[1:2], tmp_path) == {"not heard": "no line of en was spoken"}
 
 
-def test_what_fetch_refuses_is_refused_with_its_remedy(
+def test_a_refusal_of_fetch_names_its_remedy(
     out: Path, monkeypatch: pytest.MonkeyPatch, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(*words: str) -> str:
@@ -184,7 +184,7 @@ def test_what_fetch_refuses_is_refused_with_its_remedy(
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_each_row_has_twenty_lines_or_is_asked_for_them(name: str, tmp_path: Path) -> None:
+def test_each_row_has_twenty_lines_or_asks_for_them(name: str, tmp_path: Path) -> None:
     languages = KNOWN[name].languages
     try:
         lines = lines_of(languages)

@@ -1,4 +1,5 @@
-"""The demo voice out of its bundle: family, weights, and the bundle made again by the manual's commands."""
+"""The demo voice restored from its bundle: family, weights, and the bundle rebuilt by the manual's
+commands."""
 
 import re
 import shlex
@@ -26,16 +27,16 @@ pytestmark = pytest.mark.torch
 
 SHIPPED = contract.read(DEMO / "bundle")
 ROUNDED = "modulation.onnx.data"
-"""File of weights with a table whose last digit is the processor's."""
+"""File of weights with a computed table, whose last digit depends on the processor."""
 
 
-def test_the_family_is_what_the_bundle_says() -> None:
+def test_the_family_equals_the_bundles() -> None:
     found, manifest = family(str(FAMILY)), SHIPPED.manifest
     assert (found.name, found.arch, found.mel) == (manifest.family, manifest.arch, manifest.mel)
     given = manifest.text.tokenizer, manifest.text.duration, manifest.text.durations
     assert (found.tokenizer, found.duration, found.durations) == given
     assert found.sampler == manifest.sampler
-    assert found.defaults == replace(manifest.defaults, sampling="exact")  # which `--sampling` says
+    assert found.defaults == replace(manifest.defaults, sampling="exact")  # `--sampling` sets it
 
 
 def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +58,7 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
     found = {name: torch.zeros_like(value) for name, value in wanted.items()} | dict(dit.named_buffers())
     for kind, sizes in ((ModulationGraph, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
         made = kind(wanted, *sizes, torch.float16).state_dict()
-        # float64 has the scales of float16, unrounded.
+        # float64 has the same scales as float16, but unrounded.
         own = dict(dit.named_parameters())
         recover(lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64), found, own, made)
     for name, tensor in wanted.items():
@@ -65,7 +66,7 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
 
 
 def content(path: Path) -> bytes:
-    """A file's bytes; of a graph without the build of torch that wrote it."""
+    """A file's bytes; a graph's bytes without the build of torch that wrote it."""
     if path.suffix != ".onnx":
         return path.read_bytes()
     model = onnx.load(path, load_external_data=False)

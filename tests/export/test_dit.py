@@ -97,7 +97,8 @@ def step(pair: Pair, given: small.Case) -> list[Tensor]:
 
 @torch.inference_mode()
 def test_parts_are_upstreams(pair: Pair) -> None:
-    """Shifts, scales and gates, one by one; what of the input's projection latents do not reach."""
+    """Shifts, scales and gates one by one, and the part of the input projection that latents do not
+    affect."""
     rows = ModulationGraph(pair.weights, pair.arch)(torch.tensor(TIMES))
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
     wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
@@ -126,7 +127,7 @@ def test_both_rows_of_a_step_are_upstreams(pair: Pair, shape: tuple[int, int, in
         for found in (plain, traced, alone):
             for row, velocity in enumerate(found):
                 assert relative(velocity, wanted[row]) <= 5e-6
-        assert relative(plain[0], wanted[1]) > 1e-3  # the rows do differ, so the comparison can fail
+        assert relative(plain[0], wanted[1]) > 1e-3  # the rows differ, so that the comparison can fail
 
 
 def test_a_sample_is_upstreams(pair: Pair) -> None:
@@ -140,14 +141,14 @@ def test_a_sample_is_upstreams(pair: Pair) -> None:
         wanted = torch.from_numpy(small.upstream_sample(pair.flow, given, nfe))[len(cond) :]
         found = torch.from_numpy(TorchOracle(pair.model).sample(given, time_grid(nfe)))
         assert torch.equal(found[: len(cond)], cond)
-        assert relative(wanted, noise[len(cond) :]) > 0.05  # the velocity did move the noise
+        assert relative(wanted, noise[len(cond) :]) > 0.05  # the velocity moved the noise
         assert relative(found[len(cond) :], wanted) <= 5e-5
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("pair", ["v0", "upsampling"], indirect=True)
 def test_an_option_read_as_v1s_gives_another_velocity(pair: Pair) -> None:
-    """The tensors are the same, so only a comparison of results can tell; it does."""
+    """The tensors are the same, so that only a comparison of results can show the difference."""
     given = small.case(FRAMES)
     own, other = (step(dataclasses.replace(pair, arch=arch), given)[2] for arch in (pair.arch, V1))
     assert relative(3.0 * own[0] - 2.0 * own[1], 3.0 * other[0] - 2.0 * other[1]) > 1e-3
@@ -182,7 +183,7 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_mish_equals_torchs_wherever_it_is_asked(dtype: torch.dtype) -> None:
+def test_mish_equals_torchs_for_all_numbers(dtype: torch.dtype) -> None:
     x = torch.cat([torch.linspace(-30, 30, 6001), torch.tensor([-6e4, -100.0, 0.0, 100.0, 6e4])]).to(dtype)
     found, wanted = parts.mish(x), F.mish(x.double())
     assert found.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""The flow-matching loss tells what weights were trained as: on the demo voice, and on random weights."""
+"""The flow-matching loss shows how weights were trained: on the demo voice, and on random weights."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ def tokens_of(loaded: assemble.Loaded) -> Sequence[str]:
 
 
 def read_as(loaded: assemble.Loaded, **flags: Any) -> assemble.Loaded:
-    """The same weights as of a family of other flags."""
+    """The same weights, loaded with a family of other flags."""
     named = loaded.sources.family
     other = dataclasses.replace(named, arch=dataclasses.replace(named.arch, **flags))
     return assemble.load(dataclasses.replace(loaded.sources, family=other))
@@ -91,7 +91,8 @@ def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
 
 
 def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) -> None:
-    """Equal durations spread tokens evenly; a text is of little use where its first token has most frames."""
+    """Equal durations spread tokens evenly. A table that gives the first token most frames makes the text
+    useless."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
     given, [first, *_] = evidence.Trial.given(loaded), tokens_of(loaded)
     even, long = dict.fromkeys(loaded.vocabulary.tokens, (4.0,) * 3), {first: (900.0,) * 3}
@@ -120,7 +121,7 @@ MASKS = {"text_mask_padding": False, "text_embedding_average_upsampling": False}
     pytest.param(HEADS, OTHERS, TOLD, marks=pytest.mark.thorough),
     pytest.param(MASKS, "", TOLD, marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_wrong_flags_are_refused_naming_those_that_fit(
+def test_a_refusal_of_wrong_flags_names_the_right_flags(
     flags: dict[str, Any], words: str, told: str, loaded: assemble.Loaded, alone: evidence.EvidenceRecording
 ) -> None:
     with pytest.raises(assemble.BundleFailed, match=told):
@@ -189,7 +190,7 @@ EMBEDDING, FF = "text_embed.text_embed.weight", "transformer_blocks.1.ff.ff.2."
 def test_broken_weights_are_refused_by_name(
     name: str, row: Any, value: float, told: str, tmp_path: Path
 ) -> None:
-    """Biases, gates and unused tokens may be zeros."""
+    """Biases, gates and unused tokens may be zero in good weights."""
     files = small.write_files(tmp_path, small.V1)
     weights = load_file(files.checkpoint)
     [whole] = [one for one in weights if one.endswith(name)]
@@ -223,12 +224,30 @@ def test_average_and_raw_weights_are_compared(
     assert re.search(advised, told) and ("which fit better" in told) == (kind == "ema")
 
 
+def test_an_adapter_is_compared_with_its_base(
+    loaded: assemble.Loaded, alone: evidence.EvidenceRecording, tmp_path: Path
+) -> None:
+    module = "base_model.model.transformer.transformer_blocks.0.attn.to_v"
+    shape = loaded.weights().entry("transformer_blocks.0.attn.to_v.weight").shape
+    factors = {"lora_A": torch.ones(1, shape[1]), "lora_B": torch.full((shape[0], 1), 1e-3)}
+    save_file(
+        {f"{module}.{part}.weight": v for part, v in factors.items()}, tmp_path / "adapter_model.safetensors"
+    )
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1}))
+    sources = dataclasses.replace(loaded.sources, adapter=tmp_path)
+    found = weigh(dataclasses.replace(loaded, sources=sources), [alone])
+    base = evidence.Trial.given(loaded).loss(loaded, [alone])
+    assert found.losses[evidence.UNADAPTED] == base != found.losses[GIVEN]
+    assert f"{base:.3g} without it" in found.advice[-1]
+    assert re.match(r".*: LoRA, rank 1, alpha 1, sha256 [0-9a-f]{64}", found.record()["adapter"])
+
+
 def test_masks_and_heads_of_a_family_are_all_tried() -> None:
     arch = Arch(dim=64, depth=1, heads=2, conv_layers=1)
     assert len(f5.other_flags(arch)) == 5
     upsampling = dataclasses.replace(arch, text_embedding_average_upsampling=True)
     assert OTHER_FLAGS in map(f5.flags, f5.other_flags(upsampling))
-    # A single head is all heads, and masks act in text convolutions alone.
+    # A rotation of one head rotates all heads if there is one; masks act in text convolutions alone.
     plain = dataclasses.replace(arch, heads=1, conv_layers=0)
     assert [f5.flags(other) for other in f5.other_flags(plain)] == [f"pe_attn_head: null, {WITH}"]
     assert evidence.named(family("F5TTS_Base").arch) == "F5TTS_Base"

@@ -44,7 +44,7 @@ def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
     assert parse_family(config_of(name), name=name) == NAMED[name]
 
 
-def test_the_defaults_are_those_of_upstreams_class() -> None:
+def test_the_defaults_are_upstreams() -> None:
     """Defaults of all but `dim`, which has none; a `text_dim` of None is the number of mels."""
     known = inspect.signature(upstream.dit_class().__init__).parameters
     found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
@@ -93,7 +93,7 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("change", "read"), READ)
-def test_what_a_file_says_is_read_and_what_is_off_or_of_training_changes_nothing(
+def test_a_file_is_read_and_disabled_or_training_options_change_nothing(
     change: dict[str, Any], read: dict[str, Any]
 ) -> None:
     assert parse_family(changed(change), name="x") == dataclasses.replace(V1, **read)
@@ -132,47 +132,18 @@ def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own()
         with_mels_for(written, "bigvgan")
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("arch", {"widht": 4}, r"model\.arch: unknown key widht; valid keys: dim, depth"),
-    ("arch", {"dim": 1000}, r"model\.arch: dim: must divide by 16, not 1000"),
-    ("arch", {"dim": "wide"}, r"model\.arch: dim: must be int, not str \('wide'\)"),
-    ("arch", {"depth": 0}, r"model\.arch: depth: must be at least 1, not 0"),
-    ("arch", {"dim_head": 63}, r"model\.arch: dim_head: must be even"),
-    ("arch", {"conv_layers": -1}, r"model\.arch: conv_layers: must be at least 0, not -1"),
-    ("arch", {"text_dim": 511}, r"model\.arch: text_dim: must be even"),
-    ("arch", {"pe_attn_head": 17}, r"model\.arch: pe_attn_head: must be null or 0 to 16"),
-    ("arch", {"qk_norm": "layer"}, r"model\.arch: qk_norm: must be null or rms_norm, not 'layer'"),
-    ("arch", {"post_norm": True}, r"model\.arch: unknown key post_norm; valid keys: dim, depth"),
-    ("arch", {"logit_softcapping": 50.0}, r"model\.arch: unknown key logit_softcapping; valid keys"),
-    ("arch", {"norm_type": "rmsnorm"}, r"model\.arch: unknown key norm_type; valid keys"),
-    ("arch", {**UPSAMPLES, "text_mask_padding": False}, "needs text_mask_padding: true"),
-    ("mel_spec", {"hop_length": 2000}, r"model\.mel_spec: need hop ≤ win ≤ n_fft, not 2000, 1024, 1024"),
-    ("mel_spec", {"mel_spec_type": "sbhifigan16k"}, r"must be one of vocos, bigvgan, not 'sbhifigan16k'"),
-    ("mel_spec", {"n_mel_channels": 0}, r"n_mel_channels: must be at least 1, not 0"),
-    ("mel_spec", {"f_max": 12000}, r"model\.mel_spec: unknown key f_max"),
-    ("", {"backbone": "UNetT"}, r"model\.backbone: 'UNetT' is not supported"),
-    ("", {"tokenizer": "byte"}, r"model\.tokenizer: byte .* is not supported; .* pinyin, custom"),
-    ("", LENGTHS, r"model\.durations: needs model\.arch\.text_embedding_average_upsampling: true"),
-    *(
-        ("", LENGTHS | wrong, f"model: duration{message}")
-        for wrong, message in (
-            ({"duration": "script"}, "s: only with duration: tokens, not script"),
-            ({"duration": "letters"}, ": must be one of script, bytes, tokens, not 'letters'"),
-            ({"durations": {"ʤ": [4.5, 9]}}, r"s\.'ʤ': must be 3 numbers of frames, above 0"),
-        )
-    ),
-]
+REFUSED: list[tuple[str, dict[str, Any], str]] = rows(__file__, "refused_architectures.jsonl")
 """A section (empty: the model), its changes, and the refusal."""
 
 
 @pytest.mark.parametrize(("section", "change", "message"), REFUSED)
-def test_what_is_not_supported_is_named(section: str, change: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_named(section: str, change: dict[str, Any], message: str) -> None:
     with pytest.raises(FamilyError, match=message):
         parse_family(changed({section: change} if section else change), name="x")
 
 
 @pytest.mark.parametrize(("name", "content", "message"), rows(__file__, "no_family.jsonl"))
-def test_what_is_no_family_says_what_is(name: str, content: str, message: str, tmp_path: Path) -> None:
+def test_an_error_for_no_family_lists_families(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(content)
     with pytest.raises(FamilyError, match=message):
         family(name.replace("FOLDER", str(tmp_path)))
@@ -203,14 +174,14 @@ SAMPLED: list[tuple[str, dict[str, Any], Sampler, Defaults]] = [
 
 
 @pytest.mark.parametrize(("name", "section", "sampler", "defaults"), SAMPLED)
-def test_the_section_sampler_is_that_of_the_manifest(
+def test_the_section_sampler_reaches_the_manifest(
     name: str, section: dict[str, Any], sampler: Sampler, defaults: Defaults, tmp_path: Path
 ) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"family": name, "sampler": section}))
     wanted = replace(family(name), sampler=sampler, defaults=defaults)
     assert family(str(path)) == family(json.dumps({"family": name, "sampler": section})) == wanted
-    # Named mels follow the vocoder as without a section.
+    # The mels of a named family follow the vocoder, with and without the section.
     if name == "F5TTS_Base":
         assert with_mels_for(family(str(path)), "bigvgan").mel.kind == "bigvgan"
 
@@ -234,22 +205,7 @@ def test_a_model_json_has_the_section_too(tmp_path: Path) -> None:
     assert family(str(path)).defaults.guidance == 3.0
 
 
-@pytest.mark.parametrize(("section", "message"), [
-    ([], "sampler: must be a mapping, not list"),
-    ({"temperature": 1}, "sampler: unknown key temperature; valid keys: update, guidance, strength"),
-    ({"update": "heun"}, "sampler: update: must be one of euler, renoise, not 'heun'"),
-    ({"update": "renoise"}, "sampler: update: renoise has one row: guidance must be none or embedded"),
-    ({"guidance": "cfg"}, "sampler: guidance: must be one of two-row, none, embedded, not 'cfg'"),
-    ({"guidance": "embedded", "strengths": [1, 3]}, "sampler: guidance: embedded needs the usual str"),
-    ({"guidance": "embedded", "strength": 2},
-     r"sampler: guidance: embedded needs the usual strength: W, and strengths: \[LEAST"),
-    ({**RANGE, "strength": 4}, "sampler: strength: must be between 1 and 3 with this bundle, not 4"),
-    ({"strength": 50}, "sampler: strength: must be between 0 and 10.*, not 50"),
-    ({"strengths": [1, 3]}, "sampler: strengths: only with guidance: embedded, not two-row"),
-    ({"steps": 4}, "sampler: steps: must be tuple, not int"),
-    ({"steps": [0]}, "sampler: steps: must be 1 to 64, not 0"),
-    ({"grid": "log"}, "sampler: grid: must be one of epss, sway, uniform, not 'log'"),
-])  # fmt: skip
-def test_a_wrong_section_sampler_names_key_value_and_what_is_allowed(section: Any, message: str) -> None:
+@pytest.mark.parametrize(("section", "message"), rows(__file__, "wrong_samplers.jsonl"))
+def test_a_wrong_section_sampler_names_key_value_and_choices(section: Any, message: str) -> None:
     with pytest.raises(FamilyError, match=f"^--family: {message}"):
         family(json.dumps({"family": "F5TTS_Base", "sampler": section}))

@@ -1,4 +1,4 @@
-"""Fetching from a hub-shaped server that breaks connections, and the licence that comes along."""
+"""Downloads from a hub-shaped server that breaks connections, and the licence that comes with the files."""
 
 import sys
 import urllib.request
@@ -59,7 +59,7 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path, monkeypatch: pytest.Mo
         (f"SWivid/F5-TTS: CC-BY-NC-4.0 ({NOT_FOR_MONEY}), https://huggingface.co/SWivid/F5-TTS", 0),
         ("charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz", 0),
     ]
-    assert len(said) == 6  # and each file with its place
+    assert len(said) == 6  # a line for each file with its place
     record = yaml.safe_load((found.checkpoint.parent / "licence.yaml").read_text())
     assert record["licence"] == "CC-BY-NC-4.0"
     assert record["source"].endswith(COMMIT)
@@ -99,7 +99,7 @@ def test_an_interrupted_run_is_continued_by_the_next(hub: Hub, tmp_path: Path) -
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_path: Path) -> None:
+def test_an_existing_file_is_fetched_again_only_if_damaged(hub: Hub, tmp_path: Path) -> None:
     path = get(hub, tmp_path).checkpoint
     hub.asked.clear()
     get(hub, tmp_path)
@@ -113,7 +113,7 @@ def test_what_is_there_is_not_fetched_again_unless_it_is_damaged(hub: Hub, tmp_p
     ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
     ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
 ])  # fmt: skip
-def test_a_server_that_stays_busy_or_sends_other_bytes_is_given_up(
+def test_a_busy_or_wrong_server_is_given_up(
     server: dict[str, Any], message: str, hub: Hub, tmp_path: Path
 ) -> None:
     vars(hub).update(server)
@@ -171,7 +171,7 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
         get(hub, tmp_path)
     assert hub.gets(MODEL) == []
     assert path.read_bytes() == BYTES
-    # A small one, without a sha256.
+    # A small file, whose hash is no sha256.
     hub.files = FILES | {"SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n"}
     with pytest.raises(FetchError, match=r"vocab\.txt: is another file now"):
         get(hub, tmp_path)
@@ -212,10 +212,10 @@ def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> Non
     lines = run.stdout.splitlines()
     assert lines[0].startswith("SWivid/F5-TTS: CC-BY-NC-4.0")
     assert Path(lines[-1]).read_bytes() == BYTES
-    assert "100%" in run.stderr  # the bar
+    assert "100%" in run.stderr  # the progress bar
 
 
-def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Path) -> None:
+def test_terms_come_from_the_record_or_the_place_or_are_unknown(hub: Hub, tmp_path: Path) -> None:
     found = get(hub, tmp_path)
     assert terms_of(found.checkpoint).licence == "CC-BY-NC-4.0"
     tuned = found.checkpoint.with_name("tuned.safetensors")
@@ -248,7 +248,7 @@ def test_a_checkpoint_never_gets_a_vocoders_terms(name: str, tmp_path: Path) -> 
         assert terms_of(path).licence == licence(path, path.parent).weights == "unknown"
 
 
-def test_a_vocoder_is_known_by_its_folders_exact_name(tmp_path: Path) -> None:
+def test_the_exact_name_of_a_folder_identifies_a_vocoder(tmp_path: Path) -> None:
     name = "bigvgan_v2_24khz_100band_256x"
     others = (f"my_{name}", f"{name}/tuned", "F5TTS_Base_bigvgan")
     for folder, wanted in ((name, "MIT"), *((other, "unknown") for other in others)):
@@ -257,7 +257,7 @@ def test_a_vocoder_is_known_by_its_folders_exact_name(tmp_path: Path) -> None:
         assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == wanted, folder
 
 
-def test_what_is_said_of_a_vocoder_goes_before_what_is_recognised(tmp_path: Path) -> None:
+def test_stated_terms_of_a_vocoder_precede_recognised_ones(tmp_path: Path) -> None:
     vocoder = tmp_path / "vocos-mel-24khz"
     vocoder.mkdir()
     (vocoder / "pytorch_model.bin").write_bytes(b"other")

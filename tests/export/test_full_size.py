@@ -33,7 +33,7 @@ EMPTY_BYTES, BYTES_PER_WEIGHT = 0.55e9, 8
 """Memory of an export without its libraries, and memory for each weight of four bytes (five for all
 blocks)."""
 LIBRARIES = "import onnx, onnxruntime, torch"
-"""torch with CUDA has twice the memory of torch without."""
+"""Imports of an export. torch with CUDA takes twice the memory of torch without."""
 UNMEASURED = """
 import sys
 from export import assemble, cli
@@ -89,7 +89,7 @@ def check_against_upstream(made: contract.Bundle, files: small.Files) -> None:
     finished = small.upstream_sample(flow, sampled, 5)
     del flow
     forms = (lambda: bundle.engine(variant="default"), bundle.engine, bundle.padded)
-    for form in forms:  # one after the other: each holds the weights
+    for form in forms:  # one at a time, because each holds the weights
         engine = form()
         for case, velocity in zip(cases, wanted, strict=True):
             mel, _ = replay(engine, case.segment(np.array([0.3, 1.3])))

@@ -61,7 +61,8 @@ def MultiHeadAttention(
     scores = op.Where(op.Unsqueeze(seen, [1, 2]), op.MatMul(q, k), op.Constant(value_float=float("-inf")))
     shares = op.Softmax(scores, axis=-1)
     out = op.Reshape(op.Transpose(op.MatMul(shares, v), perm=[0, 2, 1, 3]), [0, 0, -1])
-    # Nothing was to be repaired, and queries that begin elsewhere would leave parts of the output unwritten.
+    # The output is NaN unless the mask is in its final form: other starts of queries would leave output
+    # unwritten.
     wanted = op.Concat(number * queries, starts, axis=0)
     same = op.Equal(op.Slice(given, rows, 3 * rows + 2), wanted)
     whole = op.ReduceMin(op.Cast(same, to=6), keepdims=0)
@@ -91,7 +92,7 @@ def run_spelled_out(path: Path, given: Arrays) -> Arrays:
 
 
 class SpelledOut(Padded):
-    """The CPU as a runtime of fixed shapes that reads fused attention's mask whole."""
+    """The CPU as a runtime of fixed shapes that reads the whole mask of fused attention."""
 
     name = FUSED
 
@@ -122,7 +123,8 @@ def inputs_of(bundle: Bundle, name: str) -> Arrays:
 
 
 def check_rows(bundle: Bundle, name: str, fused: Arrays, given: Arrays) -> None:
-    """Velocities of frames that are not padding, and keys and values of the reference, are the default's."""
+    """Check that velocities of unpadded frames, and the reference's keys and values, equal the default
+    graph's."""
     wanted = run(bundle.graph(name), given)
     bound = BOUNDS[bundle.manifest.precision]
     for row, length in enumerate(given["lengths"].tolist()):
@@ -144,7 +146,7 @@ def test_rows_of_mixed_lengths_are_the_default_graphs(
 
 
 def test_frames_before_a_reference_are_read_as_keys(workshop: Workshop) -> None:
-    """Nothing may precede a reference; and the tests above could fail."""
+    """Frames before a reference would be read as keys; so the tests above can fail."""
     bundle = workshop.make("v1").bundle
     for name in ("step_keys", "step_reply"):
         given = inputs_of(bundle, name) | {"reference_lengths": np.array([23, 5, 11], np.int32)}

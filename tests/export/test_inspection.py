@@ -41,7 +41,7 @@ def test_a_float_bundle_is_described_in_full(workshop: Workshop) -> None:
     for file, (_, _, parameters, megabytes, rest) in table.items():
         size = sum(path.stat().st_size for path in bundle.folder.glob(f"{file}*"))
         assert float(megabytes) == round(size / 1e6, 1)
-        if not file.startswith(("step_", "update")):  # which share a weight file, or have no weights
+        if not file.startswith(("step_", "update")):  # these share a weight file, or have no weights
             assert int(parameters.replace(",", "")) * 4 <= size
         assert re.match(r"float 100%|float \d\d%, int" if file != "update.onnx" else "; ", rest), rest
     assert "MatMul" in table["step.onnx"][4] and "Gemm" in table["modulation.onnx"][4]
@@ -54,9 +54,10 @@ def test_known_weights_and_their_terms_are_named(workshop: Workshop) -> None:
     terms = Licence("MIT", source, note="weights x: doubtful: y")
     text = Text(("hi", "mr"), "char", "lower", "NFD")
     manifest = dataclasses.replace(bundle.manifest, licence=terms, text=text, weights="raw")
+    manifest = dataclasses.replace(manifest, evidence={"adapter": "lora_5: LoRA, rank 2"})
     said = describe(dataclasses.replace(bundle, manifest=manifest))
     assert "known weights: IndicF5, stated MIT (doubtful: arXiv 2505.20693" in said
-    assert "terms: weights x: doubtful: y" in said
+    assert "terms: weights x: doubtful: y" in said and "adapter: lora_5: LoRA, rank 2" in said
     assert "languages: hi, mr; tokenizer char; letters of lower case, NFD; lengths by script" in said
     assert "known weights" not in describe(bundle)
 
@@ -67,7 +68,7 @@ def test_every_variant_has_its_line_and_precision_shows_in_types(workshop: Works
     assert {*table} == files_of(bundle)
     assert "float16" in table["step.onnx"][4]
     parameters = [int(table[f"{name}.onnx"][2].replace(",", "")) for name in ("step", "step_keys")]
-    assert parameters[0] == pytest.approx(parameters[1], abs=100)  # they share all but shapes
+    assert parameters[0] == pytest.approx(parameters[1], abs=100)  # they differ in shapes alone
     text = describe(workshop.make("v1", precision="int8").bundle)
     assert "small, int8, format 1.8; backends ort-cpu; batch-invariant: no" in text
     assert "int8" in rows(text)["step_keys_int8.onnx"][4]

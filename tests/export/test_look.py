@@ -1,4 +1,4 @@
-"""Folders as trainers leave them: what `look` says, and that `bundle` takes its command."""
+"""Folders as trainers leave them: the output of `look`, and its command, which `bundle` accepts."""
 
 import json
 import shlex
@@ -118,7 +118,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "f5 whose last file is old": (lambda at: f5(at, update=9000), ["update 10000"], "model_10000.pt"),
     "f5 pruned": (
-        lambda at: f5(at, last="model_last.safetensors"),  # by a name that lies
+        lambda at: f5(at, last="model_last.safetensors"),  # the name lies
         ["averaged and raw"],
         "model_last.safetensors",
     ),
@@ -133,7 +133,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", VOICES)
-def test_a_folder_is_described_and_its_command_is_taken(
+def test_look_describes_a_folder_and_bundle_accepts_its_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make, told, checkpoint = VOICES[name]
@@ -147,11 +147,11 @@ def test_a_folder_is_described_and_its_command_is_taken(
     loaded = small.opened_by(command[3:])
     assert loaded.sources.checkpoint == place / checkpoint
     assert loaded.weights().averaged == name.startswith("f5")
-    # The folder alone does the same, and says so; options are as usual.
+    # `bundle` with the folder alone does the same and prints the command; options work as usual.
     other = small.opened_by(["bundle", str(place), "--weights", "ema"])
     assert "python -m export bundle --family" in capsys.readouterr().out
     assert other.weights().averaged
-    with (place / checkpoint).open("rb") as stream:  # torch goes by the name .safetensors
+    with (place / checkpoint).open("rb") as stream:  # torch decides by the suffix .safetensors
         raw = torch.load(stream, weights_only=False)
     if "model_avg" in raw:
         key = "fm_decoder.in_proj.weight"
@@ -177,7 +177,7 @@ def test_a_students_folder_is_sampled_as_dmospeech_2(tmp_path: Path) -> None:
 def test_zipvoices_tokenizer_is_recorded_or_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = zipvoice(tmp_path / "a", "espeak", PHONES)
     assert "--tokenizer espeak:de --language de" in look.describe(place)
-    # Neither an average, which records nothing, nor a log comes before the newest checkpoint.
+    # The newest checkpoint counts more than an average, which records nothing, and more than a log.
     shutil.copy(averaged(tmp_path / "average") / "iter-10000-avg-2.pt", place)
     (place / "log").mkdir()
     (place / "log/log-train-2026").write_text('INFO {"tokenizer": "libritts"}')
@@ -191,7 +191,7 @@ def test_zipvoices_tokenizer_is_recorded_or_asked(tmp_path: Path, capsys: pytest
     assert main(["bundle", str(left), "--out", str(tmp_path / "out")]) == 1
     assert "missing: --tokenizer: emilia for" in capsys.readouterr().err
     assert "missing" not in look.describe(left, {"--tokenizer": "emilia"})
-    # Upstream's log has the settings, too.
+    # Upstream's log records the settings, too.
     (left / "log").mkdir()
     (left / "log/log-train-2026").write_text('INFO {\n "lang": "pt-br",\n "tokenizer": "espeak"\n}')
     assert "--tokenizer espeak:pt-br --language pt " in look.describe(left)
@@ -269,9 +269,13 @@ def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
     refused("is a GGUF file")
 
 
-def test_looking_imports_no_torch(tmp_path: Path) -> None:
+def test_looking_imports_no_torch(root: Path, tmp_path: Path) -> None:
     code = "import sys; from export.__main__ import _run; assert _run(sys.argv[1:]) == 0; "
     code += "assert 'torch' not in sys.modules"
     place = f5(tmp_path)
-    for command in (["look", place], ["inspect", place / "model_last.pt"]):
+    for command in (
+        ["look", place],
+        ["inspect", place / "model_last.pt"],
+        ["inspect", root / "tests/tiny/bundle"],
+    ):
         subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True, capture_output=True)

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.torch
 
 
 class Bounds(NamedTuple):
-    """‖a − b‖ / ‖b‖ against upstream of parts and results, against float32, and of a batch."""
+    """Largest ‖a − b‖ / ‖b‖: parts and results against upstream, results against float32, a batch against its
+    segments."""
 
     vocoder: float
     step: float
@@ -37,7 +38,7 @@ class Bounds(NamedTuple):
     follows: float
     batch: float
     least: float = 0.0
-    """Nearer, and another bundle was measured."""
+    """Smallest error: a smaller one means that another bundle was measured."""
     edge: float = 1.0
     """Factor of a step's bound for a single reference or reply frame, lengths that calibration lacks."""
 
@@ -115,21 +116,21 @@ def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
         wanted = small.upstream_velocity(flow, case, time)
         error = lanes.relative((mel - case.noise)[start:], wanted[start:])
         assert error <= row.bounds.step * (row.bounds.edge if case.frames < 60 else 1.0)
-    if case.guidance == 0.0:  # guidance does matter to this case
+    if case.guidance == 0.0:  # guidance affects this case
         guided = small.upstream_velocity(flow, small.case(97, mels=row.mels), 0.61)
         assert lanes.relative(guided[start:], wanted[start:]) > 1e-2
 
 
 @pytest.mark.parametrize("row", forms(MODELS), indirect=True)
 def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
-    """At every NFE of the published grids for one architecture, at seven for the others."""
+    """An architecture runs at every NFE of the published grids, the others at seven."""
     case, made = small.case(113, mels=row.mels), row.made
     engine, start = row.engine(1), len(case.cond)
     for nfe in (5, 7, 8, 16, 32) if made.arch == small.V1 and made.files.vocoder == "vocos" else (7,):
         mel, wave = replay(engine, case.segment(time_grid(nfe)))
         wanted = small.upstream_sample(flow, case, nfe)
         assert np.array_equal(mel[:start], case.cond)
-        way = (wanted - case.noise)[start:]  # without the noise, which both share
+        way = (wanted - case.noise)[start:]  # without the noise, which is equal in both
         assert np.abs(way).mean() > 0.05
         assert row.bounds.least <= lanes.relative((mel - case.noise)[start:], way) <= row.bounds.sample
         own, theirs = (small.upstream_wave(made.files, heard) for heard in (mel, wanted))
@@ -141,14 +142,15 @@ def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
 @pytest.mark.parametrize("row", forms(FLOAT32), indirect=True)
 @pytest.mark.parametrize("reference", [1, 10, 38])
 def test_a_reference_on_its_path_is_seen_as_upstream_would(reference: int, row: Row, flow: Any) -> None:
-    """Sampling `short` without guidance is upstream's model whose first frames are put on their path."""
+    """Sampling `short` without guidance equals upstream's model whose first frames are moved to their
+    path."""
     given = small.case(70, reference=reference, guidance=0.0)
     times = time_grid(7)
     mel, _ = replay(row.engine(1), given.segment(times, "short"))
     wanted = upstream_on_path(flow, given, times)[reference:]
     assert lanes.relative(mel[reference:], wanted) <= row.bounds.sample
     exact = small.upstream_sample(flow, given, 7)[reference:]
-    assert lanes.relative(exact, wanted) > 10 * row.bounds.sample  # it is another sampling
+    assert lanes.relative(exact, wanted) > 10 * row.bounds.sample  # a different sampling
 
 
 @torch.inference_mode()
@@ -192,7 +194,7 @@ def masked(workshop: Workshop, arch: str) -> Synthesizer:
 
 
 def moved(engine: Synthesizer, reference: int, sampling: Sampling) -> FloatArray:
-    """(reply, M): how far a reply of seven steps has come from its noise, which all share."""
+    """(reply, M): distance of a reply from its noise after seven steps; all replies share the noise."""
     given = small.case(70, reference=reference)
     mel, _ = replay(engine, given.segment(time_grid(7), sampling))
     return (mel - given.noise)[reference:]

@@ -40,7 +40,7 @@ def model() -> Source:
 
 
 def log_mel(frames: int) -> Tensor:
-    """Slow enough for a pitch that glides."""
+    """(frames, M) that changes slowly, so that the pitch glides."""
     drawn = torch.randn(1, MELS, frames // 4 + 2, generator=torch.Generator().manual_seed(frames))
     return 3 * torch.nn.functional.interpolate(drawn, size=frames, mode="linear")[0].T - 4
 
@@ -90,7 +90,7 @@ def test_pulses_are_a_sum_of_cosines() -> None:
 
 
 @pytest.mark.parametrize("frames", LENGTHS)
-def test_samples_are_those_of_the_formula(model: Source, frames: int) -> None:
+def test_samples_follow_the_formula(model: Source, frames: int) -> None:
     mel = log_mel(frames)
     found = model(mel).numpy()
     assert found.shape == ((frames - 1) * HOP,) and found.std() > 0.01

@@ -22,6 +22,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import FEMALE, MALE, transcript
 from appliance.errors import EngineFault
 from export import assemble
+from export.inspection import table
 from export.parity import comparison, oracles
 from export.sources import checkpoint
 from export.sources.checkpoint import load_dit
@@ -117,7 +118,7 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
     record = report.record()
     assert (record["upstream"], record["sampling"]) == ("measured", report.sampling)
     assert record["rows"][0]["snr_db"] == pytest.approx(-20 * np.log10(report.rows[0].error), abs=0.06)
-    lines = report.table().splitlines()
+    lines = table(report.record()).splitlines()
     assert len(lines) == 1 + len(report.rows) + len(report.samplings)
     head = ["what", "variant", "against", "frames", "NFE", "t", "error", "SNR", "dB", "bound"]
     assert lines[0].split() == head
@@ -145,7 +146,7 @@ def test_every_vocoder_is_computed_in_float64_too(kind: str, tmp_path: Path) -> 
     assert 0 < expected.own < 1e-4
 
 
-# A wrong graph is seen, whichever variant has it
+# Every variant's wrong graph is found
 
 
 def tampered(made: BuiltBundle, folder: Path, file: str, change: Callable[[onnx.GraphProto], None]) -> Bundle:
@@ -183,7 +184,7 @@ def without_masks(graph: onnx.GraphProto) -> None:
     ("step_reply_cpu.onnx", scaled(1.0001), "ort-cpu", {"reply"}),
     ("step_keys_cpu.onnx", scaled(1.001), "ort-cpu", {"guided", "unguided", "keys", "step", "sample"}),
 ])  # fmt: skip
-def test_a_graph_that_is_off_fails_where_it_runs(
+def test_a_wrong_graph_fails_in_its_variants(
     file: str,
     change: Callable[[onnx.GraphProto], None],
     variant: str,
@@ -213,7 +214,7 @@ def test_a_graph_that_is_not_finite_fails_every_row_that_it_makes(
 
 
 class Off:
-    """An oracle whose answers are off by a share of themselves."""
+    """An oracle whose answers have a relative error."""
 
     name = "off"
 
@@ -252,8 +253,9 @@ def test_a_package_that_is_not_installed_is_noted_as_absent(
 
     report = comparison.measure(made.bundle, ask([lambda: references[0], absent], vocos))
     assert report.failed == [] and {row.against for row in report.rows} == {"float64"}
-    assert report.record()["upstream"] == "not installed here (No module named 'f5_tts')"
-    assert report.table().endswith("upstream's package: not installed here (No module named 'f5_tts')")
+    reason = "not installed here (No module named 'f5_tts')"
+    assert report.record()["upstream"] == reason
+    assert table(report.record()).endswith(f"upstream's DiT was not measured: {reason}")
 
 
 @pytest.mark.parametrize("failure", [KeyError("f5_tts.model"), RuntimeError("half installed")])
@@ -294,7 +296,7 @@ def lossy(references: list[oracles.Oracle], vocos: nn.Module) -> oracles.Expecta
     return ask([lambda: references[0]], vocos, lossy=True)
 
 
-def test_int8_is_held_to_a_share_of_what_few_steps_cost(
+def test_int8_may_cost_a_share_of_the_error_of_few_steps(
     int8: BuiltBundle, lossy: oracles.Expectations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(comparison.BOUNDS["int8"], "heard", 0.0)
@@ -308,9 +310,9 @@ def test_int8_is_held_to_a_share_of_what_few_steps_cost(
         assert 0.001 < rows[what].error <= rows[what].bound == bound  # type: ignore[operator]
         assert rows[what].snr_db is None
     assert rows["guided"].bound is None and rows["guided"].error > 1e-3
-    (line,) = [line for line in report.table().splitlines() if line.startswith("mel ")]
+    (line,) = [line for line in table(report.record()).splitlines() if line.startswith("mel ")]
     assert line.split()[-2:] == ["–", "3.5e-01"]
-    assert report.table().splitlines()[6].endswith("–")
+    assert table(report.record()).splitlines()[6].endswith("–")
 
 
 def test_int8_fails_by_its_mel_and_by_its_waveform(
@@ -336,7 +338,7 @@ def test_int8_fails_by_its_mel_and_by_its_waveform(
 # Samplings
 
 
-def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
+def test_the_cheapest_sampling_within_all_bounds_is_chosen() -> None:
     def report(**errors: float) -> comparison.Report:
         rows = [
             comparison.Row(what.replace("_", "-"), variant, "exact", 500, 7, error, 1.5)
@@ -371,7 +373,7 @@ def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.
     assert len(report.failed) == 3 and report.sampling == "exact"
 
 
-# Cases that are read
+# Cases from files
 
 
 @pytest.mark.parametrize(("voice", "frames"), oracles.READINGS)

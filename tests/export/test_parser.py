@@ -53,12 +53,13 @@ OPERATORS = {
 """Operator → types of its data."""
 FIRST = "CumSum Expand Gather ReduceMean ReduceSum Reshape Slice Split Squeeze Tile Unsqueeze"
 DATA_INPUTS = dict.fromkeys(FIRST.split(), (0,)) | {"Pad": (0, 2), "Where": (1, 2)}
-"""Operators of which some inputs are no data but shapes, axes, indices or conditions."""
+"""Operators with inputs that are no data but shapes, axes, indices or conditions → the inputs that are
+data."""
 AXES = dict.fromkeys(["CumSum", "ReduceMean", "ReduceSum", "Squeeze", "Unsqueeze"], (1,))
 CONSTANTS = AXES | {"Clip": (1, 2), "Pad": (3,), "Slice": (3,)}
 """Inputs that the parser needs as constants: axes, and the bounds of Clip."""
 OUTPUTS = {"LayerNormalization": 1}
-"""The most outputs of an operator that has more in ONNX."""
+"""Operator → its highest number of outputs, if ONNX defines more."""
 
 
 def refusals(model: onnx.ModelProto) -> Iterator[str]:
@@ -101,7 +102,7 @@ def data_of(node: onnx.NodeProto) -> Sequence[str]:
 
 
 def check(*graphs: Path) -> set[str]:
-    """No graph has a refusal. Gives the operators that were found."""
+    """Check that no graph has a refusal; return the operators of all graphs."""
     found: set[str] = set()
     for path in graphs:
         model = onnx.load(path)
@@ -124,7 +125,7 @@ def test_committed_bundles_a_source_filter_and_the_table_agree(tmp_path: Path) -
     found = check(tmp_path / "vocoder.onnx")
     for folder in BUNDLES.values():
         found |= check(*graphs_of(contract.read(folder)))
-    assert found == set(OPERATORS) - {"ConvTranspose"}  # of BigVGAN
+    assert found == set(OPERATORS) - {"ConvTranspose"}  # only BigVGAN has it
 
 
 @pytest.mark.slow
@@ -155,5 +156,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("told", REFUSED)
-def test_what_is_not_listed_is_found(told: str) -> None:
+def test_unlisted_operators_are_found(told: str) -> None:
     assert [line.removeprefix("odd: ") for line in refusals(REFUSED[told])] == [told]

@@ -11,9 +11,9 @@ from appliance.contract.schedule import time_grid
 from export import assemble
 from export.model.dit import DiT
 from export.model.vocos import Vocos
-from export.parity import peaks
+from export.parity import LARGEST_HALF, peaks
 from export.parity.comparison import Report
-from export.parity.oracles import LARGEST_HALF, Peak, TorchOracle, random_case
+from export.parity.oracles import Peak, TorchOracle, random_case
 from tests.export.random_checkpoint import redraw
 from tests.harness.small import MELS, V1, VOCOS, upstream_dit
 
@@ -46,13 +46,13 @@ def measured(model: DiT) -> list[Peak]:
     "input_embed.proj",
     "text_embed.text_blocks.0.pwconv2",
 ])  # fmt: skip
-def test_what_overflows_in_half_is_named(where: str) -> None:
+def test_overflows_in_half_precision_are_named(where: str) -> None:
     name = where.replace(" scores", ".to_")
     calm = measured(model_with(1.0))
     assert all(peak.holds for peak in calm)
     assert {peak.graph for peak in calm} == {"step", "condition", "vocoder"}
     usual = max(peak.value for peak in calm if peak.where == where)
-    # A score is a product of two of them.
+    # A score is a product of two such values.
     factor = 40.0 * LARGEST_HALF / usual
     model = model_with(math.sqrt(factor) if "scores" in where else factor, name)
     loud = {peak.where: peak for peak in measured(model)}

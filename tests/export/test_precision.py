@@ -1,4 +1,4 @@
-"""FP16 and INT8: what stays float32, and what does not. `test_matrix` tells how far each is from upstream."""
+"""FP16 and INT8: the parts that stay float32. `test_matrix` measures the distance from upstream."""
 
 import dataclasses
 from collections import Counter
@@ -35,11 +35,11 @@ PRECISIONS: dict[Precision, tuple[tuple[str, ...], bool, str, set[str]]] = {
     "int8": (("ort-cpu",), False, "float32", {"default"}),
     "int8-qdq": (("tensorrt", "ort-cpu"), True, "float16", {"default", "ort-cpu", FLOAT32}),
 }
-"""Backends, if results do not depend on the batch, the type between graphs, and variants."""
+"""Backends, if results are independent of the batch, the type between graphs, and variants."""
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_a_bundle_is_for(precision: Precision, workshop: Workshop) -> None:
+def test_the_manifest_names_backends(precision: Precision, workshop: Workshop) -> None:
     m = workshop.make("v1", precision=precision).bundle.manifest
     assert PRECISIONS[m.precision] == (m.backends, m.batch_invariant, m.dimensions.compute, {*m.variants})
 
@@ -85,18 +85,18 @@ def step(request: pytest.FixtureRequest, fp16: BuiltBundle) -> Typed:
     return Typed(fp16.bundle.graph(request.param))
 
 
-def test_steps_keep_what_is_summed_in_float32_and_multiply_weights_in_float16(step: Typed) -> None:
+def test_steps_sum_in_float32_and_multiply_weights_in_float16(step: Typed) -> None:
     depth = small.V1.depth
     assert step.types["latents"] == step.types["velocity"] == step.types["mod_table"] == FLOAT
     assert set(step.inputs("LayerNormalization", "Softmax")) == {FLOAT}
     assert (len(step.of("LayerNormalization")), len(step.of("Softmax"))) == (2 * depth + 1, depth)
-    assert set(step.inputs("Exp")) == {FLOAT}  # Mish's
+    assert set(step.inputs("Exp")) == {FLOAT}  # Mish uses it
     for table in ("cos", "sin"):
         assert step.types[table] == FLOAT
         products = list(step.readers(table))
-        assert len(products) == 2 * depth  # two halves of q and k together in each block
+        assert len(products) == 2 * depth  # a product for both halves of q and k together in each block
         assert {(n.op_type, step.types[n.output[0]]) for n in products} == {("Mul", FLOAT)}
-    # Rows of modulation act in float32, but for the gates.
+    # Rows of modulation act in float32, except the gates.
     uses = Counter((n.op_type, step.types[n.output[0]]) for n in step.readers("mod_table"))
     assert uses == {("Add", FLOAT): 4 * depth + 2, ("Cast", HALF): 2 * depth}
     products = step.of("MatMul")
@@ -177,7 +177,7 @@ def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, w
     kinds = Counter(node.op_type for node in graph.node)
     kept = sum(roles[role] for role in rewrites.INT8_KEEPS_FLOAT)
     assert kinds["MatMulInteger"] == sum(roles.values()) - kept
-    assert kinds["MultiHeadAttention"] == small.V1.depth  # quantised is the form for one row
+    assert kinds["MultiHeadAttention"] == small.V1.depth  # the form for one row is quantised
     names = {tensor.name for tensor in graph.initializer}
     left = {n.input[1] for n in graph.node if n.op_type == "MatMul" and n.input[1] in names}
     assert left == {"from_latents.weight", "out.weight"}
@@ -201,7 +201,7 @@ def test_every_product_of_every_option_has_a_role(workshop: Workshop) -> None:
     assert set(roles.values()) == set(rewrites.ROLES)
 
 
-def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Path) -> None:
+def test_float_products_can_be_chosen_by_role(workshop: Workshop, tmp_path: Path) -> None:
     source = workshop.make("v1").bundle.graph("step_keys", "ort-cpu")
     chosen = dataclasses.replace(rewrites.DIT, floats=("qkv", "final"))
     rewrites.quantise(source, tmp_path / "step.onnx", chosen)
@@ -213,13 +213,13 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
 
 
 def beside(files: small.Files, out: Path, *rows: comparison.Row) -> Bundle:
-    """The fp16 bundle `out` with an INT8 variant, for which the gate found `rows`."""
+    """The fp16 bundle `out` with an INT8 variant; `rows` are the gate's results for it."""
     report = comparison.Report("fp16", list(rows))
     options = assemble.BuildOptions("fp16", small.MAX_FRAMES, int8_beside=True)
     return assemble.build(small.load(files), options, out, lambda _: report)
 
 
-def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
+def test_a_quick_cpu_prefers_int8_to_fp16(
     fp16: BuiltBundle, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = workshop.bundle("v1-vocos-beside", lambda folder: beside(fp16.files, folder / "bundle"))
@@ -237,7 +237,7 @@ def test_a_cpu_takes_the_int8_beside_fp16_where_it_is_quick_at_it(
     assert load_for(made, config).backend == "ort-cpu"
 
 
-def test_bad_int8_is_left_out(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_int8_is_dropped(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     beyond = comparison.Row("wave mel", INT8, "torch", 128, 7, 0.3, 0.25)
     with traces.reusing():
         made = beside(fp16.files, tmp_path / "out", beyond)
@@ -248,7 +248,7 @@ def test_bad_int8_is_left_out(fp16: BuiltBundle, tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize("name", ["step", "step_keys", "step_reply"])
 def test_every_weight_product_is_summed_in_float32(name: str, fp16: BuiltBundle) -> None:
-    """The weights stay float16, and so does all between the products."""
+    """The weights stay float16, and so do all values between the products."""
     usual, summed = (
         onnx.shape_inference.infer_shapes(onnx.load(fp16.bundle.graph(name, variant)))
         for variant in ("default", FLOAT32_SUMS)

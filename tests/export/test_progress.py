@@ -39,7 +39,7 @@ class World:
         return left
 
 
-def test_the_time_left_is_that_of_the_planned_work_at_the_measured_rates() -> None:
+def test_the_time_left_follows_the_plan_and_the_measured_rates() -> None:
     log = io.StringIO()
     world = World(log, torch=3.0, trace=5.0)
     assert world.left_s() == pytest.approx(10 + 4 * 2 + 50 + 20)  # as guessed
@@ -87,7 +87,7 @@ def test_a_terminal_has_one_line_that_never_goes_back() -> None:
     assert parts[-1].startswith("c ") and "about 20 s left" in parts[-1]
 
 
-def test_outside_of_shown_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_outside_of_shown(capsys: pytest.CaptureFixture[str]) -> None:
     progress.begin("a")
     progress.did(100)
     progress.part(0.5)

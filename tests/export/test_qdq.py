@@ -65,7 +65,7 @@ def unsmoothed(weight: NDArray[np.float32], observed: Observed) -> qdq.Choice:
 
 
 def product(channels: int = 64, outputs: int = 48, outlier: float = 1.0) -> tuple[Any, Observed]:
-    """A weight and what goes into it: bell curves, and one channel that is larger."""
+    """A weight and its observed input: normal distributions, and a channel that is larger."""
     rng = np.random.default_rng(3)
     weight = rng.standard_normal((channels, outputs), dtype=np.float32) / np.float32(8.0)
     frames = rng.standard_normal((500, channels), dtype=np.float32)
@@ -73,7 +73,7 @@ def product(channels: int = 64, outputs: int = 48, outlier: float = 1.0) -> tupl
     return weight, Observed(np.abs(frames).max(axis=0), [frames.astype(np.float16)])
 
 
-def test_scales_are_symmetric_and_one_for_each_output_channel() -> None:
+def test_each_output_channel_has_a_symmetric_scale() -> None:
     weight, observed = product()
     weight[:, 7] *= 1e-3
     made = qdq.quantise_product(weight, unsmoothed(weight, observed))
@@ -85,7 +85,7 @@ def test_scales_are_symmetric_and_one_for_each_output_channel() -> None:
 
 
 @pytest.mark.parametrize("outlier", [20.0, 200.0])
-def test_smoothing_finds_what_a_channel_that_is_larger_costs(outlier: float) -> None:
+def test_smoothing_finds_the_cost_of_a_larger_channel(outlier: float) -> None:
     weight, observed = product(outlier=outlier)
     plain, found = unsmoothed(weight, observed), qdq.search(weight, observed)
     even = qdq.search(*product())
@@ -123,8 +123,8 @@ def test_calibration_sees_every_step_of_both_rows(observations: Observations) ->
     assert {len(seen.frames) for seen in observations.products.values()} == {cases * calls}
 
 
-def test_calibration_sees_what_the_float_graph_computes(fp16: BuiltBundle) -> None:
-    """The largest magnitudes of a step's products, computed here once more."""
+def test_calibration_sees_the_float_graphs_values(fp16: BuiltBundle) -> None:
+    """The largest magnitudes of a step's products, computed again in this test."""
     model = onnx.load(fp16.bundle.graph("step_keys", "ort-cpu"))
     taken = {one.weight: one.node.input[0] for one in rewrites.products_of(model.graph)}
     for name in taken.values():
@@ -140,7 +140,7 @@ def test_calibration_sees_what_the_float_graph_computes(fp16: BuiltBundle) -> No
     assert len(taps) == 4 * small.V1.depth + 2
 
 
-def test_the_largest_of_all_calls_is_kept() -> None:
+def test_the_largest_value_of_all_calls_counts() -> None:
     seen = Observations()
     for value in (1.0, 3.0, 2.0):
         row = np.array([value, 1e6], np.float32)
@@ -153,7 +153,7 @@ def test_the_largest_of_all_calls_is_kept() -> None:
 # The graphs
 
 
-def test_one_scheme_and_one_file_of_weights_serve_every_step_graph(made: BuiltBundle) -> None:
+def test_every_step_graph_shares_a_scheme_and_a_file_of_weights(made: BuiltBundle) -> None:
     loaded = graphs(made.bundle)
     every = {key: constants(graph) for key, graph in loaded.items()}
     own = {name for name in every["default", "step"] if name.startswith(("blocks.", "out."))}
@@ -198,7 +198,7 @@ def _has_weight(
 
 
 def test_a_product_is_what_integers_give(made: BuiltBundle) -> None:
-    """Each INT8 product of a step, computed once more with numpy's integers from the stored constants."""
+    """numpy computes each INT8 product of a step again, with integers, from the stored constants."""
     model = onnx.load(made.bundle.graph("step_keys", "ort-cpu"))
     graph, held = model.graph, constants(model.graph)
     makers = {out: node for node in graph.node for out in node.output}
@@ -240,7 +240,7 @@ def test_smoothing_alone_changes_no_graph(variant: str, name: str, fp16: BuiltBu
     after = comparison.Graphs(trial, "default")
     feed = _feed(fp16, name)
     wanted = before.output(name, feed)
-    for key in feed:  # a smoothed graph keeps smoothed values
+    for key in feed:  # a smoothed graph stores smoothed keys
         if key.startswith("values_"):
             moved = chosen[f"blocks.{key.removeprefix('values_')}.attention.out.weight"].factors
             feed[key] = (feed[key] * moved).astype(np.float16)
@@ -264,7 +264,7 @@ def _unquantise(
     chosen: Mapping[str, qdq.Choice],
     roles: Mapping[str, str],
 ) -> None:
-    """Float matrices in the place of int8 ones, and inputs as they are before they are quantised."""
+    """Replace int8 matrices by float ones, and take inputs from before their quantisation."""
     makers = {out: node for node in graph.node for out in node.output}
     for node in list(graph.node):
         if node.op_type != "MatMul" or not node.output[0].endswith(".product"):
@@ -272,7 +272,7 @@ def _unquantise(
         name = node.output[0].removesuffix(".product")
         weight = f"{name}.weight"
         matrix = floats[weight] / chosen[weight].factors[:, None]
-        if roles[weight] == "qkv":  # it makes v with the factors of attention's output
+        if roles[weight] == "qkv":  # makes v with the factors of attention's output
             third = matrix.shape[1] // 3
             matrix[:, 2 * third :] *= chosen[weight.replace("qkv", "out")].factors
         ratios = made.products[weight].ratios.astype(np.float32)
@@ -288,7 +288,7 @@ def _unquantise(
     graph.node.extend(kept)
 
 
-def test_what_stays_float_can_be_chosen_by_role(fp16: BuiltBundle, tmp_path: Path) -> None:
+def test_float_products_can_be_chosen_by_role(fp16: BuiltBundle, tmp_path: Path) -> None:
     floats, roles = qdq.floats_of(fp16.bundle.graph("step"))
     chosen = {name: qdq.Choice(np.full(len(floats[name]), 2.0, np.float32), 9.0, 0.0) for name in roles}
     made = qdq.scheme(floats, chosen, roles, ("qkv", "down", "from_latents", "final"))
@@ -323,7 +323,7 @@ def test_a_bundle_says_how_far_it_is_from_float(made: BuiltBundle) -> None:
     assert manifest.parity["accepted_by"] == small.ACCEPTED["int8-qdq"]
 
 
-def test_what_stays_float_reaches_a_bundle_that_is_accepted_beyond_its_bound(
+def test_float_products_reach_a_bundle_accepted_beyond_its_bound(
     made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
     monkeypatch.setitem(comparison.BOUNDS["int8-qdq"], "mel", 1e-6)

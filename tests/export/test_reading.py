@@ -25,9 +25,9 @@ def vocabulary(letters: str, pinyin: bool = False) -> Vocabulary:
 
 @pytest.mark.parametrize(("letters", "languages"), [row[:2] for row in rows(__file__, "letters.jsonl")])
 def test_a_language_is_guessed_if_only_it_has_these_letters(letters: str, languages: list[str]) -> None:
-    """A row may end with why."""
+    """The end of a row may give the reason."""
     assert guess(vocabulary(letters)) == tuple(languages)
-    assert guess(vocabulary(letters, pinyin=True)) == ()  # begun from upstream's, which has most scripts
+    assert guess(vocabulary(letters, pinyin=True)) == ()  # starts with upstream's, which has most scripts
 
 
 @pytest.mark.torch
@@ -40,7 +40,7 @@ def test_upstreams_vocabulary_tells_no_language() -> None:
     assert said == [f"{told}--language CODE[,CODE] sets them"]
 
 
-def test_what_is_stated_goes_before_what_is_known_and_that_before_a_guess() -> None:
+def test_stated_languages_precede_recorded_and_guessed_ones() -> None:
     kana, silma = vocabulary(KANA), KNOWN["SILMA"]
     assert text_of(kana, "char", silma, ("zh", "en")) == (Text(("zh", "en"), "char"), [])
     found, said = text_of(kana, "pinyin", KNOWN["F5TTS_v1_Base"], None)
@@ -72,7 +72,7 @@ def test_languages_are_iso_639_1() -> None:
     (RUSSIAN + "Ω", "lower"),  # a sign
     (KANA, "both"),
 ])  # fmt: skip
-def test_the_case_is_that_of_the_letters(tokens: str, case: str) -> None:
+def test_the_case_follows_the_letters(tokens: str, case: str) -> None:
     found, _ = text_of(Vocabulary((" ", *tokens)), "pinyin", None, ())
     assert found.case == case
 

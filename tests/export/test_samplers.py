@@ -43,7 +43,7 @@ SAMPLERS = {
 
 
 def with_sampler(workshop: Workshop, name: str) -> BuiltBundle:
-    """Re-noising bundles have the graphs of others."""
+    """A bundle of a sampler; re-noising bundles share the graphs of others."""
     made = workshop.sampled(SAMPLERS[name].guidance)
     manifest = dataclasses.replace(made.bundle.manifest, sampler=SAMPLERS[name])
     return dataclasses.replace(made, bundle=dataclasses.replace(made.bundle, manifest=manifest))
@@ -95,7 +95,8 @@ class Plain:
         return v[0].numpy()  # type: ignore[no-any-return]
 
     def sample(self, given: Segment) -> FloatArray:
-        """(reply, M) from the noise of the segment, which is drawn for its seed and index if it has none."""
+        """(reply, M) from the segment's noise, which is drawn for its seed and index if the segment has
+        none."""
         x = drawn(given, 0) if given.noise is None else given.noise
         for step, (t, then) in enumerate(pairwise(given.times)):
             v = self.velocity(given, x, float(t))
@@ -108,23 +109,24 @@ class Plain:
 
 
 def drawn(given: Segment, step: int) -> FloatArray:
-    """numpy's stream of a seed and segment; of a later step, that spawned from it under the step's number."""
+    """numpy's stream of a seed and segment; for a later step, the stream that the step's number spawns from
+    it."""
     sequence = np.random.SeedSequence([given.seed, given.index], spawn_key=[step] if step else [])
     shape = given.frames, small.MELS
     return np.random.Generator(np.random.PCG64(sequence)).standard_normal(shape, dtype=np.float32)
 
 
 def asked(frames: int, nfe: int, w: float = 0.0, **values: Any) -> Segment:
-    """A segment of a request: its noise is its seed's."""
+    """Segment of a request whose noise comes from its seed."""
     return dataclasses.replace(segment(frames, nfe=nfe, guidance=w), noise=None, seed=7, index=2, **values)
 
 
 def from_noise(mel: FloatArray, given: Segment) -> FloatArray:
-    """How far a reply has come from its first noise, which would hide an error."""
+    """Distance of a reply from its first noise, which would hide an error."""
     return mel - drawn(given, 0)[len(given.reference_log_mel) :]
 
 
-def test_a_lane_is_what_the_formula_makes(made: BuiltBundle) -> None:
+def test_a_lane_follows_the_formula(made: BuiltBundle) -> None:
     device, plain = Device(), Plain(made)
     engines = made.engine(), made.padded(), Synthesizer(made.bundle, open_on(device), lanes=1)
     for nfe in NFES:
@@ -242,7 +244,7 @@ def test_the_gate_measures_a_sampler_and_sees_another(workshop: Workshop) -> Non
 
 
 def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None:
-    """Student, teacher and critic in one file with the scale of the mels, random numbers in it."""
+    """Student, teacher and critic lie in one file with the scale of the mels; all numbers are random."""
     made, scale = with_sampler(workshop, "renoise"), 2.5
     state = dict(load_dit(made.files.checkpoint, made.arch, len(small.VOCABULARY)))
     times = {n.replace("time_embed.", "time_embed2."): v + 1 for n, v in state.items() if "time_embed." in n}

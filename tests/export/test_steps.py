@@ -19,7 +19,7 @@ from tests.harness.small import BuiltBundle, Workshop
 pytestmark = pytest.mark.torch
 
 SAME = 1e-6
-"""Between two forms of one graph."""
+"""Largest difference between two forms of a graph."""
 
 
 # The order is the reverse of `test_matrix`'s, because the two run at the same time and share their bundles.
@@ -34,7 +34,7 @@ def run(bundle: Bundle, name: str, variant: str, feed: Mapping[str, NDArray[Any]
 
 @pytest.mark.parametrize("reference", [1, 10, 41])
 def test_padding_on_both_sides_changes_nothing(reference: int, made: BuiltBundle) -> None:
-    """The reference ends where the reply begins: its padding precedes it, the reply's follows."""
+    """The reference ends at the begin of the reply: its padding precedes it, the reply's padding follows."""
     feed = feed_of(made.bundle, reference, 53)
     velocity, *kept = run(made.bundle, "step_keys", "default", feed)
     sides = {"reference": 64 - reference, "reference_condition": 64 - reference}
@@ -45,7 +45,7 @@ def test_padding_on_both_sides_changes_nothing(reference: int, made: BuiltBundle
         padded[name] = np.concatenate([feed[name], litter(feed[name], 27)], axis=1)
     found, *keys = run(made.bundle, "step_keys", "default", padded)
     assert relative(found[:, :53], velocity) <= SAME
-    for have, want in list(zip(keys, kept, strict=True))[1::2]:  # keys are turned by the padding's length
+    for have, want in list(zip(keys, kept, strict=True))[1::2]:  # the padding's length rotates the keys
         assert relative(have[:, -reference:], want) <= SAME
     keys = [np.concatenate([litter(part, 64 - reference), part[:, -reference:]], axis=1) for part in keys]
     [reply] = run(made.bundle, "step_reply", "default", reply_of(padded, keys))
@@ -53,6 +53,6 @@ def test_padding_on_both_sides_changes_nothing(reference: int, made: BuiltBundle
 
 
 def litter(like: NDArray[Any], frames: int) -> NDArray[Any]:
-    """Whatever an earlier lane left where nobody wrote since."""
+    """Random values, which stand for the rest of an earlier lane in memory that nobody has written since."""
     rng = np.random.default_rng(frames)
     return 5.0 * rng.standard_normal((len(like), frames, like.shape[2])).astype(like.dtype)

@@ -38,13 +38,13 @@ pytestmark = [
 
 DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
 MAX_BLOCK_LAUNCHES = 8
-"""q, k and v as one product; their split with the rotation; attention; its output; norm, gate and residual;
-up; down; norm, gate and residual."""
+"""Launches of a block: q, k and v as one product; their split with the rotation; attention; its output; norm,
+gate and residual; up; down; norm, gate and residual."""
 
 FRAMES = 512
 ONE_LENGTH: dict[str, plan.Range] = {"K": (1, 16, 64), "R": (1, 2, 4)}
 ONE_LENGTH |= {name: (n, n, n) for name, n in (("C", 30), ("N", FRAMES), ("P", 256), ("S", 128))}
-"""Axis → sizes, of which one length and one reference."""
+"""Axis → sizes for one length and one reference."""
 ANY_LENGTH = ONE_LENGTH | {"N": (64, FRAMES, 2304)}
 FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in ONE_LENGTH.items()}
 MakePlan = Callable[..., Plan]
@@ -81,7 +81,8 @@ def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made:
 # INT8 by Q/DQ. The values of the constants change no plan.
 
 INT8_BLOCK_LAUNCHES = 10
-"""Two more than in float16: the move of attention's output to (N, D), and bias and GELU after `up`."""
+"""Largest number of launches of a block, two more than in float16: the move of attention's output to (N, D),
+and bias and GELU after `up`."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_int8_kernels_multiply(graph: str, quantised: Callable[[str], Plan], bun
     depth = bundle.manifest.arch.depth
     assert names == {f"blocks.{i}.{role}.product" for i in range(depth) for role in roles}
     assert len(found) == len(names)
-    # Dequantising is part of these kernels, and quantising of those before them.
+    # The kernels of the products dequantise, and the kernels before them quantise.
     for launch in quantised(graph).launches:
         assert not all(layer.endswith((".input", ".matrix", ".input_int8")) for layer in launch.layers)
 
@@ -134,7 +135,7 @@ MAX_FLOAT32_LAUNCHES = {"step": 34, "step_keys": 38, "step_reply": 36}
 
 
 MAX_ASSERTS = 100
-"""Checks on the host, made when a shape has changed; TensorRT-RTX has up to 88 for ranges."""
+"""Most checks by the host after a change of a shape; TensorRT-RTX has up to 88 for ranges."""
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_graph_of_any_length_is_built(precision: str, graph: str) -> None:
 
 
 def test_a_step_of_v1_base(tmp_path: Path) -> None:
-    """Two of its 22 blocks, which are alike, in float16 with random weights."""
+    """The step has two of v1_Base's 22 blocks, which are alike, in float16 with random weights."""
     arch = dataclasses.replace(NAMED["F5TTS_v1_Base"].arch, depth=2)
     vocabulary = [" ", *(f"t{n}" for n in range(1, 2545))]
     checkpoint, _ = write_random(tmp_path, arch, vocabulary)

@@ -60,13 +60,13 @@ def test_inputs_and_outputs_are_the_contracts(bundle: Bundle) -> None:
 
 
 def test_the_times_pass_through_no_sigmoid_of_the_runtime(bundle: Bundle) -> None:
-    """ONNX Runtime's is wrong for negative numbers (tests/records/engine.md)."""
+    """ONNX Runtime's Sigmoid is wrong for negative numbers (tests/records/engine.md)."""
     [model] = (model for name, model in models(bundle).values() if name == "modulation")
     kinds = {node.op_type for node in model.graph.node}
     assert "Exp" in kinds and not kinds & {"Sigmoid", "QuickGelu", "Swish"}
 
 
-def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
+def test_older_runtimes_can_read_the_graphs(bundle: Bundle) -> None:
     """ONNX Runtime 1.23 and TensorRT 10.3 read them; graphs for ONNX Runtime alone may use its own
     operators."""
     variants = bundle.manifest.variants
@@ -91,7 +91,7 @@ def test_nothing_of_this_machine_is_written(bundle: Bundle, root: Path) -> None:
             assert [trace for trace in traces if trace.encode() in content] == [], path.name
 
 
-def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) -> None:
+def test_weights_lie_next_to_their_graph_under_a_relative_name(bundle: Bundle) -> None:
     """A bundle's step graphs share weights, which lie in the data file of a single graph."""
     shared = "step_keys_int8" if bundle.manifest.precision == "int8" else "step"
     seen = set()
@@ -142,7 +142,7 @@ def elements(shapes: dict[str, tuple[int, ...]]) -> int:
 
 
 def of_time(name: str) -> bool:
-    """Whether a parameter sees only the time."""
+    """True if a parameter depends on the time alone."""
     return ".attn_norm." in name or name.startswith(("norm_out.", "time_embed."))
 
 
@@ -162,9 +162,9 @@ def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Wo
     weights = load_dit(made.files.checkpoint, arch, len(small.VOCABULARY))
     sizes = {name: int(np.prod(weights.entry(name).shape)) for name in weights}
     of_text = [n for n in sizes if n.startswith("text_embed.")]
-    proj = arch.dim * (small.MELS + arch.text_dim) + arch.dim  # its columns for reference and text, its bias
+    proj = arch.dim * (small.MELS + arch.text_dim) + arch.dim  # columns for reference and text, and a bias
     norms = 2 * arch.depth * (arch.heads - 1) * arch.dim_head if arch.qk_norm else 0  # repeated by head
-    longest = 2 * small.MAX_FRAMES  # a reference and a reply, each padded
+    longest = 2 * small.MAX_FRAMES  # a padded reference and a padded reply
     steps = longest * arch.dim_head + norms  # cosines, sines
     tables = {
         "modulation": TIME_FREQUENCIES,
@@ -238,7 +238,7 @@ class Rowed(nn.Module):
     def __init__(self, wrong: Callable[[Tensor], Tensor] | None) -> None:
         super().__init__()
         self.rows, self.wrong = to_onnx.ANY_ROWS, wrong
-        self.weight = nn.Buffer(torch.ones(to_onnx.ANY_ROWS))  # is no constant of the tracer
+        self.weight = nn.Buffer(torch.ones(to_onnx.ANY_ROWS))  # not a constant of the tracer
 
     def forward(self, x: Tensor) -> Tensor:
         n, scores = x.shape[1], x @ x.mT
@@ -278,7 +278,7 @@ def test_a_constant_of_the_rows_is_refused(wrong: Callable[[Tensor], Tensor], tm
 
 
 class Odd(nn.Module):
-    """Slices of a whole axis, and reshapes of which only the input's shape tells the target."""
+    """Slices of a whole axis, and reshapes whose target depends on the input's shape alone."""
 
     def forward(self, log_mel: Tensor) -> Tensor:
         x = log_mel[:, :] * 2.0
@@ -338,7 +338,7 @@ SMALL = 100
 @pytest.mark.parametrize("name", small.TRACED)
 @pytest.mark.parametrize("variant", ["default", FUSED])
 def test_no_number_of_the_host_meets_a_device_tensor(name: str, variant: str, workshop: Workshop) -> None:
-    """ONNX Runtime would copy it in the middle of a step, and refuses to capture such graphs."""
+    """ONNX Runtime would copy the number in the middle of a step, and refuses to capture such graphs."""
     bundle = workshop.make(name).bundle
     for graph in STEPS:
         model = onnx.load(bundle.graph(graph, variant), load_external_data=False)
@@ -355,7 +355,8 @@ def test_no_number_of_the_host_meets_a_device_tensor(name: str, variant: str, wo
 
 
 def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
-    """A weight of another content under the same name, or of another name, goes into the graph's own file."""
+    """A weight goes into the graph's own file if its name is new, or its content differs under a known
+    name."""
     for name, factor in (("one", 1.0), ("two", 1.0), ("three", 3.0)):
         traces.of(Weighed(factor), VOCODER, tmp_path / f"{name}.onnx")
     sizes = {name: (tmp_path / f"{name}.onnx").stat().st_size for name in ("two", "three")}
@@ -371,7 +372,7 @@ def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
 
 
 class Weighed(nn.Module):
-    """A product with two weights, of which the first depends on `factor`."""
+    """A product with two weights; the first depends on `factor`."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ def vocos(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[VocosConfig, 
 @torch.inference_mode()
 @pytest.mark.parametrize("loud", [False, True])
 def test_vocos_samples_are_its_packages(vocos: tuple[VocosConfig, Path], loud: bool) -> None:
-    """Loud: with magnitudes around e⁶, far above the limit of 100 to which upstream clamps them."""
+    """Loud input has magnitudes around e⁶, far above the limit of 100 to which upstream clamps them."""
     config, folder = vocos
     weights = torch.load(folder / "pytorch_model.bin")
     weights["head.out.bias"][:513] += 6.0 * loud
@@ -67,7 +67,7 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
         MelSpec("vocos", hop=hop, n_fft=n_fft, win=n_fft), contract.Vocoder("vocos")
     )
     real, imaginary = spectrum.double().chunk(2, dim=1)
-    imaginary[:, [0, -1]] = 0  # in the lowest and the highest bin they are no signal
+    imaginary[:, [0, -1]] = 0  # the lowest and the highest bin carry no imaginary signal
     wanted = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
     assert relative(module(spectrum), wanted) <= 5e-7
 
@@ -100,7 +100,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def upstream_bigvgan(raw: dict[str, Any], seed: int = 2) -> Any:
-    """Upstream's generator, redrawn: the weight norm's two halves too; its loudness fits within ±1."""
+    """Upstream's generator with random parameters, including both halves of the weight norm; its samples stay
+    within ±1."""
     model = upstream.make_bigvgan(dict(raw))
     redraw(model, seed)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The watermark's graphs against torch's own transforms, and against the code in its makers' wheel."""
+"""The watermark's graphs against torch's transforms, and against the code in the wheel of its authors."""
 
 import importlib
 import os
@@ -32,7 +32,7 @@ def speech() -> np.ndarray:
 
 
 def level_of(samples: np.ndarray, size: int, hop: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(1, bins, N) normalised decibels as Perth's code makes them at 32 kHz, and the spectrum."""
+    """(1, bins, N) normalised decibels of Perth's code at 32 kHz, and the spectrum."""
     window = torch.hann_window(size)
     spectrum = torch.stft(torch.from_numpy(samples), size, hop, window=window, return_complex=True)
     decibels = 20 * torch.log10((spectrum.abs() * 2_048 / size).clip(1e-9))
@@ -46,7 +46,7 @@ def waved(level: torch.Tensor, spectrum: torch.Tensor, size: int, hop: int, coun
 
 
 @torch.no_grad()
-def test_what_is_exported_is_what_torch_computes(tmp_path: Path) -> None:
+def test_the_exported_graph_computes_as_torch(tmp_path: Path) -> None:
     made: list[torch.nn.Module] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -64,7 +64,7 @@ def test_what_is_exported_is_what_torch_computes(tmp_path: Path) -> None:
         marked[:, :128] += embed.layers(level[:, :128])
         expected = waved(marked, spectrum, 1_536, 240, len(samples))
         got = watermark.embed(samples)
-        # The last samples are in fewer windows than torch's inverse counts.
+        # Fewer windows cover the last samples than torch's inverse counts.
         assert np.abs(got - expected).max() <= 2e-4 * np.abs(samples).max()
         assert np.abs(got - samples).max() > 0.01 * np.abs(samples).max()
         found = []
@@ -100,7 +100,7 @@ def test_trained_weights_mark_as_their_makers_code_does(tmp_path: Path) -> None:
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("perth", "perth.perth_net"):  # whose own code needs packages that are not here
+        for name in ("perth", "perth.perth_net"):  # their __init__ needs packages that are not installed
             package = types.ModuleType(name)
             package.__path__ = [str(tmp_path / name.replace(".", "/"))]
             patch.setitem(sys.modules, name, package)

@@ -1,4 +1,4 @@
-"""Each row of the known weights: fetched from a hub that has its layout, and taken by the printed command."""
+"""Each row of the known weights: fetched from a hub with its layout, and accepted by the printed command."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ ZIPVOICES = {family.name for family in zipvoice.NAMED}
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Empty; the families of the rows are small."""
+    """An empty hub; the families of the rows are small."""
     monkeypatch.setenv("no_proxy", "*")
     for family in f5.NAMED:
         flags = {key: getattr(family.arch, key) for key in ("text_mask_padding", "pe_attn_head")}
@@ -94,7 +94,7 @@ def named(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
+def test_a_row_is_fetched_after_its_terms_and_its_command_works(
     name: str, hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = KNOWN[name]
@@ -123,7 +123,7 @@ def test_a_row_is_fetched_with_its_terms_first_and_its_command_is_taken(
     assert assemble.licence(one.sources.checkpoint, one.sources.vocoder_path).weights == row.licence
 
 
-def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_rows_are_listed_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch"]) == 0
     printed = capsys.readouterr().out
     assert all(f"`{row.name}`" in printed and row.licence in printed for row in KNOWN.values())

@@ -1,4 +1,4 @@
-"""ZipVoice against what upstream's code computed (`golden/generate.py`), and bundles against that model."""
+"""ZipVoice against results of upstream's code (`golden/generate.py`), and bundles against that model."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ from export.graphs import parts
 from export.model import zipformer
 from export.model.vocos import Vocos
 from export.model.zipformer import ZipVoice
-from export.parity import comparison, oracles
+from export.parity import LARGEST_HALF, comparison, oracles
 from export.precision import rewrites
 from export.sources.checkpoint import CheckpointError
 from tests.engine.lanes import Padded, relative, segment, solo, staggered
@@ -53,6 +53,7 @@ from tests.fakes.nvidia import open_on
 from tests.fakes.nvidia.device import Device
 from tests.harness import small, traces
 from tests.harness.daemons import running
+from tests.harness.rows import rows
 from tests.harness.small import Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.once]
@@ -75,7 +76,7 @@ def models() -> dict[str, ZipVoice]:
 
 @torch.inference_mode()
 def text_of(model: ZipVoice, ids: NDArray[np.int64], frames: int) -> torch.Tensor:
-    """(N, M); upstream's padding is token 0, as the filler is here."""
+    """(N, M) of the text; token 0 is upstream's padding and our filler."""
     index = torch.from_numpy(floor_index(len(ids), frames)).long()
     return model.text(torch.tensor([*ids, 0]), index)
 
@@ -108,7 +109,7 @@ def test_the_evidences_velocity_is_the_models_without_text(kind: str, models: di
 @pytest.mark.parametrize("padding", [1, 2, 3, 37])
 @torch.inference_mode()
 def test_rows_of_a_batch_equal_themselves(padding: int, models: dict[str, ZipVoice]) -> None:
-    """At lengths of every remainder of the last level, whatever stands in the padding."""
+    """Lengths have every remainder of the last level, and padding holds random values."""
     model, longest = models["base"], 80 + padding
     rng = torch.Generator().manual_seed(padding)
     lengths = torch.tensor([longest, 80, 79, 78, 77])
@@ -122,7 +123,7 @@ def test_rows_of_a_batch_equal_themselves(padding: int, models: dict[str, ZipVoi
 
 
 @pytest.mark.parametrize(("kind", "w"), [("base", 0.0), ("base", 1.0), ("distill", 3.0)])
-def test_samples_are_those_of_upstreams_solver(
+def test_samples_equal_upstreams_solver(
     kind: str, w: float, models: dict[str, ZipVoice], golden: dict[str, FloatArray]
 ) -> None:
     named = NAMED["ZipVoice-LibriTTS" if kind == "base" else "ZipVoice-LibriTTS-Distill"]
@@ -180,13 +181,7 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
     assert one.text.duration == "tokens"
     other = tmp_path / "other.json"
     stated = json.loads((tmp_path / "zipvoice/model/model.json").read_text())
-    for change, message in (
-        ({"feature": {"sampling_rate": 44_100}}, "sample_rate_hz must be 44100, not 24000"),
-        ({"feature": {"type": "encodec"}}, "feature: type: must be one of vocos, not 'encodec'"),
-        ({"feature": {"sampling_rate": 0}}, "feature: sampling_rate: must be at least 1, not 0"),
-        ({"model": {"fm_decoder_depth": 3}}, "unknown key fm_decoder_depth; valid keys: fm_decoder_down"),
-        ({"model": {"pos_dim": 7}}, "pos_dim, time_embed_dim: must be even"),
-    ):
+    for change, message in rows(__file__, "refused_model_json.jsonl"):
         other.write_text(json.dumps(stated | change))
         with pytest.raises((FamilyError, assemble.BundleFailed), match=message):
             assemble.load(dataclasses.replace(one.sources, family=family(str(other))))
@@ -194,7 +189,7 @@ def test_a_model_json_is_a_family(tmp_path: Path) -> None:
         family("LuxTTS")
 
 
-def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
+def test_foreign_options_of_a_checkpoint_are_named(tmp_path: Path) -> None:
     mine = published(tmp_path / "zip")
     theirs = small.sources(small.write_files(tmp_path / "f5", small.V1))
 
@@ -218,7 +213,7 @@ def test_what_does_not_belong_to_a_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 class Kinds(TorchFunctionMode):
-    """Element types that operators compute with; a silent promotion is an error."""
+    """Element types of each operator's inputs; a silent promotion is an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +231,7 @@ class Kinds(TorchFunctionMode):
 
 @pytest.mark.parametrize("form", ["standard", "single"])
 @torch.inference_mode()
-def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_path: Path) -> None:
+def test_a_half_precision_step_keeps_critical_float32(form: parts.Form, tmp_path: Path) -> None:
     given = assemble.load(published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS"))
     rows, frames = (1, [90]) if form == "single" else (3, [90, 71, 86])
     rng = torch.Generator().manual_seed(4)
@@ -263,10 +258,10 @@ def test_a_half_precision_step_has_float32_where_it_must(form: parts.Form, tmp_p
 @pytest.mark.parametrize("form", ["standard", "single"])
 @pytest.mark.parametrize(("frames", "reference"), [(90, 40), (77, 4), (61, 12), (200, 196)])
 @torch.inference_mode()
-def test_a_reply_after_what_is_kept_of_the_reference_equals_the_whole(
+def test_a_reply_after_stored_keys_equals_the_whole(
     form: parts.Form, frames: int, reference: int, tmp_path: Path
 ) -> None:
-    """At every rate, after references shorter than a convolution sees, whatever stands in the padding."""
+    """Replies at every rate, after references shorter than a convolution's reach, with random padding."""
     given = published(tmp_path, distilled=True, arch=ARCH, name="ZipVoice-LibriTTS")
     weights = assemble.load(given).weights()
     rng = torch.Generator().manual_seed(frames)
@@ -298,7 +293,7 @@ def test_products_that_overflow_in_half_are_named() -> None:
     assert all(peak.holds for peak in calm.values())
     assert {"step", "condition"} < {peak.graph for peak in calm.values()}
     assert not any(".norm" in where or "time_emb" in where for where in calm if where.startswith("fm_"))
-    model.get_submodule(name).weight.mul_(40.0 * oracles.LARGEST_HALF / calm[name].value)
+    model.get_submodule(name).weight.mul_(40.0 * LARGEST_HALF / calm[name].value)
     assert not peaks()[name].is_finite
 
 
@@ -315,7 +310,7 @@ def test_each_precision_passes_the_gate_and_speaks(precision: Precision, worksho
     alone = [solo(engine, one) for one in given]
     for one, other in zip(staggered(engine, given), alone, strict=True):
         assert relative(one, other) <= PARITY
-    if precision == "fp16":  # the device's own CPU widens the same weights
+    if precision == "fp16":  # the device's CPU widens the same weights
         device = Device()
         on_device = Synthesizer(bundle, open_on(device), lanes=1)
         for one in (given[0], given[-1]):
@@ -350,7 +345,7 @@ def test_int8_may_be_as_far_from_float_as_upstreams_own(
         assert 0 < ours["error"] <= ours["bound"] == pytest.approx(theirs["error"], rel=1e-2)
     assert comparison.PEER not in bundle.manifest.variants
     assert not list(bundle.folder.glob("*upstream*"))
-    # A peer without any error allows none.
+    # If upstream's INT8 had no error, ours would have to have none.
     monkeypatch.setattr(rewrites, "quantise_as_upstream", lambda path, to: rewrites.save(onnx.load(path), to))
     with pytest.raises(assemble.BundleFailed, match=r"mel at .* NFE 7, variant default"):
         build("other")
@@ -365,7 +360,7 @@ def bundles(workshop: Workshop) -> dict[str, Bundle]:
 
 
 def wanted(model: ZipVoice, given: Segment, sampler: Sampler) -> FloatArray:
-    """(reply, M) by the torch model, which upstream's answers prove; `ids` are upstream's numbers."""
+    """(reply, M) by the torch model, which the golden file proves; `ids` are upstream's numbers."""
     text = text_of(model, given.ids, given.frames)
     cond, noise = (torch.from_numpy(np.asarray(a)) for a in (given.reference_log_mel, given.noise))
     *_, (mel, _) = zipformer.states(model, cond, text, noise, given.times.tolist(), given.guidance, sampler)
@@ -421,7 +416,7 @@ def numbered(given: Segment, tokens: Sequence[str]) -> Segment:
 
 
 REUSED: list[tuple[int, int, Sampling, set[int]]] = [
-    # References, a third of the frames, of whole groups and not, and of less than one.
+    # References have a third of the frames: whole groups, broken groups, and less than a group.
     (98, 4, "short", set(range(4))),
     (93, 4, "short-kv", {0, 1}),
     (150, 8, "short-kv", {0, 1}),
@@ -468,24 +463,25 @@ def test_bundles_speak(bundles: dict[str, Bundle], tmp_path: Path) -> None:
         box.add_voice()
         spoken: Any = client.speak(text="Hello there, my friend.", voice="ann", seed=3)
         assert (spoken.header.guidance, spoken.header.nfe_steps) == (3.0, 4)
-        # 24 characters after 51 that take 3 s; the last of the frames has no hop.
+        # The line has 24 characters; the voice speaks 51 in 3 s. The last frame has no hop.
         expected_s = 3.0 * 23 / 51
         assert abs(len(spoken.audio) / 2 / 24_000 - expected_s) < 0.2
         weak: Any = client.speak(text="Hello there, my friend.", voice="ann", seed=3, guidance=1.0)
         assert weak.audio != spoken.audio
 
 
-# Ahead of time
+# Plans, built ahead of time
 
 MAX_LAYER_LAUNCHES = 47
 """Launches per layer, which include half of the nodes between two layers; the sixteen published layers take
 42 each. TensorRT-RTX does not fuse attention if three modules read its scores."""
 WIDER = 1.2
-"""Launches over a range of lengths, over those at one: the relative positions are cut out by sizes."""
+"""Most launches over a range of lengths, relative to a single length: sizes cut out the relative
+positions."""
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of timing caches, which stay empty
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from timing caches, which stay empty
 @pytest.mark.tensorrt
 def test_tensorrt_builds_every_graph(bundles: dict[str, Bundle]) -> None:
     bundle = bundles["distill"]

@@ -1,4 +1,4 @@
-"""Small random ZipVoice models in the published layout, and bundles of them."""
+"""Small random ZipVoice models in the published layout, and their bundles."""
 
 import dataclasses
 import hashlib
@@ -31,7 +31,7 @@ ARCH = ZipVoiceArch(
     text_embed_dim=24,
     time_embed_dim=32,
 )
-"""Every rate of the published ones."""
+"""Architecture with every rate of the published models."""
 TRACED = dataclasses.replace(
     ARCH,
     fm_decoder_downsampling_factor=(1, 4),
@@ -39,7 +39,7 @@ TRACED = dataclasses.replace(
     fm_decoder_cnn_module_kernel=(31, 7),
     text_encoder_num_layers=1,
 )
-"""Fewer layers, each of which takes seconds to trace."""
+"""Architecture with fewer layers, because each takes seconds to trace."""
 FRAMES = (40, 77, 511, 1250, 2000)
 STEPS = 8
 KEPT = 53
@@ -51,13 +51,13 @@ MAX_FRAMES = 1024
 @dataclass(frozen=True)
 class Inputs:
     ids: NDArray[np.int64]
-    """Numbers of upstream, whose padding is token 0."""
+    """Upstream's numbers; its padding is token 0."""
     noise: Tensor
     speech: Tensor
 
 
 def inputs(frames: int) -> Inputs:
-    """Text, noise and a reference of a third, in the range of log-mels ÷ 10."""
+    """Text, noise and a reference of a third of the frames, in the range of log-mels ÷ 10."""
     rng = np.random.default_rng([SEED, frames])
     noise, speech = rng.standard_normal((2, frames, 100), dtype=np.float32)
     speech[frames // 3 :] = 0.0
@@ -109,7 +109,7 @@ def made(
     tokens: Sequence[str] = TOKENS,
     voice: str = "",
 ) -> Bundle:
-    """The bundle of a random model; `measured` by the gate; `voice` of espeak."""
+    """The bundle of a random model. `measured` runs the gate, `voice` is espeak's."""
 
     def write(folder: Path) -> None:
         sources = published(folder, distilled=distilled, name=name, tokens=tokens)

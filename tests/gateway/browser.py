@@ -1,4 +1,5 @@
-"""Headless Chromium over its debugging pipe: NUL-separated JSON on two file descriptors, so no library."""
+"""Headless Chromium over its debugging pipe: NUL-separated JSON on two file descriptors, without a
+library."""
 
 from __future__ import annotations
 
@@ -51,12 +52,12 @@ class Browser:
         os.close(write_answers)
         self._number = 0
         self.logged: list[dict[str, Any]] = []
-        """Lines of the consoles of pages, and exceptions that nothing caught."""
+        """Console lines of pages, and uncaught exceptions."""
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
-        """Do a command and return its result. Raises PageError."""
+        """Run a command and return its result. Raises PageError."""
         self._number += 1
         reply = self._replies[self._number] = queue.SimpleQueue()
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
@@ -70,7 +71,7 @@ class Browser:
         return result
 
     def page(self, url: str, *, width: int = 1280, height: int = 800) -> Page:
-        """Open a tab of that size in CSS pixels."""
+        """Open a tab; its size is in CSS pixels."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
@@ -82,7 +83,7 @@ class Browser:
         return page
 
     def close(self) -> None:
-        """End it."""
+        """End the browser."""
         with contextlib.suppress(Exception):
             self.send("Browser.close")
         with contextlib.suppress(OSError):
@@ -107,17 +108,17 @@ class Browser:
 
 
 class Page:
-    """A tab."""
+    """A tab of the browser."""
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser, self._session, self._target = browser, session, target
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Do a command in it."""
+        """Run a command in the tab."""
         return self._browser.send(method, self._session, **parameters)
 
     def run(self, script: str) -> Any:
-        """The value of an expression; a promise is awaited. Raises PageError."""
+        """Value of an expression; a promise is awaited. Raises PageError."""
         result = self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
@@ -125,7 +126,7 @@ class Page:
         return result["result"].get("value")
 
     def problems(self) -> list[dict[str, Any]]:
-        """Errors of its console: refused styles, missing files, exceptions."""
+        """Errors in the tab's console: refused styles, missing files, exceptions."""
         own = [one["params"] for one in self._browser.logged if one["sessionId"] == self._session]
         return [one for one in own if one.get("entry", {}).get("level") in (None, "error")]
 
@@ -134,18 +135,18 @@ class Page:
         self.send("Emulation.setDeviceMetricsOverride", **size)
 
     def until(self, condition: str) -> None:
-        """Look again and again until an expression is true."""
+        """Poll until an expression is true."""
 
         def is_true() -> bool:
             try:
                 return bool(self.run(f"Boolean({condition})"))
-            except PageError:  # a page that is being loaded
+            except PageError:  # the page is loading
                 return False
 
         until(is_true, lambda: f"{condition} did not come true: {self.run('document.body.innerText')}")
 
     def type(self, selector: str, text: str) -> None:
-        """Type into a field, as a keyboard would."""
+        """Type into a field, as with a keyboard."""
         self.run(f"document.querySelector({selector!r}).focus()")
         self.send("Input.insertText", text=text)
 
@@ -163,7 +164,7 @@ class Page:
         self._mouse("mouseMoved")
 
     def click(self, selector: str = "") -> None:
-        """Click an element, or whatever is under the pointer."""
+        """Click an element; without a selector, the element under the pointer."""
         if selector:
             self.point(selector)
         self._mouse("mousePressed", button="left", clickCount=1)

@@ -22,7 +22,7 @@ from tests.harness.patience import PATIENCE_S, until
 from tests.test_lock import Locked
 
 NAMED = "https://socialstream.ninja"
-"""The one other site whose pages may call the fixture's gateway."""
+"""The only other site whose pages may call the fixture's gateway."""
 LINE = {"model": "tts-1", "input": "One, two, three.", "voice": "ann", "seed": 7, "nfe": 2}
 SAID = "Some call me nature, others call me mother nature."
 """Transcript of a voice."""
@@ -44,7 +44,7 @@ class Answer:
 def request(
     path: str | bytes, sent: Any = b"", method: str = "POST", headers: Sequence[tuple[str, bytes]] = ()
 ) -> bytes:
-    """Bytes of a request; `sent` is the body, as bytes or as what becomes JSON."""
+    """Bytes of a request; `sent` is the body, as bytes or as a value for JSON."""
     target = path if isinstance(path, bytes) else path.encode()
     body = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
     lines = [method.encode() + b" " + target + b" HTTP/1.1", b"host: localhost", b"connection: close"]
@@ -54,7 +54,7 @@ def request(
 
 
 def read(connection: socket.socket) -> bytes:
-    """All that comes until the connection is closed."""
+    """All bytes until the connection closes."""
     parts: list[bytes] = []
     with contextlib.suppress(ConnectionResetError):
         parts.extend(iter(lambda: connection.recv(65_536), b""))
@@ -69,14 +69,14 @@ def until_idle(daemon: Running, channel: str = "") -> None:
 
 @dataclass
 class Doors(Program):
-    """A program that listens before its daemon."""
+    """A program that serves an API in front of its daemon."""
 
     daemon: Running
     address: str
 
     @contextlib.contextmanager
     def connected(self, raw: bytes = b"") -> Iterator[socket.socket]:
-        """A connection over which these bytes were sent."""
+        """A connection over which `raw` was sent."""
         host, _, port = self.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
             connection.sendall(raw)
@@ -85,7 +85,7 @@ class Doors(Program):
 
 @dataclass
 class Gateway(Doors):
-    """A gateway that was started, and its daemon."""
+    """A running gateway, and its daemon."""
 
     certificate: Path | None = None
     """Certificate of the authority for its TLS."""
@@ -95,7 +95,7 @@ class Gateway(Doors):
         return f"{'https' if self.certificate else 'http'}://{self.address}"
 
     def ask(self, path: str, sent: Any = None, method: str | None = None, **headers: str) -> Answer:
-        """A request; `sent` is the body, as bytes or as what becomes JSON."""
+        """Send a request and return the answer; `sent` is the body, as bytes or as a value for JSON."""
         body = sent if isinstance(sent, bytes) or sent is None else json.dumps(sent).encode()
         given = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
         asked = urllib.request.Request(f"{self.url}{path}", body, given, method=method)
@@ -110,7 +110,7 @@ class Gateway(Doors):
 
 @contextlib.contextmanager
 def gateway_of(daemon: Running, /, *, within: Sequence[str] = (), **keys: Any) -> Iterator[Gateway]:
-    """Start a gateway, with these keys in its section, and leave none behind; `within` as for `start`."""
+    """Start a gateway with `keys` in its section, and end it after the block; `within` as for `start`."""
     command, address = command_of("gateway", daemon, keys)
     crt = daemon.config["server"].get("tls_certificate")
     with followed(Gateway(start(*command, within=within), daemon, address, crt and Path(crt))) as gateway:
@@ -118,7 +118,7 @@ def gateway_of(daemon: Running, /, *, within: Sequence[str] = (), **keys: Any) -
 
 
 def command_of(name: str, daemon: Running, keys: dict[str, Any]) -> tuple[tuple[object, ...], str]:
-    """The command of a program before this daemon, its section with these keys, and its address."""
+    """Command of a program in front of this daemon with `keys` in its section, and its address."""
     address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
     path = daemon.folder / f"{name}-{address.rpartition(':')[2]}.yaml"
     path.write_text(yaml.safe_dump({**daemon.config, name: keys}))
@@ -141,7 +141,7 @@ class Guarded:
     held: dict[Role, str]
 
     def ask(self, path: str, role: Role | str, sent: Any = None, **more: Any) -> Answer:
-        """A request by who holds a role, or shows this token."""
+        """Send a request with the token of a role, or with this token."""
         token = self.held[role] if isinstance(role, Role) else role
         shown = {"authorization": f"Bearer {token}"} if token else {}
         return self.gateway.ask(path, sent, **shown, **more)

@@ -31,7 +31,7 @@ class Socket:
         """Code of the close frame; 0 if there was none."""
 
     def send(self, *messages: Any) -> None:
-        """Sends them in one piece, so that they arrive together."""
+        """Send messages in one piece, so that they arrive together."""
         self.send_bytes(b"".join(frame(json.dumps(message).encode()) for message in messages))
 
     def send_raw(self, data: bytes, kind: int = TEXT) -> None:
@@ -98,7 +98,7 @@ def handshake(path: str, host: str, key: str, **headers: str) -> bytes:
 
 @contextlib.contextmanager
 def connected(address: str, path: str, *, receive_buffer: int = 0, **headers: str) -> Iterator[Socket]:
-    """Connect, and leave no connection behind. Raises Refused."""
+    """Connect for the length of the block. Raises Refused."""
     host, _, port = address.rpartition(":")
     with socket.socket() as connection:
         if receive_buffer:

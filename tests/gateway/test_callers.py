@@ -13,39 +13,23 @@ import yaml
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
-from tests.gateway.conftest import LINE, Gateway, gateway_of
+from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.sockets import Refused, connected
 from tests.gateway.test_wyoming import event, wyoming_of
 from tests.harness.daemons import Running, free_port, write_config
 from tests.harness.patience import until
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.slow
 
-CALLS = {
-    "Synthesizer/StreamSynthesize": ("/v1/audio/speech", LINE),
-    "Synthesizer/Synthesize": ("/tts?text=Hi.&ref_audio_path=ann.wav", None),
-    "Synthesizer/CancelSynthesis": ("/api/requests/x/cancel", {}),
-    "Queue/Skip": ("/api/channels/x/skip", {}),
-    "Queue/Clear": ("/api/channels/x/clear", {}),
-    "Queue/Pause": ("/api/channels/x/pause", {}),
-    "Queue/Resume": ("/api/channels/x/resume", {}),
-    "Queue/Moderate": ("/api/channels/x/moderate", {}),
-    "Queue/Approve": ("/api/channels/x/approve", {}),
-    "Queue/Reject": ("/api/channels/x/reject", {"request_id": "y"}),
-    "Queue/CancelUtterances": ("/api/users/x/cancel", {}),
-    "Queue/ListUtterances": ("/api/queue", None),
-    "Queue/WatchQueue": ("/api/listen", None),
-    "Queue/Listen": ("/api/listen", None),
-    "Voices/ListVoices": ("/v1/audio/voices", None),
-    "Health/Check": ("/api/status", None),
-}
+CALLS = {key: row for key, *row in rows(__file__, "calls.jsonl")}
 """Method → path and body of a request that calls it."""
 WRITTEN = "/v1/text-to-speech/ann/stream-input"
 
 
 @dataclass
 class Recorder(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Serves nothing, and keeps who was named in each call."""
+    """Implements no method, and records the caller of each call."""
 
     callers: list[tuple[str, str | None]] = field(default_factory=list)
     bearers: set[str | None] = field(default_factory=set)
@@ -82,7 +66,7 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
             gateway.ask(path, sent, authorization=f"Bearer {token}")
             # A request may make two calls at once; the first failure is the answer.
             until(lambda call=(method, "token stage.bot-1"): call in recorder.callers)
-        # The status page's memory of all requests is nobody's.
+        # The status page's memory of all requests has no caller.
         until(lambda: ("Queue/WatchQueue", None) in recorder.callers)
         assert {caller for _, caller in recorder.callers} == {"token stage.bot-1", None}
         assert {method for method, caller in recorder.callers if caller is None} == {"Queue/WatchQueue"}
@@ -105,7 +89,7 @@ def test_every_call_names_the_token_or_the_address(tmp_path: Path) -> None:
         ]
 
 
-def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
+def test_the_caller_without_tokens_is_an_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder):
         for path, sent in CALLS.values():
             gateway.ask(path, sent, authorization="Bearer any")
@@ -113,7 +97,7 @@ def test_without_tokens_it_is_the_address(tmp_path: Path) -> None:
         assert {caller for _, caller in recorder.callers} - {None} == {"http 127.0.0.1"}
 
 
-def test_of_wyoming_it_is_the_address(tmp_path: Path) -> None:
+def test_wyomings_caller_is_an_address(tmp_path: Path) -> None:
     with recorded(tmp_path) as (gateway, recorder), wyoming_of(gateway.daemon) as program:
         assert [one["type"] for one in program.events(event("describe"))] == ["error"]
         assert recorder.callers == [("Voices/ListVoices", "wyoming 127.0.0.1")]

@@ -1,4 +1,4 @@
-"""Programs that others wrote, unmodified, against the gateway: SDKs, and pipelines of voice agents."""
+"""Unmodified programs by other authors against the gateway: SDKs, and pipelines of voice agents."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ from tests.gateway.test_elevenlabs import session_audio
 from tests.gateway.test_openai import KINDS, said
 from tests.interop.environments import interpreter, node_modules, run
 
-# On one Python: what clients that others wrote do is no matter of ours.
+# A single Python is enough: the clients' behaviour does not depend on our version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 TEXT, SPOKEN_TEXT = "One, two, 3.", "One, two, three."
@@ -42,7 +42,7 @@ def elevenlabs(gateway: Gateway) -> Any:
 @pytest.mark.parametrize("form", KINDS)
 def test_openais_sdk_gets_every_format_whole_and_streamed(openai: Any, gateway: Gateway, form: str) -> None:
     whole = base64.b64decode(openai["whole"][form])
-    if form in ("opus", "wav", "flac"):  # opus has a serial number, and a whole file its length
+    if form in ("opus", "wav", "flac"):  # opus has a serial number, a whole file its length
         samples, rate = soundfile.read(io.BytesIO(whole), dtype="int16")
         assert rate == 24_000 and len(samples) > 10_000
         assert form == "opus" or samples.tobytes() == said(gateway, "pcm16")
@@ -110,7 +110,7 @@ def test_elevenlabs_sdk_lists_voices_and_models_and_raises_its_own_errors(eleven
 
 
 def test_elevenlabs_sdk_writes_over_a_websocket_with_tls_and_its_key_is_the_token(guarded: Guarded) -> None:
-    """convert_realtime asks for TLS whatever the address."""
+    """convert_realtime requires TLS for every address."""
     call = (interpreter("clients"), "elevenlabs_says.py", guarded.gateway.url, "written")
     told = run(*call, guarded.held[Role.SPEAK], SSL_CERT_FILE=str(guarded.gateway.certificate))
     assert told["written"] > 24_000
@@ -126,7 +126,7 @@ def test_pipecat(gateway: Gateway) -> None:
         # A client may have played an interrupted turn to its end before the interruption arrived.
         assert way == "after" or (len(told[way]["words"]) == len(WRITTEN) and told[way]["stopped"] == 1)
     assert told["interrupted"]["errors"] == [] and told["interrupted"]["bytes"] > 0
-    # Nothing of a turn that is over is cut.
+    # A completed turn is not cut.
     whole = len(asyncio.run(session_audio(gateway, "Hello, my 5 friends.", "Welcome to the stream.")))
     assert told["spoken"]["bytes"] == whole and told["after"]["bytes"] >= told["written"]["bytes"] >= whole
     until_idle(gateway.daemon)
@@ -139,7 +139,7 @@ def test_livekit(gateway: Gateway) -> None:
     assert told["written"]["rate"] == 24_000 and told["written"]["seconds"] > 1.0
     assert [word.strip() for word, _ in told["written"]["words"]] == SPOKEN
     assert told["together"] == [told["written"]["seconds"]] * 2
-    assert min(told["nothing"]) > 0  # else it tries three times, and fails
+    assert min(told["nothing"]) > 0  # otherwise it retries three times and fails
     assert told["mp3"] == pytest.approx(told["written"]["seconds"], abs=0.2)
     until_idle(gateway.daemon)
 

@@ -30,6 +30,7 @@ from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
 from tests.gateway.sockets import Refused, Socket, connected
 from tests.harness.patience import PATIENCE_S, until
+from tests.harness.rows import rows
 
 pytestmark = [pytest.mark.slow]
 PATH = "/v1/text-to-speech/ann"
@@ -50,7 +51,7 @@ def test_replies_are_not_held_back_by_proxies_our_parameters_obeyed(gateway: Gat
 
 @contextlib.contextmanager
 def writing(gateway: Gateway, more: str = QUERY, *, many: bool = False, **headers: str) -> Iterator[Socket]:
-    """A connection of one context, or of many, with this query."""
+    """A connection for one context, or for many, with this query."""
     path = f"{PATH}/{'multi-' if many else ''}stream-input?{more}"
     with connected(gateway.address, path, **headers) as socket:
         yield socket
@@ -59,7 +60,7 @@ def writing(gateway: Gateway, more: str = QUERY, *, many: bool = False, **header
 def exchange(
     gateway: Gateway, *sent: Any, more: str = QUERY, many: bool = False, **headers: str
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Code and messages of a connection on which this was sent: bytes, or what becomes JSON."""
+    """Close code and messages of a connection after `sent`: bytes, or values for JSON."""
     with writing(gateway, more, many=many, **headers) as socket:
         for message in sent:
             socket.send_raw(message if isinstance(message, bytes) else json.dumps(message).encode())
@@ -71,7 +72,7 @@ def audio_of(messages: list[dict[str, Any]]) -> bytes:
     return b"".join(base64.b64decode(one.get("audio") or "") for one in messages)
 
 
-def test_words_are_spoken_as_a_session_speaks_them(gateway: Gateway) -> None:
+def test_words_sound_as_in_a_session(gateway: Gateway) -> None:
     text = "Hello there, my 5 friends. How are you today? I am fine."
     words = [{"text": f"{word} ", "try_trigger_generation": True} for word in text.split()]
     begin = {"text": " ", "voice_settings": {"speed": 1}}
@@ -82,7 +83,7 @@ def test_words_are_spoken_as_a_session_speaks_them(gateway: Gateway) -> None:
     aligned = [one for one in messages if one.get("alignment")]
     for kind, said in (("alignment", text), ("normalizedAlignment", text.replace("5", "five"))):
         assert "".join("".join(one[kind]["chars"]) for one in aligned).strip() == said
-    # Each message's times begin where those before it end, and no word comes before its audio.
+    # Each message's times begin at the end of the previous ones, and no word precedes its audio.
     total_ms = heard_ms = 0.0
     for one in messages:
         heard_ms += len(audio_of([one])) / 48
@@ -110,7 +111,7 @@ def test_speech_begins_while_the_text_is_written(gateway: Gateway) -> None:
         assert len(audio_of(list(socket))) > 24_000
 
 
-def test_contexts_are_spoken_and_ended_each_by_itself(gateway: Gateway) -> None:
+def test_contexts_speak_and_end_independently(gateway: Gateway) -> None:
     sent: list[dict[str, Any]] = []
     for name in ("a", "b", "left"):
         sent.append({"text": " ", "context_id": name, "voice_settings": {"speed": 1}})
@@ -124,7 +125,7 @@ def test_contexts_are_spoken_and_ended_each_by_itself(gateway: Gateway) -> None:
     for name in ("a", "b"):
         assert len(audio_of(heard[name][:2])) > 1_000
         assert [one["isFinal"] for one in heard[name]][-1] is True
-    # The context was not flushed, so its close is an interruption.
+    # The context was not flushed, so that its close is an interruption.
     assert heard["left"] == [{**FINAL, "contextId": "left"}]
 
 
@@ -167,7 +168,7 @@ NEXT = {"text": "And now", "context_id": "b"}
 
 @pytest.mark.parametrize("sent", [(LONG, CLOSE), (LONG, FLUSH, CLOSE, CLOSE)])
 def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[Any, ...]) -> None:
-    """A first close interrupts a text that was not flushed, a second close any other.
+    """The first close interrupts a text without a flush; otherwise the second close interrupts.
 
     The channel is paused, so that the context does not end before the close.
     """
@@ -180,7 +181,7 @@ def test_an_interruption_ends_a_context_at_once(gateway: Gateway, sent: tuple[An
             until_idle(gateway.daemon, "written")
 
 
-def test_a_connection_that_is_left_frees_the_engine(gateway: Gateway) -> None:
+def test_a_closed_connection_frees_the_engine(gateway: Gateway) -> None:
     with writing(gateway, f"{QUERY}&channel=written", many=True) as socket:
         socket.send(LONG)
         assert next(socket)["audio"]
@@ -189,7 +190,7 @@ def test_a_connection_that_is_left_frees_the_engine(gateway: Gateway) -> None:
 
 
 def until_final(socket: Socket, name: str) -> list[dict[str, Any]]:
-    """Messages up to the last of a context."""
+    """Messages until a context's final message."""
     messages: list[dict[str, Any]] = []
     for message in socket:
         messages.append(message)
@@ -198,7 +199,7 @@ def until_final(socket: Socket, name: str) -> list[dict[str, Any]]:
     raise AssertionError(messages)
 
 
-def test_the_last_message_says_how_much_was_heard(gateway: Gateway) -> None:
+def test_the_last_message_counts_the_heard_text(gateway: Gateway) -> None:
     text, ends, heard_s = "These are the words that a listener hears one after the other. " * 3, [0], [0.0]
     with writing(gateway, many=True) as socket:
         begun = time.monotonic()
@@ -219,7 +220,7 @@ def test_the_last_message_says_how_much_was_heard(gateway: Gateway) -> None:
     assert text[final["heardCharacters"]] == " "
 
 
-def test_turns_beyond_the_places_are_spoken(gateway: Gateway) -> None:
+def test_turns_beyond_the_places_wait_and_are_spoken(gateway: Gateway) -> None:
     names = [str(number) for number in range(MAX_CONTEXTS + 3)]
     with writing(gateway, many=True) as socket:
         for name in names:
@@ -237,7 +238,7 @@ def test_turns_beyond_the_places_are_spoken(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("text", ["...", "…!", "\U0001f3fb"])
-def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gateway, text: str) -> None:
+def test_a_context_without_speech_is_a_short_silence(gateway: Gateway, text: str) -> None:
     end = [{"context_id": "a", "text": text, "flush": True}, CLOSE, {"close_socket": True}]
     code, messages = exchange(gateway, *end, many=True)
     assert code == 1000 and [message["isFinal"] for message in messages] == [None, True]
@@ -245,7 +246,7 @@ def test_a_context_of_which_nothing_is_spoken_is_a_short_silence(gateway: Gatewa
 
 
 def context_of(session: Callable[[], Any]) -> tuple[Context, list[dict[str, Any]]]:
-    """A context of PCM, and the list of its messages."""
+    """A context of PCM audio, and the list of its messages."""
     told: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -297,14 +298,14 @@ async def test_a_text_of_any_length_is_flushed_where_sentences_end() -> None:
     (json.dumps({"text": "word " * 8_000}), "too_large", ""),
     (json.dumps({"text": "a" * 5_000 + " "}), "invalid_request", "4096 characters at most"),
 ])  # fmt: skip
-def test_what_is_wrong_is_told_and_ends_the_call(gateway: Gateway, sent: str, code: str, error: str) -> None:
-    end = [{"text": ""}] if error else []  # of an utterance
+def test_an_error_is_reported_and_ends_the_call(gateway: Gateway, sent: str, code: str, error: str) -> None:
+    end = [{"text": ""}] if error else []  # ends the utterance
     closed, messages = exchange(gateway, sent.encode(), *end)
     assert closed == 1008 and messages[0]["code"] == code
     assert messages[0]["error"] and error in messages[0]["error"]
 
 
-def test_who_says_nothing_is_told_and_closed(gateway: Gateway) -> None:
+def test_a_silent_client_gets_an_error_and_a_close(gateway: Gateway) -> None:
     half = {"text": "Half a sentence", "context_id": "a"}
     code, messages = exchange(gateway, half, more=f"{QUERY}&inactivity_timeout=1", many=True)
     assert code == 1008 and messages[-1]["code"] == "input_timeout_exceeded"
@@ -312,7 +313,7 @@ def test_who_says_nothing_is_told_and_closed(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_key_is_in_the_first_message_or_the_address(gateway: Gateway, tmp_path: Path, many: bool) -> None:
-    """ElevenLabs' guide for browsers sends it in the message."""
+    """ElevenLabs' guide for browsers puts the key into the first message."""
     token = token_file.add(tmp_path / "tokens", "agent", [Role.SPEAK])
     server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens")}
     daemon = replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
@@ -328,15 +329,7 @@ def test_a_key_is_in_the_first_message_or_the_address(gateway: Gateway, tmp_path
 ONE = f"{PATH}/stream-input"
 
 
-@pytest.mark.parametrize(("path", "headers", "status", "code"), [
-    ("/v1/text-to-speech/bob/stream-input", {}, 404, "voice_not_found"),
-    (f"{ONE}?output_format=aac_44100", {}, 400, "invalid_request"),
-    (f"{ONE}?seed=x", {}, 400, "invalid_request"),
-    (f"{ONE}?inactivity_timeout=500", {}, 400, "invalid_request"),
-    (ONE, {"origin": "https://evil.example"}, 403, "origin_refused"),
-    (ONE, {"origin": "null"}, 403, "origin_refused"),
-    (ONE, {"host": "evil.example"}, 421, "misdirected_request"),
-])  # fmt: skip
+@pytest.mark.parametrize(("path", "headers", "status", "code"), rows(__file__, "handshakes_refused.jsonl"))
 def test_a_handshake_is_refused_as_a_request_is(
     gateway: Gateway, path: str, headers: dict[str, str], status: int, code: str
 ) -> None:
@@ -346,7 +339,7 @@ def test_a_handshake_is_refused_as_a_request_is(
     assert json.loads(refused.value.body)["detail"]["status"] == code
 
 
-def test_pages_of_its_own_and_of_named_origins_may_write(gateway: Gateway) -> None:
+def test_own_pages_and_named_origins_may_write(gateway: Gateway) -> None:
     for origin in (gateway.url, NAMED):
         _, messages = exchange(gateway, {"text": "Hi. "}, {"text": ""}, origin=origin)
         assert len(audio_of(messages)) > 1_000
@@ -365,7 +358,7 @@ def test_a_websocket_takes_a_place_and_speaks_to_its_end_when_the_gateway_stops(
         assert "Traceback" not in other.log
 
 
-def test_who_leaves_after_the_last_word_is_not_spoken_for(gateway: Gateway) -> None:
+def test_speech_ends_for_a_client_who_leaves_after_the_last_word(gateway: Gateway) -> None:
     with Client(gateway.daemon.address) as client:
         client.pause("left")
         with writing(gateway, f"{QUERY}&channel=left") as socket:
@@ -392,12 +385,12 @@ PIECES = {
     **{"5": "five", "25": "twenty five", "20,": "twenty,", "$5": "five dollars", "🔥": "fire", "哈": ""},
     **{"https://x.y/z": "link", "NOOOO": "noo", "\u0301": ""},
 }
-"""Written → spoken; of the same words now and then."""
+"""Written → spoken; some have the same number of words."""
 
 
 @given(st.lists(st.sampled_from([*PIECES]), max_size=40), st.booleans())
 def test_all_that_was_written_has_times_the_unchanged_its_own(pieces: list[str], is_told: bool) -> None:
-    """Words that repeat are checked if the header tells the changes."""
+    """Repeated words are checked if the header has the changes."""
     said = [word for piece in pieces for word in PIECES[piece].split()]
     header = timed(" ".join(said), *((word, n / 2, n / 2 + 0.4) for n, word in enumerate(said)))
     if is_told:
@@ -446,13 +439,13 @@ def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway:
     assert begins(0, "6") == begins(1, "six") and begins(0, "7") == begins(1, "seven")
 
 
-def test_without_words_there_is_a_text_still() -> None:
+def test_a_reply_without_words_has_its_text() -> None:
     header = timed("Hi.")
     for found in (spoken(header), written("Hi.", header, spoken(header))):
         assert "".join(one.character for one in found) == "Hi."
 
 
-def test_what_tools_ask_before_they_speak_and_the_shape_of_their_errors(gateway: Gateway) -> None:
+def test_requests_of_tools_before_speech_and_their_errors(gateway: Gateway) -> None:
     answers = {
         path: gateway.ask(f"/v1/{path}", xi_api_key="any")
         for path in (

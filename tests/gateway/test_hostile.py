@@ -1,7 +1,7 @@
-"""Hostile HTTP and WebSockets: an answer below 500 or a closed connection for all, and speech goes on.
+"""Hostile HTTP and WebSockets: each gets an answer below 500 or a closed connection, and speech goes on.
 
-Dozens by default; `F5_HOSTILE=2000 pytest -s tests/gateway/test_hostile.py` sends that many and prints their
-outcomes; with `F5_SEED=2 … --hypothesis-seed=2` others.
+Each file runs dozens by default; `F5_HOSTILE=2000 pytest -s tests/gateway/test_hostile.py` sends that many
+and prints their outcomes. `F5_SEED=2 … --hypothesis-seed=2` draws others.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ class Target(Victim):
     def __init__(self, gateway: Gateway) -> None:
         self.gateway, self.stack, self.answer = gateway, contextlib.ExitStack(), b""
         self.held: list[socket.socket] = []
-        """Connections that never finish their request."""
+        """Connections with unfinished requests."""
         super().__init__(gateway, self._speak)
 
     def send(self, kind: str, raw: bytes, *, stay: bool = False, whole: bool = True) -> int:
-        """Send bytes, read the answer; its status, 0 for none. `stay` leaves the request unfinished.
+        """Send bytes and return the answer's status, 0 for none. `stay` leaves the request unfinished.
 
-        `whole` False: nothing more is promised to come, so that half a request is not waited for.
+        `whole` False: the request may be incomplete, so that the input ends after it.
         """
         answer = b""
         with contextlib.ExitStack() as stack, contextlib.suppress(ConnectionResetError, BrokenPipeError):
@@ -51,7 +51,7 @@ class Target(Victim):
                 self.held.append(connection)
             else:
                 if not whole:
-                    with contextlib.suppress(OSError):  # it has closed already
+                    with contextlib.suppress(OSError):  # already closed by the gateway
                         connection.shutdown(socket.SHUT_WR)
                 answer = read(connection)
         self.answer = answer
@@ -129,7 +129,7 @@ GOOD = {
 @share(0.35)
 @given(st.sampled_from(tuple(GOOD)), st.integers(0, 2**32))
 def test_mutated_requests(victim: Target, door: str, seed: int) -> None:
-    """Bytes changed anywhere; and in a body, whose length is right."""
+    """Bytes change anywhere in the request, or only in a body, whose length stays right."""
     dice = random.Random(seed)
     victim.send("mutated", mutated(GOOD[door], dice) + b"\r\n\r\n", whole=False)
     if door in WHOLE:
@@ -153,7 +153,7 @@ PATHS = st.sampled_from(
 @share(0.2)
 @given(PATHS, st.sampled_from(("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "FOO")))
 def test_paths_lead_nowhere(victim: Target, path: str, method: str) -> None:
-    if path.startswith(("/api/listen", "/api/queue")):  # streams without an end
+    if path.startswith(("/api/listen", "/api/queue")):  # endless streams
         return
     assert victim.send("paths", request(path, method=method)) < 500
     assert b"root:" not in victim.answer and b"from __future__" not in victim.answer
@@ -174,7 +174,7 @@ VALUES = (
 def test_headers(victim: Target, seed: int, times: int) -> None:
     dice, body = random.Random(seed), json.dumps(WHOLE["/tts"]).encode()
     headers = [(dice.choice(NAMED), dice.choice(VALUES)) for _ in range(dice.randrange(8))]
-    # A length that is not the body's leaves the connection waiting, or in the middle of a second request.
+    # A wrong length leaves the connection waiting, or in the middle of a second request.
     raw = request("/tts", body, headers=tuple(headers * times)[:9_000])
     victim.send("headers", raw, whole=False)
 
@@ -237,7 +237,7 @@ FRAMES = (
         st.booleans(),
     )
     | st.sampled_from((frame(b"", 1) * 6_000, frame(b"p", 9) * 500, frame(b"\x03", 8)))
-    | st.just(b"\x81\xff" + b"\xff" * 8 + b"mask")  # of an exabyte
+    | st.just(b"\x81\xff" + b"\xff" * 8 + b"mask")  # announces an exabyte
 )
 
 
@@ -248,7 +248,7 @@ def test_frames_that_are_none(victim: Target, path: str, frames: list[bytes]) ->
 
 
 def write(victim: Target, path: str, frames: list[bytes], *, is_left: bool) -> None:
-    """Send frames, and read until it is closed, or leave."""
+    """Send frames, then read until the gateway closes the connection, or leave."""
     outcome = "left"
     try:
         with connected(victim.gateway.address, path) as socket:
@@ -264,7 +264,7 @@ def write(victim: Target, path: str, frames: list[bytes], *, is_left: bool) -> N
     assert outcome not in ("1002", "1011")
 
 
-def test_who_leaves_in_the_middle(victim: Target) -> None:
+def test_clients_that_leave_midway(victim: Target) -> None:
     long = request("/v1/audio/speech", {**LINE, "input": "A long story. " * 100})
     for bytes_read in (0, 0, 1, 10_000):
         with victim.gateway.connected(long) as connection:
@@ -274,7 +274,7 @@ def test_who_leaves_in_the_middle(victim: Target) -> None:
 
 
 def test_afterwards_it_is_as_it_was(victim: Target) -> None:
-    """The last test: speech, memory, log, and a way out. The daemon's own log is read when it ends."""
+    """The last test: speech, memory, log and shutdown. The daemon's log is checked when it ends."""
     victim.check(0.9 * COUNT)
     # The gateway ended the unfinished requests.
     for connection in victim.held:

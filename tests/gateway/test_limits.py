@@ -1,4 +1,4 @@
-"""Limits of connections: uvicorn's protocols, methods of which they replace, and places."""
+"""Limits of connections: the replaced methods of uvicorn's protocols, and places."""
 
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_they_were_written_for_the_version_that_is_installed(lock: str) -> None:
     assert f"uvicorn=={limits.TRIED}" in (REQUIREMENTS / lock).read_text().splitlines()
 
 
-def test_a_newer_one_is_taken_if_it_has_what_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_version_is_accepted_if_it_has_the_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn, "__version__", "99.0")
     assert issubclass(limits.limited(GatewayConfig(stall_s=3))["ws"], limits.LimitedSocket)
     monkeypatch.delattr(WSProtocol, "handle_message")

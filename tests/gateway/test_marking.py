@@ -1,4 +1,4 @@
-"""Every door says that its audio is synthetic, and none does where the configuration turns it off."""
+"""Every API marks its audio as synthetic, and none does if the configuration turns the mark off."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ DOORS: dict[str, tuple[str, dict[str, object] | None]] = {
 
 @pytest.fixture(scope="module", params=[True, False], ids=["on", "off"])
 def marked(request: pytest.FixtureRequest, gateway: Gateway) -> Iterator[tuple[Gateway, bool]]:
-    """A gateway with `audio.marked`, and what that is."""
+    """A gateway, and the value of its daemon's `audio.marked`."""
     if request.param:
         yield gateway, True
         return
@@ -54,7 +54,7 @@ def test_a_websocket_is_marked_in_its_handshake(marked: tuple[Gateway, bool]) ->
         assert (SOURCE_TYPE.lower() in heads.get(KEY, "")) == marked[1]
 
 
-def test_wyomings_audio_is_marked_where_it_starts(marked: tuple[Gateway, bool]) -> None:
+def test_wyomings_start_event_marks_its_audio(marked: tuple[Gateway, bool]) -> None:
     with ExitStack() as stack:
         wyoming = stack.enter_context(wyoming_of(marked[0].daemon))
         events = wyoming.events(event("synthesize", text="One.") + event("ping", text="x"))

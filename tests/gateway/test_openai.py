@@ -1,4 +1,4 @@
-"""OpenAI's interface: against gRPC's own samples, in the requests that clients' sources send."""
+"""OpenAI's interface: against gRPC's samples, with the requests in the sources of clients."""
 
 import base64
 import io
@@ -7,7 +7,7 @@ import time
 import urllib.parse
 import wave
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +20,12 @@ from tests.gateway.conftest import LINE, NAMED, Gateway, request, until_idle
 from tests.harness.patience import scaled, until
 from tests.harness.rows import rows
 
-# On one Python, as test_sovits.py: on the others test_serving.py, test_elevenlabs.py and test_voices.py are.
+# A single Python is enough, as for test_sovits.py: others run test_serving.py, test_elevenlabs.py and
+# test_voices.py.
 pytestmark = pytest.mark.once
 
 BOTH = {**LINE, "text": LINE["input"], "ref_audio_path": "ann.wav"}
-"""A line of both interfaces."""
+"""A line for both interfaces."""
 KINDS = {"mp3": ("audio/mpeg", "MP3"), "opus": ("audio/ogg", "OGG"), "pcm": ("audio/pcm", "")}
 KINDS |= {"flac": ("audio/flac", "FLAC"), "wav": ("audio/wav", "WAV")}
 
@@ -43,7 +44,7 @@ def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str | None) -> 
     form = form or "mp3"
     media_type, container = KINDS[form]
     assert (answer.status, answer.headers["content-type"]) == (200, media_type), answer.body
-    is_file = form in ("wav", "flac")  # a reply of one segment is ready with its first byte
+    is_file = form in ("wav", "flac")  # a reply of one segment is complete at its first byte
     assert answer.headers["transfer-encoding"] == (None if is_file else "chunked")
     encoding = {"opus": "ogg_opus", "pcm": "pcm16"}.get(form, form)
     if form != "opus" and not is_file:  # each Ogg stream draws its serial number
@@ -100,7 +101,7 @@ def test_head_is_answered_where_get_is_and_says_nothing(gateway: Gateway, path: 
 @pytest.mark.parametrize("text", ["", " \n", "\u200b", "\U0001f3fb"])
 @pytest.mark.parametrize("form", [*KINDS, "/tts"])
 def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: str, form: str) -> None:
-    """A bot's queue goes on: an error would have to be distinguished from a failure."""
+    """A bot's queue goes on: it could not tell an error for silence from a failure."""
     path, sent = "/v1/audio/speech", {**LINE, "input": text, "response_format": form}
     if form == "/tts":
         path, sent = form, {"text": text, "ref_audio_path": "ann.wav"}
@@ -113,7 +114,7 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
 
 
 @pytest.mark.parametrize(("change", "status", "param", "message"), rows(__file__, "openai_refused.jsonl"))
-def test_what_is_wrong_is_named_in_openais_shape(
+def test_errors_have_openais_shape(
     gateway: Gateway, change: dict[str, object], status: int, param: str | None, message: str
 ) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, **change})
@@ -136,7 +137,7 @@ def test_a_body_that_is_no_object_or_too_long(gateway: Gateway, body: bytes) -> 
 
 
 @pytest.mark.parametrize("voice", ["alloy", "Alloy", "shimmer", "Shimmer", "ann", "ANN", {"id": "Ann"}, None])
-def test_openais_voices_are_the_only_one_or_the_one_that_is_mapped(gateway: Gateway, voice: object) -> None:
+def test_openais_names_mean_the_only_voice_or_the_mapped_one(gateway: Gateway, voice: object) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, "response_format": "pcm"})
     assert answer.body == said(gateway, "pcm16")
 
@@ -148,8 +149,8 @@ def test_among_several_voices_the_default_speaks(gateway: Gateway) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": "alloy"})
     assert answer.status == 404 and "those here are ann, bea" in answer.json["error"]["message"]
     shapes = gateway.ask("/v1/audio/voices").json["voices"]
-    # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_voices), 6adde203cd29:
-    # wants id and name of each, else it shows OpenAI's.
+    # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_voices), 6adde203cd29, needs
+    # id and name of each voice; otherwise it shows OpenAI's voices.
     assert [voice["id"] for voice in shapes] == ["shimmer", "ann", "bea"]
     assert all(isinstance(voice["name"], str) for voice in shapes)
 
@@ -166,7 +167,7 @@ def test_models(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
-def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
+def test_half_an_emoji_is_dropped(gateway: Gateway, path: str) -> None:
     """JavaScript's `slice` cuts an emoji in two; the rest of the message is spoken."""
     cut, whole = ({**BOTH, "input": t, "text": t} for t in ("great clip \ud83d", "great clip "))
     answer = gateway.ask(path, cut)
@@ -174,7 +175,7 @@ def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "has"), [("ogg", False), ("AAC", True)])
-def test_a_format_is_refused_for_what_it_is(gateway: Gateway, form: str, has: bool) -> None:
+def test_the_refusal_of_a_format_names_it(gateway: Gateway, form: str, has: bool) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "response_format": form})
     assert answer.status == 400 and ("AAC" in answer.json["error"]["message"].replace("'AAC'", "")) is has
 
@@ -185,7 +186,7 @@ QUEUE_FIELDS = dict(rows(__file__, "queue_fields.jsonl"))
 
 @pytest.mark.parametrize("method", ["openai", "post", "get"])
 def test_the_queues_fields_reach_the_daemon(gateway: Gateway, method: str) -> None:
-    """All at once, while their channel is paused; the id is free again afterwards."""
+    """All fields come at once while their channel is paused. Afterwards the id is free again."""
     right = {name: value for name, (value, _) in QUEUE_FIELDS.items()}
     sent = {**BOTH, **right, "channel": "fields", "user": "eve"}
     call: tuple[object, ...] = ("/tts" if method == "post" else "/v1/audio/speech", sent)
@@ -199,7 +200,7 @@ def test_the_queues_fields_reach_the_daemon(gateway: Gateway, method: str) -> No
         assert (utterance.request_id, utterance.user_key) == ("mine", "eve")
         later = {**sent, "request_id": "later", "merge_key": ""}
         successor = pool.submit(gateway.ask, "/tts", later)
-        assert asked.result().status == 409  # by its supersede_key
+        assert asked.result().status == 409  # ended by its supersede_key
         assert client.utterances("fields")[0].request_id == "later"
         client.clear("fields")
         assert successor.result().status in (409, 499)
@@ -246,7 +247,7 @@ def test_replies_of_a_named_channel_are_serial_unless_said_otherwise(
     ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
 ])  # fmt: skip
 @pytest.mark.parametrize("voice", ["ann", "nobody"])
-def test_what_looks_like_a_parameter_and_is_none_is_named(
+def test_a_mistaken_parameter_is_named(
     gateway: Gateway, sent: dict[str, object], named: str | None, voice: str
 ) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, **sent}, origin=NAMED)
@@ -262,7 +263,7 @@ def test_a_thousand_parameters_are_not_compared() -> None:
 
 
 def test_a_page_that_is_named_may_call_it(gateway: Gateway) -> None:
-    """Social Stream Ninja (steveseguin/social_stream) is such a page: CORS is what fails most often."""
+    """Social Stream Ninja (steveseguin/social_stream) is such a page: most of its failures are CORS."""
     wanted = {"method": "POST", "headers": "authorization,content-type", "private_network": "true"}
     asked = {"origin": NAMED} | {f"access_control_request_{name}": of for name, of in wanted.items()}
     answer = gateway.ask("/v1/audio/speech", method="OPTIONS", **asked)
@@ -276,58 +277,21 @@ def test_a_page_that_is_named_may_call_it(gateway: Gateway) -> None:
         assert answer.headers["access-control-allow-origin"] == NAMED
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A client's requests, its defaults with a voice of this box, and its reading of the reply."""
-
-    body: dict[str, object]
-    key: str | None = None
-    """Token of the Authorization header; None sends no header."""
-    container: str = "MP3"
-
-
-CLIENTS = {
-    # steveseguin/social_stream, tts.js (TTS.openAITTS), 981f6dbf0b2a. It sends a header only if a key is set.
-    # It plays the reply if the media type is audio/…, and searches JSON for the address of a file.
-    "Social Stream Ninja": Sent(
-        {"model": "tts-1", "input": "hello chat", "voice": "alloy", "response_format": "mp3", "speed": 1}
-    ),
-    # SillyTavern/SillyTavern, src/endpoints/openai.js (custom/generate-voice), 00a72b5a7119, for its page's
-    # public/scripts/extensions/tts/openai-compatible.js, 11386ca6d419. Without a key the header's is empty.
-    "SillyTavern": Sent(
-        {"input": "Hi.", "response_format": "mp3", "voice": "ann", "speed": 1, "model": "tts-1"}, key=""
-    ),
-    # open-webui/open-webui, backend/open_webui/routers/audio.py (speech), 6adde203cd29, adds the model to
-    # what src/lib/apis/audio/index.ts, 173420e34109, sends; no format, and the reply is stored as .mp3.
-    "Open WebUI": Sent({"input": "Hi there.", "voice": "ann", "model": "tts-1"}, key=""),
-    # Open-LLM-VTuber/Open-LLM-VTuber, src/open_llm_vtuber/tts/openai_tts.py, 19b58b1f6c01, by the SDK.
-    "Open-LLM-VTuber": Sent(
-        {"model": "kokoro", "voice": "ann", "input": "Hello.", "response_format": "mp3", "speed": 1.0},
-        key="not-needed",
-    ),
-    # AstrBotDevs/AstrBot, astrbot/core/provider/sources/openai_tts_api_source.py, 0404cb53c916, by the SDK.
-    "AstrBot": Sent(
-        {"model": "tts-1", "voice": "alloy", "response_format": "wav", "input": "Hello."},
-        key="none",
-        container="WAV",
-    ),
-}
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_shapes_of_clients(gateway: Gateway, client: str) -> None:
-    sent = CLIENTS[client]
-    headers = {} if sent.key is None else {"authorization": f"Bearer {sent.key}"}
-    answer = gateway.ask("/v1/audio/speech", sent.body, **headers)
+@pytest.mark.parametrize("sent", rows(__file__, "openai_clients.jsonl"), ids=lambda sent: sent["client"])
+def test_shapes_of_clients(gateway: Gateway, sent: dict[str, Any]) -> None:
+    """`key`: token of the Authorization header; null: the client sends no header."""
+    headers = {} if sent["key"] is None else {"authorization": f"Bearer {sent['key']}"}
+    answer = gateway.ask("/v1/audio/speech", sent["body"], **headers)
     assert answer.status == 200 and answer.headers["content-type"].startswith("audio/"), answer.body
     with soundfile.SoundFile(io.BytesIO(answer.body)) as file:
-        assert file.format == sent.container
+        assert file.format == sent["container"]
         assert len(file.read()) > 1_000
 
 
 @pytest.mark.parametrize(("channel", "has_sound"), [("gone", True), ("held", False)])
-def test_who_goes_away_ends_the_call(gateway: Gateway, channel: str, has_sound: bool) -> None:
-    """Seen in the daemon's queue, without its own cancel: also before the first sound, while it waits."""
+def test_a_closed_connection_ends_the_call(gateway: Gateway, channel: str, has_sound: bool) -> None:
+    """The daemon's queue shows the end of the call, also before the first sound. The client does not cancel
+    it."""
     sent = {**LINE, "input": "A long story. " * 100, "channel": channel, "user": "eve", "nfe": 7}
     with Client(gateway.daemon.address) as client:
         if not has_sound:
@@ -342,8 +306,8 @@ def test_who_goes_away_ends_the_call(gateway: Gateway, channel: str, has_sound: 
 
 
 @pytest.mark.parametrize("door", ["ElevenLabs", "GPT-SoVITS"])
-def test_who_goes_away_from_another_door_ends_the_call(gateway: Gateway, door: str) -> None:
-    """The call ends long before its finished audio could have been played."""
+def test_a_closed_connection_of_another_api_ends_the_call(gateway: Gateway, door: str) -> None:
+    """The call ends long before its finished audio could be played."""
     story = "A long story. " * 280
     path, sent = {
         "ElevenLabs": ("/v1/text-to-speech/ann/stream", {"text": story}),
@@ -363,8 +327,9 @@ def test_who_goes_away_from_another_door_ends_the_call(gateway: Gateway, door: s
     assert time.monotonic() - left < scaled(15.0)
 
 
-def test_what_is_skipped_is_no_whole_reply(gateway: Gateway) -> None:
-    """Before the first sound a status that OpenAI's client does not repeat; later a broken connection."""
+def test_a_skipped_reply_is_not_complete(gateway: Gateway) -> None:
+    """A skip before the first sound gives a status that OpenAI's client does not retry; a later skip breaks
+    the connection."""
     with Client(gateway.daemon.address) as client, ThreadPoolExecutor() as pool:
         client.pause("stage")
         asked = pool.submit(gateway.ask, "/v1/audio/speech", {**LINE, "channel": "stage"})

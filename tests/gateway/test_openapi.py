@@ -1,4 +1,4 @@
-"""OpenAPI document, against the routes and against what each way to speak takes."""
+"""OpenAPI document, against the routes and against the parameters of each way to speak."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ WAYS = {f"{elevenlabs.PATH}{way}": elevenlabs.OWN for way in ("", "/stream", "/w
 WAYS |= {"/v1/audio/speech": openai.OWN, "/tts": sovits.OWN}
 
 
-def test_it_has_every_route(gateway: Gateway) -> None:
+def test_the_document_has_every_route(gateway: Gateway) -> None:
     told = gateway.ask("/openapi.json").json["paths"]
     routes = [route for route in make_app(load(None)).routes if isinstance(route, Route)]
     assert set(told) == {route.path.replace(":path", "") for route in routes}
@@ -34,13 +34,13 @@ def _required(operation: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("path", WAYS)
-def test_all_parameters_of_a_way_to_speak_are_taken_within_their_bounds(gateway: Gateway, path: str) -> None:
+def test_all_parameters_of_speech_are_accepted_within_their_bounds(gateway: Gateway, path: str) -> None:
     told = gateway.ask("/openapi.json").json["paths"][path]["post"]
     schemas = told["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert set(WAYS[path]) <= set(schemas)
     line = {"input": LINE["input"], "text": LINE["input"], "voice": "ann", "ref_audio_path": "ann.wav"}
     path = path.replace("{voice_id}", "ann")
-    schemas.pop("model_id", None)  # it is not read
+    schemas.pop("model_id", None)  # the gateway ignores it
     for name, schema in schemas.items():
         wrong: list[Any] = ["none of them"] if "enum" in schema else []
         wrong += [schema["maximum"] * 2 + 1, schema["minimum"] - 2] if "maximum" in schema else []

@@ -1,4 +1,4 @@
-"""The pages in headless Chromium, with a daemon and a gateway as processes of their own."""
+"""The pages in headless Chromium, with a daemon and a gateway as separate processes."""
 
 import dataclasses
 import io
@@ -43,7 +43,7 @@ TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 4)
 SEED: dict[str, Any] = {"seed": 7, "nfe": 2}
 CONTROLS = ("button", "textbox", "checkbox", "combobox", "slider", "meter")
-"""Roles of the accessibility tree that need a name."""
+"""Roles of the accessibility tree whose elements need a name."""
 GREEN = {"r": 60, "g": 90, "b": 60, "a": 1}
 
 
@@ -214,7 +214,7 @@ def test_held_lines_are_approved_and_rejected(gateway: Gateway) -> None:
         assert gateway.ask(f"{path}/approve", {}, content_type="text/plain").status == 415
 
 
-def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
+def test_a_closed_page_is_forgotten(gateway: Gateway) -> None:
     """The daemon's 64 places for listeners and watchers suffice for a page that reloads again and again."""
     for _ in range(100):
         with urllib.request.urlopen(f"{gateway.url}/api/listen?channel=x", timeout=PATIENCE_S) as events:
@@ -235,7 +235,7 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     page.type("#text", LONG)
     with Client(gateway.daemon.address) as client:
         listener = client.listen("status")
-        next(listener)  # from now on it hears
+        next(listener)  # the listener is connected from here on
         page.click("#say")
         audio = []
         for event in listener:
@@ -290,7 +290,7 @@ def test_two_moderators_decide_on_what_each_has_aimed_at(gateway: Gateway, brows
         page.until(f"/rejected/.test({seen('[data-id=b]')}.innerText)")
         page.until(f"!{seen('[data-id=b]')}")
         assert page.run("document.activeElement.dataset.id") == "e"
-        page.click()  # where c was
+        page.click()  # at the former place of c
         page.until("/Approved “c[.]”/.test(document.querySelector('#message').innerText)")
         other.until(f"!{seen(labelled('approve c.'))}")
         other.close()
@@ -571,15 +571,15 @@ def test_a_voice_is_recorded_cut_stored_heard_and_removed(gateway: Gateway, tmp_
 
 
 def test_a_daemon_adds_a_row_each_minute(gateway: Gateway) -> None:
-    """The last one: the other tests of the file take that minute."""
+    """The last test: the other tests of the file fill that minute."""
     until(lambda: gateway.ask("/api/minutes").json["minutes"])
     assert "cpu" in gateway.ask("/api/minutes").json["minutes"][0]["engine"]
 
 
 def _likeness(heard: Samples, looped: Samples) -> float:
-    """Correlation with some place of a sound that is repeated: a quarter of the tenths of a second reach it.
+    """Correlation with the best place of a repeated sound; a quarter of the tenths of a second reach it.
 
-    On a busy machine the browser loses parts of what its microphone gives.
+    On a busy machine the browser loses parts of its microphone's input.
     """
     long, size, found = np.tile(looped, 2), 800, []
     energies = np.convolve(long**2, np.ones(size), "valid")
@@ -591,7 +591,8 @@ def _likeness(heard: Samples, looped: Samples) -> float:
 
 
 def _shots(page: Page, name: str, heights: tuple[int, int] = (740, 800)) -> None:
-    """Check that no page is wider than its window, and controls have names; pictures go to F5_SCREENSHOTS."""
+    """Check that no page is wider than its window, and that controls have names; F5_SCREENSHOTS gets
+    pictures."""
     for width, height in ((320, heights[0]), (390, heights[0]), (1280, heights[1])):
         page.resize(width, height, phone=width < 500)
         assert page.run("document.documentElement.scrollWidth") <= width

@@ -1,4 +1,4 @@
-"""How it stands: before its daemon and after it, with tokens, with TLS, beyond loopback, and stopped."""
+"""The gateway's life: before its daemon and after it, with tokens, with TLS, beyond loopback, and stopped."""
 
 import contextlib
 import itertools
@@ -35,6 +35,7 @@ from tests.harness.daemons import (
     write_config,
 )
 from tests.harness.patience import PATIENCE_S, until
+from tests.harness.rows import rows
 
 pytestmark = pytest.mark.slow
 FULL = ("prlimit", "--nofile=48")
@@ -52,7 +53,7 @@ CELLS = {
 }
 """Verbs on a channel, the verb after its line arrives, and the line's state or the reason of its end."""
 DOORS = ("/v1/audio/speech", "/v1/text-to-speech/ann", 0, 5)
-"""Paths of the gateway, and retries of gRPC's client."""
+"""Paths of the gateway, and numbers of retries of gRPC's client."""
 
 
 class Moderated:
@@ -74,7 +75,7 @@ class Moderated:
                     getattr(client, verb)(**{"user" if verb == "cancel_of" else "channel": channel})
 
     def say(self, door: str | int, channel: str) -> str:
-        """Speak a line at a door; "" or the reason of its end."""
+        """Speak a line through an API; return the reason of its end, or ""."""
         line = {"channel": channel, "user": channel}
         if isinstance(door, str):
             answer = self.gateway.ask(door, {**LINE, "text": "One, two, three.", **line})
@@ -85,13 +86,13 @@ class Moderated:
         return "CallFailed"
 
     def check(self) -> None:
-        """Nothing sounds that a verb forbids; then all is allowed, and nothing is lost."""
+        """Check that no forbidden line sounds; then allow all lines, and check that none is lost."""
         waiting = {c: state for c, (_, _, state) in self.cells.items() if state in ("HELD", "WAITING")}
         paused = {channel for channel, (verbs, _, _) in self.cells.items() if "pause" in verbs}
         with Client(self.address) as client:
 
             def present() -> dict[str, str]:
-                with contextlib.suppress(CallFailed):  # gRPC backs off from an address that was dead
+                with contextlib.suppress(CallFailed):  # gRPC backs off from an address without a server
                     queue = client.queue()
                     assert paused <= set(queue.paused) and len(queue.paused_since) == len(queue.paused)
                     lines = [one for one in queue.utterances if one.channel in self.cells]
@@ -108,7 +109,7 @@ class Moderated:
 
 
 def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path: Path) -> None:
-    """A moderator's decisions outlive the daemon's end, by SIGTERM and by a kill."""
+    """A moderator's decisions survive the daemon's end, by SIGTERM and by a kill."""
     ports = {"server": {"listen": f"127.0.0.1:{free_port()}", "socket": ""}}
     loaded = yaml.safe_load(write_config(tmp_path, **ports).read_text())
     with (
@@ -153,7 +154,8 @@ def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path:
     ("/api/queue", None, (401, 401, 200, 403, 200)), ("/livez", None, (200,) * 5),
 ])  # fmt: skip
 def test_tokens_by_their_role(guarded: Guarded, path: str, sent: object, statuses: tuple[int, ...]) -> None:
-    """Over TLS with the daemon's certificate: for nobody, a token that is none, and each role."""
+    """Requests over TLS with the daemon's certificate: without a token, with a wrong one, and with each
+    role's."""
     assert tuple(guarded.ask(path, role, sent).status for role in ("", "f5_x", *Role)) == statuses
 
 
@@ -165,7 +167,7 @@ def test_tls_and_tokens_reach_a_daemon_by_tcp(guarded: Guarded) -> None:
     assert statuses == [401, 200, 403, 200]
 
 
-def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> None:
+def test_a_token_in_the_address_and_a_revoked_token(guarded: Guarded) -> None:
     token = token_file.add(guarded.tokens, "leaver", [Role.SPEAK])
     assert guarded.ask(f"/v1/audio/voices?token={token}", "").status == 200
     token_file.revoke(guarded.tokens, "leaver")
@@ -175,23 +177,8 @@ def test_a_token_in_the_address_and_one_that_is_revoked(guarded: Guarded) -> Non
     assert guarded.ask("/readyz", "").status == 200
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
-    (["gateway.listen=voicebox:8880"], "can be reached from the network"),
-    (["gateway.listen=0.0.0.0:0", "server.open_to_network=true"], "can be reached from the network"),
-    (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
-    (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
-    (["gateway.origins=['http://[']"], 'origins: must be scheme://host[:port] or "*"'),
-    (["gateway.origins=['null']"], 'origins: must be scheme://host[:port] or "*"'),
-    (["gateway.names=['box:8880']"], "names: must be hosts without a port, as voicebox.lan"),
-    (["gateway.names=['*']"], "names: must be hosts without a port, as voicebox.lan"),
-    (["gateway.stall_s=0"], "stall_s: must be between"),
-    (["gateway.daemon=box:1", "gateway.authority=/no.crt"], "gateway.authority: /no.crt holds no PEM"),
-    (["gateway.authority=/etc/tls.crt"], "gateway: daemon: must be host:port"),
-    (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
-    (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
-])  # fmt: skip
-def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), rows(__file__, "settings_refused.jsonl"))
+def test_impossible_settings_are_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
         app.address_of(loaded)
@@ -202,7 +189,7 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) ->
     assert message in str(refused.value)
 
 
-def test_the_exit_statuses_are_those_of_its_table() -> None:
+def test_the_exit_statuses_follow_the_table() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -224,7 +211,7 @@ def test_every_status_of_the_daemon_has_its_own_here() -> None:
         answer = refusal_of(failed)
         internal = issubclass(kind, ApplianceError) and rule.code.name == "INTERNAL"
         assert (answer.status == 500) is internal
-        # Only where the daemon says that it may help, since clients repeat by themselves.
+        # The header appears only if the daemon suggests a retry, because clients obey it.
         assert (answer.retry_s is not None) is bool(rule.retry_s)
 
 
@@ -241,7 +228,7 @@ def test_replies_under_way_are_finished_when_it_stops(gateway: Gateway) -> None:
         assert asked.result().status == 200 and len(asked.result().body) > 100_000
 
 
-def test_one_request_too_many_is_told_when_to_come_back_and_so_is_one_at_the_end(
+def test_a_request_too_many_or_at_the_end_gets_a_time_to_retry(
     gateway: Gateway,
 ) -> None:
     limits = {"max_requests": 1, "max_connections": 4, "drain_s": 1}
@@ -251,7 +238,7 @@ def test_one_request_too_many_is_told_when_to_come_back_and_so_is_one_at_the_end
         ThreadPoolExecutor() as pool,
     ):
         with contextlib.ExitStack() as silent:
-            # Whoever says nothing, or has said half, gives way.
+            # Silent and half-finished connections give way.
             sent = [silent.enter_context(other.connected(begun)) for begun in (HALF, *[b""] * 7)]
             assert other.ask("/v1/models").status == 200
             assert {read(connection) for connection in sent[:5]} == {b""}
@@ -269,7 +256,7 @@ def test_one_request_too_many_is_told_when_to_come_back_and_so_is_one_at_the_end
             assert (answer.status, answer.headers["retry-after"]) == ((503, "2") if is_last else (200, None))
 
 
-def test_who_makes_no_progress_is_cut_off(gateway: Gateway) -> None:
+def test_a_client_without_progress_is_cut_off(gateway: Gateway) -> None:
     with gateway_of(gateway.daemon, stall_s=0.3) as impatient:
         for begun, told in (
             (b"", b""),
@@ -296,7 +283,7 @@ def test_a_hangup_ends_nothing(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gateway, is_ended: bool) -> None:
+def test_a_lack_of_descriptors_is_logged_once_and_harmless(gateway: Gateway, is_ended: bool) -> None:
     """asyncio logs each of its attempts, hundreds or thousands in its first round.
 
     The gateway ends within the second after which asyncio tries again, because unfinished requests delay the
@@ -317,7 +304,7 @@ def test_without_descriptors_it_says_so_once_and_goes_on_or_ends(gateway: Gatewa
 
 
 def test_a_burst_on_one_channel_keeps_its_order_also_right_after_a_start(gateway: Gateway) -> None:
-    """Whole and streamed replies, in voices with and without a lookup."""
+    """Whole and streamed replies, in voices that need a lookup and voices that do not."""
     words = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
     with gateway_of(gateway.daemon) as fresh, Client(gateway.daemon.address) as client:
         client.pause("burst")

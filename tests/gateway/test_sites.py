@@ -22,6 +22,7 @@ from appliance.gateway.sites import SitesMiddleware
 from tests.gateway.browser import CHROMIUM, Browser, chromium
 from tests.gateway.conftest import NAMED, Gateway, gateway_of
 from tests.harness.patience import until
+from tests.harness.rows import rows
 
 SPEAK, READ, VOICES, MODERATE = "/v1/audio/speech", "/api/queue", "/v1/audio/voices", "/api/channels/x/skip"
 FOREIGN = "http://evil.example"
@@ -29,7 +30,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 async def status(config: GatewayConfig, headers: Headers, path: str = SPEAK, *, tls: bool = False) -> int:
-    """Status of a request with these headers; 200: it is passed on."""
+    """Status of a request with these headers; 200 if the gateway passes it on."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -56,15 +57,7 @@ EVERYWHERE = (
     *("127.0.0.1", "127.0.0.1:8880", "127.0.0.1:", "[::1]:9"),
     *("localhost", "LocalHost.:80", "a.localhost"),
 )
-NOWHERE = (
-    "",
-    "localhost, evil.example",
-    *("evil.example", "evil.example:8880", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"),
-    *(":8880", "localhost:x", "localhost:8880:1", "user@localhost", "localhost/", "http://localhost"),
-    *("127.1", "2130706433", "::1", "[::1", "[", "[localhost]", "locälhost", "evil.box.lan"),
-    # Browsers reach this machine under these addresses too, from any site, without a header that shows it.
-    *("0.0.0.0:8880", "[::]:8880", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]"),
-)
+NOWHERE = rows(__file__, "hosts_refused.jsonl")
 
 
 @pytest.mark.parametrize("config", [LOCAL, OPEN])
@@ -79,7 +72,7 @@ async def test_own_names(config: GatewayConfig) -> None:
 
 
 async def test_names_that_only_a_listener_beyond_loopback_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address cannot be rebound. A machine's own name could be, by the network that it is in."""
+    """An address cannot be rebound. The network of a machine could rebind the machine's own name."""
     monkeypatch.setattr(socket, "gethostname", lambda: "Stage-Box.example.org")
     for host in ("10.0.0.7:8880", "[fd00::7]:8880", "stage-box", "stage-box.local", "stage-box.example.org"):
         assert await status(OPEN, (("host", host),)) == 200, host
@@ -89,7 +82,7 @@ async def test_names_that_only_a_listener_beyond_loopback_has(monkeypatch: pytes
     assert await status(listens_at_a_name, (("host", "voicebox:8880"),)) == 200
 
 
-async def test_with_tls_the_certificate_has_vouched_for_the_name() -> None:
+async def test_the_certificate_vouches_for_the_name_with_tls() -> None:
     assert await status(GatewayConfig(), (("host", "voicebox.example.org"),), tls=True) == 200
     own = (("host", "voicebox.example.org"), ("origin", "https://voicebox.example.org"))
     assert await status(GatewayConfig(), own, tls=True) == 200
@@ -97,7 +90,7 @@ async def test_with_tls_the_certificate_has_vouched_for_the_name() -> None:
     assert await status(GatewayConfig(), (*own[:1], plain), tls=True) == 403
 
 
-async def test_a_target_that_names_its_host_is_held_to_that_too() -> None:
+async def test_the_host_in_a_target_counts_too() -> None:
     for target, host in (("localhost", "localhost"), ("127.0.0.1:8880", "localhost")):
         assert await status(LOCAL, (("host", host),), f"http://{target}/tts") == 200
     for target, host in (("evil.example", "localhost"), ("localhost", "evil.example"), ("", "localhost")):
@@ -110,26 +103,8 @@ def by(name: str, *values: str) -> tuple[Headers, ...]:
     return tuple(((name, value),) for value in values)
 
 
-OWN: tuple[Headers, ...] = (
-    (),
-    *by("origin", "http://localhost:8880", "HTTP://LOCALHOST.:8880"),
-    (("origin", "http://localhost:8880"), ("sec-fetch-site", "same-origin")),
-    *by("sec-fetch-site", "same-origin", "none"),
-    *by("referer", "http://localhost:8880/overlay?channel=x"),
-    (("sec-fetch-site", "none"), ("referer", "http://evil.example/")),
-)
-OTHERS: tuple[Headers, ...] = (
-    *by("origin", FOREIGN, "null", "", "http://[", "http://localhost", "http://localhost:8881"),
-    *by("origin", "https://localhost:8880", "http://127.0.0.1:8880", "http://localhost:8880.evil.example"),
-    *by("origin", "http://localhost:8880@evil.example", "http://evil.example#http://localhost:8880"),
-    (("origin", FOREIGN), ("sec-fetch-site", "same-origin")),
-    (("origin", "http://localhost:8880"), ("origin", FOREIGN)),
-    *by("sec-fetch-site", "cross-site", "same-site", "what comes", ""),
-    (("sec-fetch-site", "cross-site"), ("referer", "http://localhost:8880/")),
-    (("sec-fetch-site", "cross-site"), ("referer", f"{NAMED}/")),
-    *by("referer", "http://evil.example/http://localhost:8880/", "http://localhost:8880@evil.example/"),
-    *by("referer", f"{NAMED}/", "about:blank"),
-)
+OWN: tuple[Headers, ...] = rows(__file__, "sites_of_its_own.jsonl")
+OTHERS: tuple[Headers, ...] = rows(__file__, "sites_of_others.jsonl")
 SITES: tuple[Headers, ...] = ((("origin", NAMED),), (("origin", NAMED), ("sec-fetch-site", "cross-site")))
 HOST = (("host", "localhost:8880"),)
 PATHS = (
@@ -143,13 +118,13 @@ async def test_pages_by_what_their_requests_carry(origins: tuple[str, ...]) -> N
     config = GatewayConfig(origins=origins)
     is_named = any(NAMED in origin for origin in origins)
     for path in PATHS:
-        # All are POSTs, which store a voice.
+        # All of them are POSTs, which store a voice.
         for_any = "*" in origins and not path.startswith("/api/") and path != VOICES
         for kind, allowed in ((OWN, True), (OTHERS, for_any), (SITES, for_any or is_named)):
             for headers in kind:
                 passed = await status(config, (*HOST, *headers), path)
                 assert passed == (200 if allowed else 403), (path, headers)
-    # A link may lead to the pages, and they ask by themselves.
+    # A link may lead to the pages, which then send requests themselves.
     for path in ("/", "/overlay", "/static/api.js", "/readyz"):
         assert await status(config, (*HOST, ("sec-fetch-site", "cross-site")), path) == 200
 
@@ -174,17 +149,17 @@ async def test_odd_headers_are_refused_or_passed_on(headers: list[tuple[str, str
 ATTEMPTS = (Path(__file__).parent / "attempts.js").read_text()
 TOOL, EVIL, BOX = "tool.example", "evil.example", "box.example"
 NOT_THE_BROWSER = (
-    # All names are this machine's, and what refuses is the gateway alone.
+    # All names resolve to this machine, so that only the gateway refuses.
     "--host-resolver-rules=MAP *.example 127.0.0.1",
     "--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,IsolateOrigins,site-per-process",
-    # A page's frames are then listed with it.
+    # The list of a page's frames then includes it.
     "--disable-site-isolation-trials",
 )
 WITH_ORIGIN = {"form", "blind", "simple", "json", "socket"}
 WITHOUT = {"image", "sound", "frame", "link"}
-"""Attempts to speak, by whether the browser names the page's origin; the text of each is its name."""
+"""Attempts to speak, with and without the page's origin; the text of each is its name."""
 UNSEEN = "chrome-error://chromewebdata/"
-"""Address of a frame whose page may not be framed."""
+"""Address of a frame whose page forbids framing."""
 OWN_PAGE = Path(__file__).with_name("own_page.js").read_text("utf-8")
 READS = ("queue", "listen", "status", "events")
 
@@ -199,7 +174,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages() -> Iterator[int]:
-    """Port of a server of empty pages, which may be any site's."""
+    """Port of a server of empty pages, which serves any site's name."""
 
     class Empty(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -228,12 +203,12 @@ class Spoken:
         self._told: set[str] = set()
 
     def watch(self) -> None:
-        with contextlib.suppress(CallFailed, ValueError):  # the test is over
+        with contextlib.suppress(CallFailed, ValueError):  # the test has ended
             for event in self._client.watch():
                 self._texts.update((one.request_id, one.text.strip(" .").lower()) for one in event.utterances)
 
     def since_last(self) -> set[str]:
-        """All that came before this call."""
+        """Texts of all requests before this call."""
         last = f"call-{next(self._count)}"
         self._client.speak("Over.", "ann", nfe=1, request_id=last)
         until(lambda: last in self._texts)
@@ -247,7 +222,7 @@ def spoken(gateway: Gateway) -> Iterator[Spoken]:
     with Client(gateway.daemon.address) as client:
         spoken = Spoken(client)
         threading.Thread(target=spoken.watch, daemon=True).start()
-        spoken.since_last()  # what other tests have said
+        spoken.since_last()  # earlier tests' texts
         yield spoken
 
 
@@ -261,7 +236,7 @@ def attempts(browser: Browser, page_url: str, gateway_url: str) -> dict[str, Any
     done: dict[str, Any] = page.run(f"({ATTEMPTS})({json.dumps(gateway_url)})")
     frames = page.send("Page.getFrameTree")["frameTree"]["childFrames"]
     done["framed"] = [frame["frame"]["url"] for frame in frames if frame["frame"].get("name") == "shown"]
-    # A link that is followed.
+    # The page follows a link.
     page.run(f"void (location.href = '{gateway_url}/tts?text=link&ref_audio_path=ann&nfe=1')")
     page.until(f"location.href.startsWith('{gateway_url}') && document.readyState === 'complete'")
     page.close()
@@ -276,7 +251,7 @@ def test_another_site_does_nothing(gateway: Gateway, browser: Browser, pages: in
         done = attempts(browser, f"http://{host}:{pages}/", gateway.url)
         assert {name: end for name, end in done.items() if end != "refused"} == {"framed": [UNSEEN]}, host
     assert spoken.since_last() == set()
-    # Nobody hides where an address that is typed comes from.
+    # The browser names no origin for an address that a person typed.
     browser.page(f"{gateway.url}/tts?text=typed&ref_audio_path=ann&nfe=1").close()
     assert spoken.since_last() == {"typed"}
 
@@ -288,7 +263,7 @@ def test_a_named_page_does_all_it_may(gateway: Gateway, browser: Browser, pages:
         done = attempts(browser, f"{origin}/", own.url)
         may = dict.fromkeys(("socket", "simple", "json", "voices", "pause", *READS), 200)
         assert done == {**may, "cancel": 404, "framed": [UNSEEN]}
-        # An image may be what somebody else has put on that page.
+        # An image may be somebody else's content on that page.
         assert spoken.since_last() == WITH_ORIGIN
         assert gateway.ask("/api/channels/stage/resume", {}).status == 200
         done = attempts(browser, f"http://{EVIL}:{pages}/", own.url)
@@ -322,8 +297,8 @@ def test_a_rebound_name_does_nothing_own_ones_all(gateway: Gateway, browser: Bro
 
 
 @in_chromium
-def test_what_stays_open_to_http(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
-    """Towards no loopback address Chromium sends no Sec-Fetch-Site; a page may send no Referer either."""
+def test_plain_http_requests(gateway: Gateway, browser: Browser, pages: int, spoken: Spoken) -> None:
+    """Chromium sends no Sec-Fetch-Site to addresses beyond loopback; a page may suppress Referer too."""
     with gateway_of(gateway.daemon, names=[BOX]) as own:
         url = own.url.replace("127.0.0.1", BOX)
         done = attempts(browser, f"http://{EVIL}:{pages}/", url)

@@ -1,4 +1,4 @@
-"""HTTP clients that read nothing: their replies wait at the daemon, others are as without them."""
+"""HTTP clients that read nothing: their replies wait at the daemon, and other callers notice nothing."""
 
 import socket
 
@@ -29,7 +29,7 @@ def slow(gateway: Gateway) -> socket.socket:
 
 @pytest.mark.parametrize(("readers", "held_mb"), [(12, 48), pytest.param(50, 96, marks=pytest.mark.thorough)])
 def test_they_cost_nobody_else_anything(gateway: Gateway, readers: int, held_mb: int) -> None:
-    """`held_mb` of the gateway's memory for all of them: not their audio, which is 8 MB each."""
+    """All readers take at most `held_mb` of the gateway's memory, although each has 8 MB of audio."""
     alone = gateway.ask("/v1/audio/speech", {**LINE, "response_format": "pcm"}).body
     assert alone == said(gateway, "pcm16")
     before = resident(gateway.process.pid)

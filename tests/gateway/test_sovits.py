@@ -1,6 +1,6 @@
-"""GPT-SoVITS' interface: the requests that its clients' sources send, against gRPC's own samples.
+"""GPT-SoVITS' interface: requests from the sources of its clients, against gRPC's samples.
 
-Its own side is RVC-Boss/GPT-SoVITS, api_v2.py, 48b1a0169a28.
+Its server is RVC-Boss/GPT-SoVITS, api_v2.py, 48b1a0169a28.
 """
 
 import io
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once
 
 TEXT = "One, two, three."
 # xinnan-tech/xiaozhi-esp32-server, main/xiaozhi-server/core/providers/tts/gpt_sovits_v2.py, da568695eb14,
-# posts these; the seed, -1 there, is fixed here in all of them.
+# posts these fields. Its seed is −1; the tests fix the seed in all requests.
 XIAOZHI = json.loads("""{
     "text": "One, two, three.", "text_lang": "auto", "ref_audio_path": "config/assets/Ann.wav",
     "aux_ref_audio_paths": [], "prompt_text": "", "prompt_lang": "zh", "top_k": 5, "top_p": 1,
@@ -31,13 +31,13 @@ XIAOZHI = json.loads("""{
     "seed": 7, "parallel_infer": true, "repetition_penalty": 1.35
 }""")
 # Open-LLM-VTuber/Open-LLM-VTuber, src/open_llm_vtuber/tts/gpt_sovits_tts.py with its
-# config_templates/conf.default.yaml, 19b58b1f6c01, asks by GET.
+# config_templates/conf.default.yaml, 19b58b1f6c01, sends a GET.
 VTUBER = (
     "text=One%2C+two%2C+three.&text_lang=zh&ref_audio_path=C%3A%5Cvoices%5CAnn.mp3&prompt_lang=zh&prompt_text="
     "&text_split_method=cut5&batch_size=1&media_type=wav&streaming_mode=false&seed=7"
 )
-# AstrBotDevs/AstrBot, astrbot/core/provider/sources/gsv_selfhosted_source.py, 02fbbf4629af, asks by GET with
-# all that its configuration has, as text in lower case.
+# AstrBotDevs/AstrBot, astrbot/core/provider/sources/gsv_selfhosted_source.py, 02fbbf4629af, sends a GET with
+# its whole configuration, as text in lower case.
 ASTRBOT = (
     "ref_audio_path=%2Fvoices%2Fann.wav&prompt_text=&prompt_lang=zh&aux_ref_audio_paths=&text_lang=zh&top_k=5"
     "&top_p=1.0&temperature=1.0&text_split_method=cut3&batch_size=1&batch_threshold=0.75&split_bucket=true"
@@ -81,7 +81,7 @@ def test_letters_in_an_address_need_no_percent_signs(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("streamed", ["true", "1", "3"])
-def test_streamed_as_it_is_made(gateway: Gateway, streamed: str) -> None:
+def test_replies_are_streamed_while_they_are_synthesised(gateway: Gateway, streamed: str) -> None:
     asked = ASTRBOT.replace("=wav", "=raw").replace("mode=false", f"mode={streamed}")
     answer = gateway.ask(f"/tts?{asked}")
     assert (answer.headers["content-type"], answer.headers["content-length"]) == ("audio/raw", None)
@@ -108,8 +108,8 @@ def test_errors_in_its_shape(gateway: Gateway, change: dict[str, object], status
     assert set(answer.json) == {"message", "Exception"}
 
 
-def test_what_would_change_the_server_is_not_offered(gateway: Gateway) -> None:
-    """AstrBot asks for weights where its settings name some, logs that they cannot be had, and goes on."""
+def test_requests_that_would_change_the_server_are_refused(gateway: Gateway) -> None:
+    """AstrBot requests weights if its settings name some. It logs the refusal and goes on."""
     for path in ("/control?command=exit", "/set_gpt_weights?weights_path=x", "/set_refer_audio"):
         answer = gateway.ask(path)
         assert answer.status == 404 and "not offered" in answer.json["message"]

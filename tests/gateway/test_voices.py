@@ -39,7 +39,7 @@ def upload(
     return gateway.ask(path, form(fields, audio, part), content_type=kind, **headers)
 
 
-def test_a_text_changes_its_voice_over_http_and_websockets_where_that_is_allowed(gateway: Gateway) -> None:
+def test_a_text_may_change_its_voice_over_http_and_websockets_if_allowed(gateway: Gateway) -> None:
     with Client(gateway.daemon.address) as client:
         client.add_voice("bob", reference_wav(2.0), SAID)
         said = {"input": "Hi there.", "voice": "bob", "seed": 7, "nfe": 1, "response_format": "pcm"}
@@ -118,7 +118,7 @@ def test_a_style_is_stored_heard_and_removed(gateway: Gateway) -> None:
     assert gateway.ask(f"{PATH}/zoe/styles/happy", method="DELETE").status == 404
 
 
-def test_other_names_of_fields_are_taken(gateway: Gateway) -> None:
+def test_other_names_of_fields_are_accepted(gateway: Gateway) -> None:
     for part, words in (("audio_sample", "ref_text"), ("file", "text")):
         made = upload(gateway, {"name": "other", words: SAID}, reference_wav(), part)
         assert (made.status, made.json["transcript"]) == (201, SAID)
@@ -171,6 +171,6 @@ def test_the_role_voices_is_needed(guarded: Guarded) -> None:
         assert guarded.ask(f"{PATH}/bob", role, method="DELETE").status == status
 
 
-def test_names_are_made_storable() -> None:
+def test_names_are_converted_to_storable_ones() -> None:
     names = {"Anna": "anna", "my_voice-2": "my_voice-2", "Jean-Luc Ménard": "jean-luc-menard", "a.b!": "a-b"}
     assert {name: stored_name(name) for name in names} == names

@@ -1,4 +1,4 @@
-"""Wyoming: by the package's own client with Home Assistant's requests, and by bytes that are none."""
+"""Wyoming: the package's own client with Home Assistant's requests, and invalid bytes."""
 
 import base64
 import contextlib
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from appliance.client import Client
+from appliance.config import load
 from appliance.errors import ConfigError, Exit
 from appliance.gateway import serving
 from appliance.serve.notify import Notifier
@@ -30,7 +31,7 @@ class Wyoming(Doors):
     """`appliance wyoming`, and its daemon."""
 
     def events(self, raw: bytes) -> list[dict[str, Any]]:
-        """Send bytes, and read events until the connection is closed."""
+        """Send bytes, and read events until the connection closes."""
         with self.connected(raw) as connection:
             return received(connection)
 
@@ -59,7 +60,7 @@ BEGIN_SSML = event("synthesize-start", text_format="ssml")
 
 @contextlib.contextmanager
 def wyoming_of(daemon: Running, **keys: Any) -> Iterator[Wyoming]:
-    """Start it, with these keys in its section, and leave none behind."""
+    """Start Wyoming with `keys` in its section, and end it after the block."""
     command, address = command_of("wyoming", daemon, keys)
     with followed(Wyoming(start(*command), daemon, address)) as program:
         yield program
@@ -74,14 +75,14 @@ def wyoming(gateway: Gateway) -> Iterator[Wyoming]:
 def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -> None:
     told = run(interpreter("clients"), "wyoming_says.py", wyoming.address)
     assert (told["pong"], told["streams"]) == ("here", True)
-    # The languages of the tiny bundle.
+    # The languages of the tiny bundle
     assert told["voices"] == [["ann", ["en", "zh"], True]]
     audio = len(base64.b64decode(told["whole"]["audio"]))
     assert audio > 48_000
     for way in ("whole", "speaker", "default", "language"):
         assert told[way]["types"] == [START, CHUNK, STOP] and told[way]["rate"] == 24_000
         assert len(base64.b64decode(told[way]["audio"])) == audio
-    # A tenth of a second of silence.
+    # A tenth of a second of silence
     assert base64.b64decode(told["blank"]["audio"]) == bytes(4_800)
     assert told["written"]["types"] == [START, CHUNK, STOP, "synthesize-stopped"]
     assert len(base64.b64decode(told["written"]["audio"])) == pytest.approx(audio, rel=0.2)
@@ -98,8 +99,8 @@ def test_home_assistants_requests_by_the_packages_own_client(wyoming: Wyoming) -
     until_idle(wyoming.daemon)
 
 
-def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
-    """Sample for sample, the marks of SSML obeyed."""
+def test_a_text_sounds_as_from_the_daemon(wyoming: Wyoming) -> None:
+    """The samples equal the daemon's, and SSML's marks take effect."""
     text = '<speak>Hello.<break time="1s"/>You.</speak>'
     with Client(wyoming.daemon.address) as client:
         plain = client.speak("Hello. You.", "ann", encoding="pcm16").audio_s
@@ -126,14 +127,14 @@ def test_a_text_is_said_as_the_daemon_says_it(wyoming: Wyoming) -> None:
     (BEGIN + event("synthesize-chunk", text="a" * 5_000) + END, "invalid_request"),
     (BEGIN + event("synthesize-chunk", text=5), "invalid_request"),
 ])  # fmt: skip
-def test_what_is_wrong_is_an_error_event_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
+def test_a_wrong_event_gets_an_error_and_the_end(wyoming: Wyoming, raw: bytes, code: str | None) -> None:
     events = wyoming.events(raw)
     assert [one["type"] for one in events] == ["error"]
     assert code is None or events[0]["data"]["code"] == code
     assert events[0]["data"]["text"]
 
 
-def test_who_asks_and_says_no_more_is_answered_and_not_spoken_to(wyoming: Wyoming) -> None:
+def test_a_client_that_half_closes_gets_answers_but_no_speech(wyoming: Wyoming) -> None:
     """nc asks so in Home Assistant's health checks."""
     for raw, kinds in (
         (event("describe") + event("describe"), ["info", "info"]),
@@ -153,7 +154,7 @@ def test_a_silent_connection_gives_way_or_is_closed(wyoming: Wyoming) -> None:
             assert received(second) and read(first) == read(second) == b""
 
 
-def test_who_leaves_while_the_channel_waits_is_not_spoken_for(wyoming: Wyoming) -> None:
+def test_speech_ends_for_a_client_who_leaves_a_paused_channel(wyoming: Wyoming) -> None:
     long = event("synthesize", text="A long story. " * 100)
     with Client(wyoming.daemon.address) as client:
         for begun in (long, BEGIN + event("synthesize-chunk", text="A story. " * 20)):
@@ -162,8 +163,8 @@ def test_who_leaves_while_the_channel_waits_is_not_spoken_for(wyoming: Wyoming) 
             until_idle(wyoming.daemon)
 
 
-def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
-    """A reply is finished, who says nothing is not waited for, and a hangup ends nothing."""
+def test_wyoming_runs_and_ends_like_the_gateway(wyoming: Wyoming) -> None:
+    """A reply is finished, a silent connection does not delay the end, and a hangup ends nothing."""
     with wyoming_of(wyoming.daemon) as other, other.connected() as silent, other.connected() as speaking:
         other.process.send_signal(signal.SIGHUP)
         speaking.sendall(event("synthesize", text="This is said to its end, whatever comes. And this."))
@@ -173,13 +174,13 @@ def test_it_stands_and_ends_as_the_gateway_does(wyoming: Wyoming) -> None:
         assert b'"audio-stop"' in read(speaking) and other.process.wait(PATIENCE_S) == Exit.OK
         assert "Traceback" not in other.log
     with pytest.raises(ConfigError, match=r"wyoming\.listen: 0\.0\.0\.0:10200 can be reached"):
-        serving.listen(serving.load(None, ["wyoming.listen=0.0.0.0:10200"]), "wyoming", Notifier())
-    opened = serving.load(None, ["wyoming.listen=0.0.0.0:0", "wyoming.open_to_network=true"])
+        serving.listen(load(None, ["wyoming.listen=0.0.0.0:10200"]), "wyoming", Notifier())
+    opened = load(None, ["wyoming.listen=0.0.0.0:0", "wyoming.open_to_network=true"])
     serving.listen(opened, "wyoming", Notifier()).close()
 
 
 def test_hostile_bytes_end_a_connection_and_nothing_else(wyoming: Wyoming) -> None:
-    """Mutated requests, parts of them, noise: F5_HOSTILE=2000 for as many."""
+    """Mutated requests, their parts, noise: F5_HOSTILE=2000 sends that many."""
     dice = random.Random(f"{SEED} wyoming")
     good = [
         event("describe"),
@@ -206,6 +207,6 @@ def test_hostile_bytes_end_a_connection_and_nothing_else(wyoming: Wyoming) -> No
 
 
 def _spoken_bytes(program: Wyoming) -> int:
-    """Number of the bytes of a line's audio, which differ by their seed."""
+    """Number of bytes of a line's audio; it differs by the seed."""
     events = program.events(event("synthesize", text="Hello there.") + event("ping", text="x"))
     return sum(len(one["payload"]) for one in events)

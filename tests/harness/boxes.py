@@ -35,7 +35,7 @@ SCRIPTS = ROOT / "scripts"
 
 @dataclass(frozen=True)
 class InProcess(Tools):
-    """Runs the fakes' `main` here."""
+    """Runs the `main` functions of the fakes in this process."""
 
     jetson: Jetson | None = None
 
@@ -55,14 +55,14 @@ class InProcess(Tools):
         ):
             try:
                 code = main(list(arguments), self.jetson.machine)
-            except Exception as error:  # as a process would end: with a traceback
+            except Exception as error:  # a process would end with a traceback
                 code = 1
                 errors.write(f"{type(error).__name__}: {error}")
         return Completed((str(launcher), *arguments), code, output.getvalue(), errors.getvalue())
 
 
 def quick(jetson: Jetson, **overrides: Any) -> Box:
-    """`jetson.box(…)` with such tools."""
+    """`jetson.box(…)` with tools that take no process."""
     box = jetson.box(**overrides)
     return replace(box, tools=InProcess(box.tools.folders, box.tools.environment, jetson))
 
@@ -79,7 +79,7 @@ def lay(jetson: Jetson, tool: str, script: str) -> None:
 def process(
     jetson: Jetson, name: str | Path, *words: str, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run `scripts/NAME` in a process, isolated as its first line has it; never with a traceback."""
+    """Run `scripts/NAME` in a process, isolated as its first line says; fail if it prints a traceback."""
     ran = finished(sys.executable, "-I", SCRIPTS / name, *words, cwd=cwd, **jetson.environment)
     assert "Traceback" not in ran.stdout + ran.stderr, ran.stderr
     return ran
@@ -115,7 +115,7 @@ def script(name: str) -> ModuleType:
 
 
 def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
-    """A box as it should be: pinned, published, quiet, installed, its daemon's unit running."""
+    """A healthy box: pinned, published, quiet, installed, with its daemon's unit running."""
     jetson = Jetson(folder, profile, _well(profile))
     clocks_json.publish(jetson.box(), clocks_json.Clocks("pinned", mode="MAXN", reason=Reason.NONE))
     return jetson
@@ -133,7 +133,7 @@ def _well(profile: str) -> tuple[Entry, ...]:
 
 
 def install(jetson: Jetson) -> None:
-    """Leave the files of an installation that the checks read."""
+    """Create the files of an installation that the checks read."""
     seen = jetson.profile
     l4t = ".".join(map(str, platform.identify(jetson.box().root).l4t))
     tensorrt = seen.packages["libnvinfer8" if seen.jetpack == 5 else "libnvinfer10"]

@@ -1,7 +1,7 @@
 """Costs of a run of the tests, and their bounds.
 
-Each process of pytest writes the costs of its tests into the folder that F5_COSTS names.
-`python -m tests.harness.budget FOLDER` adds the costs up, and exits with 1 if one is over its bound.
+Each process of pytest writes the costs of its tests into the folder that F5_COSTS names. `python -m
+tests.harness.budget FOLDER` adds the costs up, and exits with 1 if a cost exceeds its bound.
 """
 
 import json
@@ -28,7 +28,7 @@ LOADED = 2
 """Factor by which a test may exceed its bound: both threads of a core compute, or the processor is older."""
 BUILDS = "what {} builds on"
 NAMED = 10
-"""Tests that are printed."""
+"""Number of tests that the report lists."""
 
 counts: Counter[str] = Counter()
 tests: defaultdict[str, float] = defaultdict(float)

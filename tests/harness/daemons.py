@@ -1,4 +1,4 @@
-"""Daemons as processes of their own, on the tiny committed bundle and free ports."""
+"""Daemons as separate processes, on the tiny committed bundle and free ports."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ import numpy as np
 import yaml
 
 from appliance.client import CallFailed, Client, Operator
+from appliance.config import VoicesConfig
 from appliance.contract.mel import MelSpec
 from appliance.engine.cases import FEMALE
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.index import VoiceIndex
 from appliance.voices.rules import F5, ConditioningRule
 from appliance.voices.store import VoiceStore
 from tests.harness.patience import PATIENCE_S, until
@@ -41,9 +43,9 @@ DEMO = ROOT / "appliance" / "demo"
 SPEECH = DEMO / "voices" / f"{FEMALE}.wav"
 """A recording with its words in a .txt of the same name."""
 NFE = 3
-"""Steps that daemons take unless a test asks for others, or for the usual number by `nfe: None`."""
+"""Number of steps of the tests' daemons; a test may set another, or the product's default by `nfe: None`."""
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
-"""Options of a connection that takes no more than it must."""
+"""Options of a connection with a minimal receive window."""
 TEXT = "Thanks for the follow, welcome to the stream."
 PORTS, BLOCK = (16_384, 32_768), 64
 """Ports below Linux's range for outgoing connections; a process of tests takes whole blocks."""
@@ -62,7 +64,7 @@ def _own_ports() -> Iterator[int]:
     draw, folder = random.SystemRandom(), Path(tempfile.gettempdir()) / "f5-tests-ports"
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
-        folder.chmod(0o777)  # of whichever user
+        folder.chmod(0o777)  # other users' tests use it too
     while True:
         block = draw.randrange(*PORTS, BLOCK)
         file = os.open(folder / str(block), os.O_CREAT | os.O_RDONLY, 0o644)
@@ -89,7 +91,7 @@ def request(text: str = TEXT, **fields: Any) -> pb.SynthesizeRequest:
 
 
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
-    """Something with a pitch and a pulse, at a rate that is not the model's."""
+    """A sound with a pitch and a pulse, at a rate that differs from the model's."""
     t = np.arange(int(16_000 * seconds))[:, None] / 16_000
     return to_file(level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t)), 16_000)
 
@@ -104,8 +106,8 @@ def store_in(
 ) -> VoiceStore:
     """The voices of a folder, prepared for the tiny bundle."""
     limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20} | limits
-    place = voices or folder / "voices", folder / "cache"
-    return VoiceStore(*place, MelSpec("vocos"), level, rule=rule, **limits)
+    config = VoicesConfig(voices or folder / "voices", folder / "cache", **limits)
+    return VoiceStore(VoiceIndex(config, MelSpec("vocos"), level, rule=rule))
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:
@@ -122,7 +124,7 @@ def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]
             "metrics": f"127.0.0.1:{free_port()}",
         },
     }
-    if bundle == BUNDLE:  # steps are alike, and the warm-up measures each
+    if bundle == BUNDLE:  # all steps are alike, and the warm-up measures each
         config["synthesis"] = {"nfe": NFE}
     for section, keys in sections.items():
         config.setdefault(section, {}).update(keys)
@@ -133,14 +135,14 @@ def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]
 
 @dataclass
 class Program:
-    """A program that was started, and its log."""
+    """A running program, and its log."""
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list, kw_only=True)
     earlier: list[str] = field(default_factory=list, kw_only=True)
-    """Lines from before `forget`."""
+    """Log lines before the last `forget`."""
     logged: threading.Condition = field(default_factory=threading.Condition, kw_only=True)
-    """Notified when a line has been added, and when the log has ended."""
+    """Notified for each new line, and at the end of the log."""
     log_ended: bool = field(default=False, kw_only=True)
 
     @property
@@ -148,7 +150,7 @@ class Program:
         return "".join((*self.earlier, *self.lines))
 
     def forget(self) -> None:
-        """Forget the lines so far, so that `until` waits for a new line."""
+        """Ignore the lines so far, so that `until` waits for a new line."""
         with self.logged:
             self.earlier += self.lines
             self.lines.clear()
@@ -164,7 +166,7 @@ class Program:
         assert found(), self.log
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; its exit status."""
+        """Send a signal and return the exit status."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
@@ -182,7 +184,7 @@ class Program:
 def start(
     *command: object, within: Sequence[str] = (), python: str = sys.executable, **environment: str
 ) -> subprocess.Popen[str]:
-    """Python with this command, its log in a pipe, in this environment and more.
+    """Start Python with this command and its log in a pipe; `environment` is added to this process's.
 
     `within`: a command that becomes the one after it, in other surroundings.
     """
@@ -193,7 +195,8 @@ def start(
 def finished(
     *command: object, says: str = "", cwd: Path = ROOT, patience_s: float = PATIENCE_S, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A program run to its end, with this on its standard input and in this environment and more."""
+    """Run a program to its end, with `says` on its standard input; `environment` is added to this
+    process's."""
     words, surroundings = [str(part) for part in command], {**os.environ, **environment}
     told: dict[str, Any] = {"capture_output": True, "text": True, "timeout": patience_s, "input": says}
     return subprocess.run(words, cwd=cwd, env=surroundings, **told)
@@ -204,7 +207,7 @@ Started = TypeVar("Started", bound=Program)
 
 @contextlib.contextmanager
 def followed(program: Started, *, ready: bool = True) -> Iterator[Started]:
-    """Read its log, wait until it is ready, and leave no process behind."""
+    """Read a program's log, wait until it is ready, and end its process after the block."""
     reader = threading.Thread(target=program.read_log)
     reader.start()
     try:
@@ -225,7 +228,7 @@ def followed(program: Started, *, ready: bool = True) -> Iterator[Started]:
 
 @dataclass
 class Running(Program):
-    """A daemon that was started."""
+    """A running daemon."""
 
     config: dict[str, Any]
     folder: Path
@@ -269,7 +272,7 @@ def running(
     speaks_from: Path = BUNDLE,
     **sections: dict[str, Any],
 ) -> Iterator[Running]:
-    """Start a daemon, wait until it is ready, and leave none behind."""
+    """Start a daemon, wait until it is ready, and end it after the block."""
     path = write_config(folder, speaks_from, **sections)
     daemon = Running(start("-m", module, "serve", "--config", path), yaml.safe_load(path.read_text()), folder)
     with followed(daemon, ready=ready):
@@ -291,7 +294,7 @@ class Shared(Running):
     def lent(
         self, prepare: Callable[[Shared], object] = lambda box: None, **sections: dict[str, Any]
     ) -> Iterator[Shared]:
-        """Have these sections in force, and the voices that `prepare` leaves, until the context ends."""
+        """Apply these sections, and the voices that `prepare` adds, until the context ends."""
         config, voices = self.config, self.voices
         self.config = copy.deepcopy(config)
         for section, keys in sections.items():
@@ -316,7 +319,7 @@ class Shared(Running):
                 operator.swap(self.config["bundle"]["path"])
             queue = client.queue(timeout=PATIENCE_S)
             for utterance in queue.utterances:
-                with contextlib.suppress(CallFailed):  # the request has ended already
+                with contextlib.suppress(CallFailed):  # the request may have ended already
                     client.cancel(utterance.request_id, timeout=PATIENCE_S)
             for channel in queue.paused:
                 client.resume(channel, timeout=PATIENCE_S)
@@ -334,7 +337,7 @@ class Shared(Running):
 
 @contextlib.contextmanager
 def sharing(folder: Path, **sections: dict[str, Any]) -> Iterator[Shared]:
-    """Start a daemon with the voice ann for many tests; it has to end well."""
+    """Start a daemon with the voice ann for many tests; it must exit with 0 and log no traceback."""
     path = write_config(folder, **sections)
     command = ("-m", "appliance", "serve", "--config", path)
     with followed(Shared(start(*command), yaml.safe_load(path.read_text()), folder)) as box:
@@ -346,7 +349,7 @@ def sharing(folder: Path, **sections: dict[str, Any]) -> Iterator[Shared]:
 
 
 def shared(prepare: Callable[[Shared], object] = lambda box: None, **sections: dict[str, Any]) -> Any:
-    """Return a module's fixture: the worker's daemon, with what `Shared.lent` takes."""
+    """Return a module's fixture: the process's daemon, lent with the arguments of `Shared.lent`."""
     import pytest
 
     @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ tests/records/limit.md models them, and 677 launches of 2.8 µs."""
 DEVICES = {"orin": ORIN, "launch-bound": LAUNCH_BOUND, "zipvoice": ZIPVOICE}
 CALL_S = 0.01
 EVEN = Device(CALL_S, lanes=4)
-"""Every call takes CALL_S."""
+"""A device on which every call takes CALL_S."""
 
 
 def scaled(cost: Cost, factor: float) -> Cost:
@@ -89,7 +89,7 @@ def scaled(cost: Cost, factor: float) -> Cost:
 
 @dataclass
 class Costs:
-    """A device's costs as the scheduler sees them: exact, or off by `factor`."""
+    """A device's costs as the scheduler estimates them: exact, or wrong by `factor`."""
 
     device: Table
     factor: float = 1.0
@@ -101,16 +101,15 @@ class Costs:
         return self.device.step_s(steps) * self.factor
 
     def learn(self, call: str, steps: Steps, seconds: float) -> None:
-        """Nothing: the scheduler is under test, not the estimate."""
+        """Do nothing: the tests are about the scheduler, not the estimate."""
         assert call in ("open", "step", "finish") and steps and seconds >= 0.0
 
     def reset(self) -> None:
-        """Nothing was learnt."""
+        """Do nothing: there is nothing learnt to forget."""
 
 
 class FakeEngine:
-    """Refuses to be used wrongly: more lanes than there are, steps that are not left, closed lanes, a second
-    thread."""
+    """Asserts its correct use: open lanes up to its limit, remaining steps, a single thread."""
 
     backend = "fake (f64)"
     passed_over: Sequence[PassedOver] = ()
@@ -130,7 +129,7 @@ class FakeEngine:
         self.calls: list[str] = []
         self.lane_steps, self.busy_s = 0, 0.0
         self.on_call: Callable[[float], None] = lambda seconds: None
-        """At the begin of each call, with the seconds that it takes."""
+        """Called at the begin of each call with its seconds."""
         self.on_step: Callable[[], None] = lambda: None
         self.speak: Callable[[Segment], FloatArray] = samples_of
         self.on_self_test: Callable[[], None] = lambda: None

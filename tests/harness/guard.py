@@ -27,7 +27,7 @@ READS = {
     "nvpmodel": ("-q",),
     "jetson_clocks": ("--show",),
 }
-"""Options and first words with which a program only reads, or works in another root."""
+"""Options and first words with which a program only reads, or works on another root."""
 SYSTEMS = ("/usr/", "/bin/", "/sbin/", "/opt/", "/snap/")
 PREFIX = "f5-refused-"
 SHELLS = ("sh", "bash", "dash")
@@ -52,7 +52,7 @@ class Guard:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.record = self.folder / "record"
-        self.path = os.pathsep.join(  # without the shims of the process that started this one
+        self.path = os.pathsep.join(  # without the shims of the parent process
             entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if PREFIX not in entry
         )
         (self.folder / "bin").mkdir()
@@ -111,7 +111,7 @@ class Guard:
             raise PermissionError(f"{refused}: refused: no test touches the machine")
 
     def refuses(self, program: str, words: Sequence[str], environment: Mapping[Any, Any] | None) -> str:
-        """The command, if it would change the machine; otherwise empty."""
+        """The command if it would change the machine; otherwise ""."""
         name = Path(program).name
         if name in SHELLS and "-c" in words[:-1]:
             found = BY_PATH.search(words[words.index("-c") + 1])

@@ -1,4 +1,5 @@
-"""Hostile input: variants of good bytes and YAML, attacks by a caller with the role `speak`; their victim.
+"""Hostile input: variants of good bytes and YAML, attacks by a caller with the role `speak`; and their
+victim.
 
 `F5_HOSTILE` is the number of inputs that a file tries, and `F5_SEED` draws others.
 """
@@ -39,7 +40,7 @@ FAULT = re.compile("Traceback|internal error|never retrieved|ERROR")
 
 
 class Victim:
-    """A program that hostile input is sent to; from time to time it has to speak as at first."""
+    """A program that gets hostile input; from time to time it must speak exactly as at first."""
 
     def __init__(self, program: Program, speak: Callable[[], bytes]) -> None:
         self.program, self.speak = program, speak
@@ -52,7 +53,7 @@ class Victim:
         assert len(self._at_first) > 10_000
 
     def tried(self, kind: str, outcome: object) -> None:
-        """Count an input."""
+        """Count an input and its outcome."""
         self.seen[kind, str(getattr(outcome, "name", outcome))] += 1
         if self.seen.total() % CONTROL_EVERY == 0:
             self._check_speech()
@@ -76,7 +77,7 @@ class Victim:
 
 
 def share(part: float, *phases: Phase) -> settings:
-    """Settings for a part of COUNT examples: the same on every run, unless F5_SEED says otherwise."""
+    """Settings for a part of COUNT examples, which are the same on every run unless F5_SEED is set."""
     return settings(
         max_examples=max(round(part * COUNT), 5),
         derandomize=not SEED,
@@ -153,7 +154,7 @@ class Bot:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     def call(self, act: Callable[[], Any]) -> bool:
-        """True if it was answered."""
+        """True if the call succeeded."""
         try:
             act()
         except grpc.RpcError:
@@ -161,7 +162,7 @@ class Bot:
         return True
 
     def raw(self, method: str, message: bytes) -> None:
-        """A call with these bytes for a message."""
+        """Make a call whose message is these bytes."""
         call = self.channel().unary_unary(f"/appliance.v1.{method}")
         self.call(lambda: call(message, metadata=self.metadata, timeout=PATIENCE_S))
 
@@ -180,13 +181,13 @@ Stop = threading.Event
 
 @dataclass(frozen=True)
 class Flood:
-    """Requests without pause, by `calls` at a time."""
+    """Endless requests, `calls` of them at a time."""
 
     calls: int
     fields: Callable[[int], dict[str, Any]]
     """Fields of a request by its number."""
     pause_s: float = 0.0
-    """Time that its reader takes for a message; 0: it leaves with the header and comes again."""
+    """Seconds that the reader takes for a message; 0: it leaves after the header and requests again."""
 
 
 def voices(number: int, count: int, tag: str) -> dict[str, Any]:
@@ -223,7 +224,7 @@ FLOODS: Mapping[str, Flood] = {
 
 
 def flood(bot: Bot, stop: Stop, what: Flood) -> None:
-    """Ask without pause, and ignore RetryInfo."""
+    """Request endlessly, and ignore RetryInfo."""
     numbers = itertools.count()
 
     async def ask(channel: grpc.aio.Channel) -> None:
@@ -293,7 +294,7 @@ def stand(bot: Bot, stop: Stop, what: Doorstep) -> None:
 
 
 def large(bot: Bot, stop: Stop) -> None:
-    """A spelling of 15 MiB, millions of fields, as many words of a dictionary, a long text."""
+    """Send a spelling of 15 MiB, millions of fields, as many words of a dictionary, and a long text."""
     spelling = speech(pronunciations={"x": "y" * (15 << 20)}).SerializeToString()
     fields = b"\x0a\x00" * (7 << 20)
     words = b"".join(b"\x82\x01\x08\x0a\x04" + struct.pack(">I", n) + b"\x12\x00" for n in range(1 << 17))
@@ -305,7 +306,7 @@ def large(bot: Bot, stop: Stop) -> None:
 
 
 def unread(bot: Bot, stop: Stop) -> None:
-    """Whole replies of megabytes that are not read, on several connections."""
+    """Request whole replies of megabytes on several connections, and read none."""
     message = speech(LONG, seed=9, nfe_steps=4, audio_config={"sample_rate_hertz": 48_000})
     while not stop.is_set():
         for method in ("Synthesize", "StreamSynthesize"):
@@ -318,7 +319,7 @@ def unread(bot: Bot, stop: Stop) -> None:
 
 
 def unfinished(bot: Bot, stop: Stop) -> None:
-    """Messages whose last bytes never come: with the token, and without."""
+    """Send messages without their last bytes, with the token and without."""
     for token in (bot.token, ""):
         sender = Unfinished(bot.address, token, 80)
         bot.open.append(sender)
@@ -344,7 +345,7 @@ def flushes(bot: Bot, stop: Stop) -> None:
 
 
 def places(bot: Bot, stop: Stop) -> None:
-    """Every place to watch, to listen and to read."""
+    """Take every place for watchers, listeners and readers."""
     stub = rpc.QueueStub(bot.channel(*SMALL_WINDOW))
     while not stop.is_set():
         bot.held += [stub.WatchQueue(pb.WatchQueueRequest(), metadata=bot.metadata) for _ in range(70)]
@@ -359,7 +360,7 @@ ATTACKS = ("names", "large", "unread", "unfinished", "flushes", "places", "flood
 
 
 class Unfinished:
-    """HTTP/2 by hand: streams whose message of 15 MiB lacks its last bytes, within flow control."""
+    """Hand-made HTTP/2: streams whose message of 15 MiB lacks its last bytes, within flow control."""
 
     SIZE = 15 << 20
 
@@ -426,7 +427,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
 
 
 def begun_call(stream: int, path: str, **fields: str) -> bytes:
-    """Headers of a gRPC call, each a literal field, never indexed (RFC 7541, 6.2.3), under 127 characters."""
+    """Headers of a gRPC call, as literal, unindexed fields (RFC 7541, 6.2.3) of less than 127 characters."""
     known = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "box", "te": "trailers"}
     whole = {**known, "content-type": "application/grpc", **fields}
     block = b"".join(b"\x10" + _text(name) + _text(value) for name, value in whole.items())
@@ -451,7 +452,7 @@ def attacking(attack: str, address: str, token: str) -> Iterator[None]:
 
 
 def attack_until_told(attack: str, address: str, token: str) -> None:
-    """Attack until the input ends: the process that `attacking` starts."""
+    """Attack until standard input ends; `attacking` starts this process."""
     os.nice(19)
     bot, stop = Bot(address, token), threading.Event()
     run = partial(flood, what=FLOODS[attack]) if attack in FLOODS else globals().get(attack)

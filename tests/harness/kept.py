@@ -2,7 +2,7 @@
 
     folder = kept("v1-base", ("tests.cuda.base",), write, blocks)
 
-A folder is keyed by what made it: the text of those modules and of all of this repository that they import,
+A folder's key is a hash of its makers: the text of the modules and of all their imports from this repository,
 the locks of the workshop, and the arguments.
 """
 
@@ -31,8 +31,8 @@ def kept(
 ) -> Path:
     """Return the folder that `make(folder, *arguments)` has filled, now or in an earlier run.
 
-    `arguments` are part of the key by their repr. Folders of this name with another key go once they are
-    `unused_s` older.
+    `arguments` are part of the key by their repr. Folders of this name with another key are removed when they
+    are `unused_s` older.
     """
     KEPT.mkdir(parents=True, exist_ok=True)
     folder = KEPT / f"{name}-{key(modules, arguments)}"
@@ -56,7 +56,7 @@ def _remove_stale(name: str, used: Path, unused_s: float) -> None:
 
 
 def key(modules: Sequence[str], arguments: Sequence[object] = ()) -> str:
-    """Hash what makes a folder."""
+    """Hash of the makers of a folder."""
     digest = hashlib.sha256(repr(arguments).encode())
     for path in (*LOCKS, *sources(*modules)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
@@ -89,7 +89,7 @@ def _files(module: str) -> Iterator[Path]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Names that a file imports anywhere in it; what follows `from a import` may be a module of a."""
+    """Names that a file imports, anywhere in it. A name after `from a import` may be a module of a."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

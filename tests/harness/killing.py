@@ -1,4 +1,4 @@
-"""SIGKILL, or another signal, between two changes that a program makes on the disk: the first, and so on."""
+"""SIGKILL, or another signal, before the n-th change that a program makes on the disk."""
 
 import json
 import os
@@ -12,11 +12,12 @@ from tests.harness.daemons import ROOT, finished
 
 CHANGES = {"ctypes.dlsym", "open"}
 CHANGES |= {f"os.{change}" for change in ("chmod", "chown", "mkdir", "remove", "rename", "rmdir", "symlink")}
-"""Audit events before a change on the disk; `ctypes.dlsym` comes before two names trade places."""
+"""Audit events before a change on the disk; `ctypes.dlsym` precedes the exchange of two names."""
 
 
 def killed(number: int, run: Callable[[], None], by: int = signal.SIGKILL) -> int:
-    """Run this in a fork that gets a signal before its n-th change on the disk; return waitpid's status."""
+    """Run a function in a fork that gets a signal before its n-th change on the disk; return waitpid's
+    status."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
@@ -41,7 +42,7 @@ def _counts(arguments: tuple[Any, ...]) -> bool:
 
 
 def in_a_process_of_its_own(module: str, folder: Path, *arguments: str) -> Any:
-    """Return what `lives(folder, …)` of a test module returns.
+    """Return the result of `lives(folder, …)` of a test module, run in a separate process.
 
     A fork of pytest itself would have the locks of its threads without the threads.
     """

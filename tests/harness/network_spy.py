@@ -20,12 +20,13 @@ WITHIN = (
     [ ! -e /etc/nsswitch.conf ] || mount --bind /dev/null /etc/nsswitch.conf
     exec "$@" """,
 )
-"""Before the path of a resolv.conf and a command: loopback takes packets to anywhere, and answers names."""
+"""Command before the path of a resolv.conf and a program: loopback takes packets to any address, and answers
+names."""
 AS_ITS_ROOT = ("--user", "--preserve-credentials") if AS_USER else ()
 BESIDE = ("nsenter", *AS_ITS_ROOT, "--net", "--mount", "--target")
-"""Before the process id of `start` and a command."""
+"""Command before the process id of `start` and a program."""
 LAST = "192.0.2.254"
-"""An address that no program knows (RFC 5737)."""
+"""An address that no program uses (RFC 5737)."""
 IMPOSSIBLE = "no network of its own can be made: needs unshare, mount and ip, and root or user namespaces"
 
 
@@ -35,7 +36,8 @@ def possible() -> bool:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A user's: without CI, which would turn telemetry off, and without our own variables."""
+    """A user's environment: without CI, which would turn telemetry off, and without this project's
+    variables."""
     return {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": f"{os.getcwd()}:{home}"}
 
 
@@ -87,7 +89,7 @@ def _note_names(server: socket.socket, file: Path) -> None:
 
 
 def _note_addresses(packets: socket.socket, file: Path) -> None:
-    """Note addresses of packets to elsewhere than this machine, until one to LAST."""
+    """Note the addresses of packets that would leave this machine, until a packet to LAST."""
     while True:
         packet = packets.recv(2048)
         bounds = {4: (16, 20), 6: (24, 40)}.get(packet[0] >> 4)

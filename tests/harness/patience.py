@@ -1,6 +1,6 @@
-"""Bounds of waits, which grow with what else the machine does.
+"""Bounds of waits, which grow with the load of the machine.
 
-A test awaits an event; its bound ends a wait for what never comes, and claims nothing about speed.
+A test awaits an event. The bound ends a wait for an event that never comes, and claims nothing about speed.
 """
 
 import os
@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable
 
 QUIET_S = 0.25
-"""Wall time of `_WORK` on a quiet machine, or more."""
+"""Wall time of `_WORK` on a quiet machine, at most."""
 _WORK = "import grpc, numpy, onnxruntime"
 _KEPT = "F5_PATIENCE"
-"""Holds the factor for the processes that a run of the tests starts; set by hand, it is not measured."""
+"""Variable with the factor, for child processes of the tests; a factor set by hand is not measured."""
 
 
 def _slowness() -> float:
-    """Measure how much longer than on a quiet machine a process takes to start and import, at least 1."""
+    """Measure the time to start and import, relative to a quiet machine; at least 1."""
     if _KEPT not in os.environ:
         begun = time.monotonic()
-        # Once for the files, once for the time.
+        # The first run fills the file cache, the second is timed.
         for _ in range(2):
             begun = time.monotonic()
             subprocess.run([sys.executable, "-c", _WORK], capture_output=True)
@@ -35,7 +35,8 @@ PATIENCE_S = 120.0 * SLOWNESS
 
 
 def scaled(seconds: float) -> float:
-    """Seconds in which something happens on a quiet machine, for timeouts of the product and for silences."""
+    """Time of an event on this machine that takes `seconds` on a quiet one, for the product's timeouts and
+    for silences."""
     return seconds * SLOWNESS
 
 

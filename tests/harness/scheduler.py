@@ -1,7 +1,7 @@
-"""The one scheduler on a virtual clock: an hour of chat in seconds, on devices that are a table of costs.
+"""The daemon's scheduler on a virtual clock: an hour of chat in seconds, on devices that are cost tables.
 
-The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of the peak.
+Only clock, engine and listeners are fakes. Orin's table is DERIVED, not measured: F5TTS_v1_Base in FP16 at 45
+% of the peak.
 """
 
 import heapq
@@ -48,17 +48,17 @@ class Message:
     queue_timeout_s: float | None = None
     caller: str = ""
     bundle: str = ""
-    """Name of its engine: empty for the first engine, BESIDE for the second."""
+    """Name of its engine: empty for the first engine, `BESIDE` for the second."""
     approve_after_s: float = math.inf
-    """On a channel that is moderated."""
+    """Seconds until a moderator approves it, on a moderated channel."""
 
     refused: str = ""
     job: Job | None = None
     heard: list[tuple[float, float]] = field(default_factory=list)
-    """(when, seconds of audio) of what came."""
+    """(time, seconds of audio) of each arrival."""
     ended: str = ""
     free_at: float = -math.inf
-    """Time at which its channel was free for it, as known when it was delivered."""
+    """Time at which its channel became free for it, recorded at its delivery."""
 
     @property
     def promised(self) -> bool:
@@ -68,8 +68,8 @@ class Message:
 
     @property
     def promised_at(self) -> float:
-        """Deadline of the first audio, or of the whole of a reply that is not streamed; on a serial channel
-        not before the reply before it has ended."""
+        """Deadline of the first audio, or of the whole of a unary reply; on a serial channel at least the end
+        of the previous reply."""
         assert self.job is not None
         return max(self.job.due, self.free_at)
 
@@ -79,7 +79,8 @@ class Message:
 
     @property
     def underrun_s(self) -> float:
-        """Longest silence in a reply that is played from its first audio on, or from `free_at` if later."""
+        """Longest silence in a reply that is played from its first audio, or from `free_at` if that is
+        later."""
         if not self.heard or not self.stream:
             return 0.0
         dry, worst = max(self.heard[0][0], self.free_at), 0.0
@@ -137,7 +138,7 @@ class Bench:
         self.advance(self.now + seconds)
 
     def advance(self, to: float) -> None:
-        """Move the clock, and run the events on the way."""
+        """Move the clock, and run the events in between."""
         while self._events and self._events[0][0] <= to:
             when, _, act = heapq.heappop(self._events)
             self.now = max(self.now, when)
@@ -172,12 +173,12 @@ class Bench:
         return job
 
     def work(self) -> None:
-        """Run as long as there is something to do."""
+        """Run until there is nothing to do."""
         while self.scheduler.run_once():
             pass
 
     def until(self, name: str, segments: int = 1) -> None:
-        """Run until the job has given this number of segments."""
+        """Run until the job has delivered this number of segments."""
         while len(self.results[name]) < segments:
             assert self.scheduler.run_once()
 
@@ -187,11 +188,11 @@ class Bench:
         self.scheduler.run()
 
     def opened(self) -> list[str]:
-        """Texts of the segments in the order in which their lanes were opened."""
+        """Texts of the segments in the order of their lanes' opening."""
         return [call.removeprefix("open ") for call in self.engine.calls if call.startswith("open")]
 
     def ends(self) -> dict[str, type]:
-        """How each job ended: with the last segment or an error."""
+        """End of each job: its last segment's class or its error's."""
         last = {name: results[-1] for name, results in self.results.items() if results}
         return {name: type(e) for name, e in last.items() if not isinstance(e, SegmentAudio) or e.last}
 
@@ -214,7 +215,7 @@ class Bench:
                 message.free_at = free[job]
                 seconds = job.segments[result.segment].audio_s
                 message.heard.append((self.now, seconds))
-                # A reader that takes everything at once, after this call of the scheduler.
+                # The reader takes everything at once, after this call of the scheduler.
                 self.at(self.now, lambda: self.scheduler.queue.sent(job, seconds))
             if isinstance(result, ApplianceError) or result.last:
                 message.ended = type(result).__name__
@@ -259,7 +260,7 @@ def segments_of(message: Message, pieces: Sequence[float]) -> list[Segment]:
 
 
 def cut(seconds: float, first_s: float = 1.5, longest_s: float = 8.0) -> tuple[tuple[float, ...], ...]:
-    """The ways of a stream: whole, then a short first segment and growing ones."""
+    """The ways of a stream: whole, or a short first segment followed by growing ones."""
     pieces, budget = [], first_s
     while sum(pieces) < seconds - 1e-9:
         pieces.append(min(budget, seconds - sum(pieces)))

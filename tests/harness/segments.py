@@ -59,7 +59,7 @@ def drawn(
 
 
 def done(work: Generator[int, None, T]) -> T:
-    """Result of work in slices, all of which are done."""
+    """Result of work that is done in slices."""
     while True:
         try:
             next(work)

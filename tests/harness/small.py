@@ -1,4 +1,4 @@
-"""Small models in the official layouts, the bundles made of them, upstream's packages on the same files."""
+"""Small models in the official layouts, their bundles, and upstream's packages on the same files."""
 
 import dataclasses
 import fcntl
@@ -77,16 +77,17 @@ ARCHS: dict[str, Arch] = {
         V1, depth=1, qk_norm="rms_norm", long_skip_connection=True, text_dim=MELS
     ),
 }
-"""Each option alone, and options that act in different graphs together, to trace fewer of them."""
+"""Architectures with each option alone, and with options that act in different graphs together, for fewer
+traces."""
 TRACED = ("v1", "v0", "upsampling", "no_convs", "qk_norm_long_skip_text_dim_of_mels")
 """Architectures that the default tests trace: every option, in five models, of which three differ in their
 step graphs."""
 ACCEPTED: dict[Precision, str] = {"int8-qdq": "random weights: 32 steps change little that 7 did not"}
-"""Why bundles of a precision are written that are beyond its bounds."""
+"""Precision → reason to accept bundles that exceed its bounds."""
 MEASURED = (
     ("v0", "vocos", "fp32"),
     *(("v1", "vocos", precision) for precision in ("fp16", "int8", "int8-qdq")),
-    # Float16 of these is compared with upstream's packages nowhere else.
+    # No other test compares float16 of these with upstream's packages.
     (TRACED[-1], "bigvgan", "fp16"),
 )
 """Bundles that pass the gate: a bundle of each precision. `test_matrix` compares the float32 graphs of the
@@ -97,7 +98,7 @@ BRIEFLY = MEASURED[2], MEASURED[4]
 
 @dataclass(frozen=True)
 class Files:
-    """A model as its maker publishes it."""
+    """A model in its publisher's layout."""
 
     family: Path
     checkpoint: Path
@@ -127,13 +128,13 @@ def write_files(
 
 
 def write_vocoder(folder: Path, kind: str, seed: int = 0, **changes: Any) -> Path:
-    """A vocoder as its maker publishes it, with changes of its configuration."""
+    """A vocoder in its publisher's layout, with changes of its configuration."""
     write, config = WRITERS[kind]
     return write(folder, dataclasses.replace(config, **changes), seed)
 
 
 def files_in(folder: Path, vocoder: str) -> Files:
-    """The model's files that `write_files` has written under `folder`."""
+    """The model's files that `write_files` wrote under `folder`."""
     return Files(
         folder / "family.yaml", folder / "model.safetensors", folder / "vocab.txt", vocoder, folder / vocoder
     )
@@ -146,7 +147,7 @@ def sources(files: Files) -> assemble.Sources:
 
 
 def load(files: Files) -> assemble.Loaded:
-    """The exporter's sources."""
+    """Load the files as the exporter's sources."""
     return assemble.load(sources(files))
 
 
@@ -173,7 +174,7 @@ OPTIONS = assemble.BuildOptions(max_frames=MAX_FRAMES)
 def unmeasured(
     loaded: assemble.Loaded, out: Path, precision: Precision = "fp32", max_frames: int = MAX_FRAMES
 ) -> Bundle:
-    """The bundle `out`, without the gate."""
+    """Build the bundle `out` without the gate."""
     options = assemble.BuildOptions(precision, max_frames)
     return assemble.build(loaded, options, out, lambda _: comparison.Report(precision))
 
@@ -182,14 +183,14 @@ class Workshop:
     """Makes each small bundle once, for all processes and runs on one source."""
 
     def __init__(self) -> None:
-        upstream.dit_class()  # so that the gate measures against upstream's package too
+        upstream.dit_class()  # makes the gate measure against upstream's package too
         versions = sys.version_info[:2], torch.__version__, onnx.__version__
         builders = "tests.harness.small", "tests.export.zipvoice"
         self._root = kept("workshop", builders, lambda folder, _: folder.mkdir(), versions, unused_s=7_200)
         self._read: dict[str, Bundle] = {}
 
     def bundle(self, name: str, write: Callable[[Path], object]) -> Bundle:
-        """The bundle that `write(folder)` has made as `folder/bundle`, now or before."""
+        """The bundle that `write(folder)` made as `folder/bundle`, now or earlier."""
         if name not in self._read:
             folder = self._root / name
             with _locked(folder), traces.reusing(), of_random_weights():
@@ -215,7 +216,8 @@ class Workshop:
         return BuiltBundle(arch, files_in(made.folder.parent, vocoder), made)
 
     def sampled(self, guidance: Guidance) -> BuiltBundle:
-        """The bundle of `ARCHS["v1"]` for one row a step; embedded, its weights take a strength."""
+        """The bundle of `ARCHS["v1"]` with one row per step; its weights read the strength if it is
+        embedded."""
 
         def write(folder: Path) -> None:
             embeds = guidance == "embedded"
@@ -253,7 +255,7 @@ def brief_gate() -> Iterator[None]:
 
 
 def of_random_weights() -> AbstractContextManager[object]:
-    """Have the exporter write weights that make no speech."""
+    """Let the exporter write weights that produce no speech."""
     return mock.patch.object(evidence, "settle")
 
 
@@ -310,7 +312,7 @@ def upstream_flow(files: Files, arch: Arch) -> Any:
 
 @torch.inference_mode()
 def upstream_rows(flow: Any, times: FloatArray) -> FloatArray:
-    """(K, 6·depth + 2, D): what upstream's linear layers make of each time; the final shift stands first."""
+    """(K, 6·depth + 2, D): outputs of upstream's linear layers for each time; the final shift comes first."""
     model = flow.transformer
     seen = nn.functional.silu(model.time_embed(torch.from_numpy(times)))
     blocks = [row for b in model.transformer_blocks for row in b.attn_norm.linear(seen).chunk(6, dim=1)]
@@ -344,7 +346,7 @@ def upstream_velocity(flow: Any, given: Case, time: float) -> FloatArray:
 
 
 def upstream_sample(flow: Any, given: Case, nfe: int) -> FloatArray:
-    """(N, M) `CFM.sample` of the case, its noise put in the place of the random numbers."""
+    """(N, M) `CFM.sample` of the case, with its noise instead of random numbers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "randn", lambda *_, **__: torch.from_numpy(given.noise.copy()))
         mel, _ = flow.sample(
@@ -360,7 +362,7 @@ def upstream_sample(flow: Any, given: Case, nfe: int) -> FloatArray:
 
 @torch.inference_mode()
 def upstream_wave(files: Files, log_mel: FloatArray) -> FloatArray:
-    """(samples,) that the vocoder's own package makes of (N, M)."""
+    """(samples,) of the vocoder's own package for (N, M)."""
     mel = torch.from_numpy(log_mel).T[None]
     model = _upstream_vocoder(files.vocoder_path)
     wave: Tensor = model.decode(mel)[0] if files.vocoder == "vocos" else model(mel)[0, 0]
@@ -379,7 +381,7 @@ def _upstream_vocoder(folder: Path) -> Any:
 
 
 def folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict whose pairs of magnitude and direction are weights."""
+    """A state dict in which each pair of magnitude and direction is replaced by its weight."""
     pairs = weight_norm_pairs(state)
     halves = {half for pair in pairs.values() for half in pair}
     plain = {name: value for name, value in state.items() if name not in halves}
@@ -404,7 +406,7 @@ def case(
     seed: int = 5,
     mels: int = MELS,
 ) -> Case:
-    """Something to say; by default a third of it is reference and a seventh as many tokens as frames."""
+    """A case; by default a third of it is reference, and it has a seventh as many tokens as frames."""
     rng = np.random.default_rng([seed, frames])
     reference = reference or frames // 3
     return Case(

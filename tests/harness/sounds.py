@@ -1,4 +1,4 @@
-"""Sounds made on the spot, and files of them."""
+"""Generated sounds, and files of them."""
 
 import io
 
@@ -25,7 +25,7 @@ def to_file(wave: np.ndarray, rate_hz: int = RATE_HZ, format: str = "WAV", subty
     """The bytes of an audio file."""
     stream = io.BytesIO()
     with soundfile.SoundFile(stream, "w", rate_hz, wave.shape[1], subtype, format=format) as file:
-        # libvorbis overflows its stack on a minute at once.
+        # libvorbis overflows its stack on a whole minute.
         for start in range(0, len(wave), rate_hz):
             file.write(wave[start : start + rate_hz])
     return stream.getvalue()
@@ -39,6 +39,6 @@ def wav(
     rate_hz: int = 16_000,
     kind: str = "WAV",
 ) -> bytes:
-    """A file with a hum in it, by default at a rate that is not the model's."""
+    """A file of a hum, by default at a rate that differs from the model's."""
     t = np.arange(int(rate_hz * seconds))[:, None] / rate_hz
     return to_file(level * np.sin(2 * np.pi * pitch_hz * t), rate_hz, kind)

@@ -1,6 +1,6 @@
-"""`python -m tests.harness.stopwatch serve …`: the daemon, which says where its event loop stood for long.
+"""`python -m tests.harness.stopwatch serve …`: the daemon, which logs long stops of its event loop.
 
-A stop is the CPU time of one callback on the loop's thread: what else the machine does counts for nothing.
+A stop is the CPU time of one callback on the loop's thread: other work of the machine does not count.
 """
 
 import asyncio

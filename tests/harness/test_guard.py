@@ -40,7 +40,7 @@ def test_that_asks_nothing():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_by_name_the_shim_refuses(name: str) -> None:
+def test_a_shim_refuses_a_command_by_name(name: str) -> None:
     ran = subprocess.run(["sh", "-c", f"{name} x; exit $?"], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (1, "") and ran.stderr.startswith(f"{name}: refused")
     assert GUARD.asked() == [f"{name} x"]
@@ -59,7 +59,7 @@ ACTS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.skipif(not os.path.exists("/usr/bin/apt"), reason="no apt here")
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_by_its_path_the_hook_refuses(act: Callable[[], object]) -> None:
+def test_the_hook_refuses_a_command_by_path(act: Callable[[], object]) -> None:
     with pytest.raises(PermissionError, match=r"/usr/bin/apt .*install.*refused"):
         act()
     [asked] = GUARD.asked()
@@ -68,7 +68,7 @@ def test_by_its_path_the_hook_refuses(act: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("line", ["systemctl --version", "systemctl --root=FOLDER is-enabled none.service",
                                   "systemctl show -p Id x.service", "dpkg --print-architecture"])  # fmt: skip
-def test_what_reads_only_is_run(line: str, tmp_path: Path) -> None:
+def test_commands_that_only_read_run(line: str, tmp_path: Path) -> None:
     words = line.replace("FOLDER", str(tmp_path)).split()
     if shutil.which(words[0], path=GUARD.path) is None:
         pytest.skip(f"no {words[0]} here")
@@ -79,7 +79,7 @@ def test_what_reads_only_is_run(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["stop show", "restart x -p --root", "-i x.deb"])
-def test_what_changes_is_refused_though_a_word_of_it_would_only_read(words: str) -> None:
+def test_changes_are_refused_although_a_word_only_reads(words: str) -> None:
     name = "dpkg" if "deb" in words else "systemctl"
     assert GUARD.refuses(f"/usr/bin/{name}", [name, *words.split()], None)
     assert subprocess.run(["sh", "-c", f"{name} {words}"], capture_output=True).returncode == 1

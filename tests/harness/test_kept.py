@@ -12,7 +12,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "KEPT", tmp_path)
 
 
-def test_a_folder_is_made_once_for_what_made_it() -> None:
+def test_a_folder_is_made_once_for_its_key() -> None:
     made = []
 
     def make(folder: Path, size: int) -> None:
@@ -26,7 +26,7 @@ def test_a_folder_is_made_once_for_what_made_it() -> None:
     assert made == [1, 2]
 
 
-def test_a_folder_whose_making_failed_is_made_again() -> None:
+def test_a_failed_folder_is_made_again() -> None:
     def fail(folder: Path) -> None:
         folder.mkdir()
         raise OSError("disk full")

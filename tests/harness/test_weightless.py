@@ -26,7 +26,8 @@ VOCABULARY, FRAMES = 64, 90
 
 
 def exported(folder: Path, precision: contract.Precision, blocks: int) -> None:
-    """A drawn checkpoint, its bundle and the archive of that; of one block without the fused graphs."""
+    """A drawn checkpoint, its bundle and the bundle's archive; a bundle of one block lacks the fused
+    graphs."""
     from export.assemble import BACKENDS
     from tests.harness import traces
     from tests.tiny.generate import VOCOS
@@ -47,7 +48,7 @@ def of(blocks: int) -> Any:
     ("fp16", 1, 2e-2),
     pytest.param("fp32", 2, 1e-4, marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_with(
+def test_a_bundle_filled_from_the_seed_equals_the_export_and_upstreams_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: contract.Precision, blocks: int, close: float
 ) -> None:
     import torch
@@ -56,7 +57,7 @@ def test_filled_from_the_seed_it_is_what_was_exported_and_what_upstream_speaks_w
 
     made, there = kept("weightless", (__name__,), exported, precision, blocks), tmp_path / "there"
     there.mkdir()
-    # There, without torch, onnx, or anything of the exporter.
+    # The other machine has no torch, no onnx, and no part of the exporter.
     absent = "import sys; sys.modules |= dict.fromkeys(('torch', 'onnx', 'onnxscript', 'export'));"
     fills = absent + "from pathlib import Path; from tests.harness import weightless as w;"
     fills += "w.fill(*map(Path, sys.argv[1:]))"

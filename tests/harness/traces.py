@@ -52,7 +52,7 @@ Trace = Callable[[nn.Module, GraphSpec, Path], None]
 
 
 class Unkeepable(ValueError):
-    """A graph with a large constant that is no weight, so that it may fit one checkpoint only."""
+    """A graph with a large constant that is no weight: it may fit only its checkpoint."""
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def is_current() -> bool:
 
 
 def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
-    """Hash of all that a trace depends on but for TRACERS, versions and the weights' values."""
+    """Hash of everything that a trace depends on, except TRACERS, versions and the values of weights."""
     shapes = [(key, str(value.dtype), tuple(value.shape)) for key, value in tensors(module).items()]
     settings = [
         (part, type(owner).__qualname__, key, repr(value))
@@ -107,7 +107,7 @@ def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
 
 
 def tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Weights and buffers, by the names that initializers of a graph have."""
+    """Weights and buffers, by their names as initialisers of a graph."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -141,7 +141,7 @@ def of(module: nn.Module, spec: GraphSpec, path: Path, *, trace: Trace = to_onnx
 
 @contextlib.contextmanager
 def reusing() -> Iterator[None]:
-    """Have the exporter fill graphs of a known structure in place of tracing them."""
+    """Let the exporter fill known graphs instead of tracing them."""
     with mock.patch.object(to_onnx, "export", of):
         yield
 
@@ -191,7 +191,7 @@ def filled(packed: bytes, module: nn.Module) -> tuple[bytes, bytes]:
             stored[offset : offset + len(content)] = content
         elif weight:
             tensor.raw_data = content
-    model.producer_version = torch.__version__  # names the build: one for CPUs or for CUDA
+    model.producer_version = torch.__version__  # names the build, for CPUs or for CUDA
     return model.SerializeToString(deterministic=True), bytes(stored)
 
 

@@ -1,8 +1,10 @@
-"""`python -m tests.harness.wedging FOLDER CONFIG`: the daemon. A file of such a name in FOLDER hangs it.
+"""`python -m tests.harness.wedging FOLDER CONFIG`: the daemon, which a file in FOLDER hangs.
 
-warm_up     the engine's thread, before its paths are warm
-step        the engine's thread, in the middle of speech
-spoken      the event loop, when speech has ended
+Names of files and places of the hang:
+
+    warm_up    the engine's thread, before its paths are warm
+    step       the engine's thread, in the middle of speech
+    spoken     the event loop, when speech has ended
 """
 
 import sys
@@ -19,7 +21,7 @@ PLACES: dict[str, type] = {"warm_up": Synthesizer, "step": Synthesizer, "spoken"
 
 
 def wedge(name: str, folder: Path) -> None:
-    """Let a method hang, as a native call would that never returns."""
+    """Make a method hang, like a native call that never returns."""
     real: Callable[..., Any] = getattr(PLACES[name], name)
 
     def hang(*arguments: Any) -> Any:

@@ -41,13 +41,13 @@ DESCRIPTION, CONSTANTS = "weights.json", "constants"
 """Files of the archive outside the bundle: the list of drawn tensors, and the tensors that are not drawn."""
 STFT = tuple(f"inverse_stft.{part}" for part in ("inner", "outer", "window", "square"))
 TABLES = ("cos", "sin", "frame", "positions", *STFT)
-"""Large tensors that are no weights."""
+"""Suffixes of large tensors that are no weights."""
 MOST_CONSTANTS = 1 << 16
 """Most bytes of all other constants: the tracer's constants, and small weights that it has converted."""
 
 
 def draw(name: str, shape: Sequence[int], seed: int = SEED) -> FloatArray:
-    """Draw a checkpoint's tensor, uniformly: equal everywhere, since no operation but IEEE's is used."""
+    """Draw a checkpoint's tensor, uniformly. IEEE operations alone make it equal on every machine."""
     scale, shift = spread(name, shape)
     numbers = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     drawn = numbers.random(tuple(shape), dtype=np.float32)

@@ -16,7 +16,7 @@ CLIENTS = Path(__file__).parent / "clients"
 
 
 def interpreter(name: str) -> Path:
-    """The Python of .venvs/NAME; skips the test where scripts/test could not install it."""
+    """The Python of .venvs/NAME; skips the test if scripts/test could not install it."""
     folder = ROOT / ".venvs" / name
     if not (folder / ".stamp").exists():
         pytest.skip(f".venvs/{name} is not installed: scripts/test makes it, from a package index")

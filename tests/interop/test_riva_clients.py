@@ -1,4 +1,4 @@
-"""Programs that others wrote, unmodified, against a running daemon on the tiny bundle."""
+"""Unmodified programs by other authors, against a running daemon on the tiny bundle."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from tests.interop.environments import CLIENTS, interpreter, node_modules, run
 from tests.test_lock import CLIENTS as PAIRS
 from tests.test_lock import KEY, openssl, readme_certificate, signed
 
-# On one Python: what clients that others wrote do is no matter of ours.
+# A single Python is enough: the clients' behaviour does not depend on our version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 REFUSED = "INVALID_ARGUMENT"
@@ -30,7 +30,7 @@ daemon = daemons.shared()
 
 
 def prompt(folder: Path, seconds: float) -> Path:
-    """A file that no earlier test has sent."""
+    """A new file, which no earlier test has sent."""
     path = folder / "prompt.wav"
     path.write_bytes(daemons.reference_wav(seconds))
     return path
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_the_engine_idle(daemon: Running, environment: str) -> Non
 
 
 def idle(daemon: Running) -> bool:
-    """Whether nothing waits and nothing runs."""
+    """True if no request waits or runs."""
     _, page = daemon.http("/metrics")
     gauges = dict(line.split() for line in page.splitlines() if line.startswith(GAUGE + "{"))
     assert len(gauges) >= 2, page

@@ -1,4 +1,4 @@
-"""Benchmarks around a daemon: what `scripts/bench-daemon` starts."""
+"""Benchmarks around a daemon: the command of `scripts/bench-daemon`."""
 
 import argparse
 import sys

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from typing import Any
 from appliance.bench import BenchError
 from appliance.bench.lines import text_of
 from appliance.bench.machine import Neighbours, describe
-from appliance.bench.output import aligned, conditions, write_json
+from appliance.bench.output import aligned, conditions, show_progress, write_json
 from appliance.bench.run import TIMEOUT_S, WORDS, Cell, lengths_of, summary
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply
@@ -31,7 +30,7 @@ from tests.measure.contender import NAME, contender, started
 SCHEMA = 1
 CONFIDENCE = 0.95
 LEAST_BLOCKS = 6
-"""Fewest blocks for that confidence."""
+"""Fewest blocks that reach this confidence."""
 ORDERS = "ABBA", "BAAB"
 FIGURES: Mapping[str, Callable[[Reply], float]] = {
     "wall": lambda reply: reply.wall_s,
@@ -39,7 +38,7 @@ FIGURES: Mapping[str, Callable[[Reply], float]] = {
     "first_audio": lambda reply: reply.first_audio_s,
 }
 SAME_AUDIO = 0.005
-"""Difference of log durations up to which replies are equally long."""
+"""Largest difference of log durations of equally long replies."""
 
 Speaker = Callable[[Cell], Reply]
 
@@ -47,7 +46,7 @@ Speaker = Callable[[Cell], Reply]
 @dataclass(frozen=True)
 class Interval:
     ratio: float
-    """Median."""
+    """Median of the blocks' ratios."""
     low: float
     high: float
     confidence: float
@@ -59,7 +58,7 @@ class Interval:
 
     @property
     def smallest_difference(self) -> float:
-        """Smallest share that a run of this spread would show."""
+        """Smallest relative difference that a run of this spread would show."""
         return max(self.high / self.ratio, self.ratio / self.low) - 1.0
 
     def record(self) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def interval(ratios: Sequence[float]) -> Interval:
 class Pairs:
     cell: Cell
     blocks: list[Mapping[str, list[Reply]]] = field(default_factory=list)
-    """Two replies each of A and B by block."""
+    """Two replies each of A and B, for each block."""
 
     def ratios(self, figure: str) -> list[float]:
         """Ratio B / A of the geometric means of each block."""
@@ -173,12 +172,12 @@ def run(options: argparse.Namespace) -> int:
     both = {side: contender(getattr(options, side), options.config, options.set) for side in "AB"}
     described = {side: one.description() for side, one in both.items()}
     texts = {name: text_of(WORDS[name], Random(WORDS[name])) for name in lengths}
-    cells = [Cell("English", name, text, NAME, options.nfe) for name, text in texts.items()]
+    cells = [Cell(name, text, NAME, options.nfe) for name, text in texts.items()]
     with contextlib.ExitStack() as stack:
         begun = {side: stack.enter_context(started(one)) for side, one in both.items()}
         speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
         pids = tuple(one.pid for one in begun.values())
-        record = measure(speakers, cells, options.blocks, open_box(), pids, progress=True)
+        record = measure(speakers, cells, options.blocks, open_box(), pids)
     for side in both:
         record[side] = described[side] | record[side]
     write_json(options.json, record)
@@ -194,21 +193,12 @@ def _speak(given: str, client: Client, cell: Cell) -> Reply:
 
 
 def measure(
-    speakers: Mapping[str, Speaker],
-    cells: Sequence[Cell],
-    blocks: int,
-    box: Box,
-    pids: tuple[int, ...] = (),
-    *,
-    progress: bool = False,
+    speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, box: Box, pids: tuple[int, ...]
 ) -> dict[str, Any]:
     """Measure and return the record; `pids` are the daemons'."""
 
     def show(done: int) -> None:
-        if progress and sys.stderr.isatty():
-            print(
-                f"\r{done} of {blocks} blocks", end="" if done < blocks else "\n", file=sys.stderr, flush=True
-            )
+        show_progress(f"{done} of {blocks} blocks" + "\n" * (done == blocks))
 
     at, before, neighbours = box.wall(), describe(box), Neighbours(pids)
     warm_up = [(side, speakers[side](cell)) for cell in cells for side in speakers]

@@ -1,4 +1,4 @@
-"""A daemon of the bench's own, started from a bundle, a configuration or another environment.
+"""A daemon for the bench, started from a bundle, a configuration or another environment.
 
 It listens on a free loopback port, keeps its voices in a temporary folder, and caches no replies.
 """
@@ -87,7 +87,7 @@ def started(contender: Contender) -> Iterator[Started]:
         settings = [word for one in _settings(contender, folder) for word in ("--set", one)]
         config = ["--config", contender.path] if contender.path else []
         command = [*_flags(contender.python), "-m", "appliance", "serve", *config, *settings]
-        # systemd waits for the box's daemon, not for this one.
+        # systemd waits for the box's daemon, not for this daemon.
         program = Program(start(*command, python=contender.python, NOTIFY_SOCKET=""))
         stack.enter_context(followed(program, ready=False))
         with program.logged:
@@ -105,7 +105,7 @@ def started(contender: Contender) -> Iterator[Started]:
 
 def _settings(contender: Contender, folder: str) -> Iterator[str]:
     yield from contender.overrides
-    # An older version knows fewer keys: only those are set that have to be.
+    # An older version knows fewer keys: only necessary keys are set.
     yield from ("server.listen=127.0.0.1:0", "server.socket=", "server.admin_socket=", "server.metrics=")
     yield from (f"voices.folder={folder}/voices", f"voices.cache={folder}/cache")
     yield from ("cache.phrases_bytes=0", "log.level=info")
@@ -115,5 +115,5 @@ def _settings(contender: Contender, folder: str) -> Iterator[str]:
 
 
 def _flags(python: str) -> list[str]:
-    """Options that hide this environment's folders from another's python."""
+    """Options that hide this environment's folders from the python of another."""
     return [] if python == sys.executable else ["-I"]

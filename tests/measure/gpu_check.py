@@ -56,9 +56,9 @@ from tests.measure.random_base import MELS, SEED, FloatArray
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "tests.measure.gpu_check"
 Rows = Iterator[tuple[str, Any]]
-"""Names and values of a stage; a value is written at once."""
+"""Names and values of a stage; each value is written as soon as it is measured."""
 Run = Callable[[int, int, int], FloatArray]
-"""Lanes, NFE and frames of equal replies → samples of the first when the device is done."""
+"""Maps lanes, NFE and frames of equal replies to the samples of the first, after the device is done."""
 PREPARE, REPLIES, DONE = "prepare", "replies", "done"
 
 # ----------------------------------------------------------------------------------------- the package
@@ -112,7 +112,7 @@ def slim_wheel(wheel: Path, capability: int) -> None:
 
 
 def slim(code: bytearray, capability: int) -> None:
-    """Blank the machine code of other cards, which a driver does not read: it packs to nothing."""
+    """Blank the machine code for other cards, which a driver does not read: blanks compress to nothing."""
     at = 0
     while (at := code.find(CONTAINER, at)) >= 0:
         end = at + 16 + struct.unpack_from("<Q", code, at + 8)[0]
@@ -129,7 +129,7 @@ def slim(code: bytearray, capability: int) -> None:
 
 
 def lots(files: list[Path], folder: Path, size: int) -> None:
-    """Spread files over numbered folders; a file that fits nowhere comes in pieces."""
+    """Spread files over numbered folders; a file that fits into no folder is split."""
     lot, room = 0, 0
     for file in sorted(files, key=lambda file: -file.stat().st_size):
         content = file.read_bytes()
@@ -151,11 +151,11 @@ class Stage:
     rows: Callable[..., Rows]
     limit_s: float
     prepared: bool = False
-    """True if it needs the bundle of `prepare`."""
+    """True if the stage needs the bundle of `prepare`."""
 
 
 def tried(work: Callable[..., Any], *arguments: object) -> Any:
-    """Return what `work` returns, or its error as a row: the rows after it are still measured."""
+    """Return the result of `work`, or its error as a row: later rows are still measured."""
     try:
         return work(*arguments)
     except Exception as error:
@@ -185,7 +185,7 @@ def fill(file: Path, rows: Rows) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """Stages as processes, `command` and a name. The first of `folders` has their files."""
+    """Stages as processes of `command` and a name. The first of `folders` has their files."""
 
     stages: Mapping[str, Stage]
     command: Sequence[str]
@@ -201,7 +201,7 @@ class Check:
         return self.left(name).get("status") == DONE
 
     def run(self, names: Sequence[str], *, again: bool) -> None:
-        """Run stages in order, `prepare` while others run; a stage that is done only `again`."""
+        """Run stages in order, and `prepare` while others run; a finished stage runs only if `again`."""
         due = [name for name in names if again or not self.is_done(name)]
         needed = any(self.stages[name].prepared for name in due) and not self.is_done(PREPARE)
         preparing = self._begin(PREPARE) if needed or PREPARE in due else None
@@ -226,7 +226,7 @@ class Check:
         return subprocess.Popen([*self.command, name], start_new_session=True), time.monotonic() + limit_s
 
     def _end(self, name: str, process: subprocess.Popen[bytes], deadline: float) -> None:
-        """Wait for a stage, and end it with all that it has started at its limit."""
+        """Wait for a stage; at its limit, end it with all its child processes."""
         late = False
         try:
             process.wait(max(deadline - time.monotonic(), 0.0))
@@ -265,14 +265,14 @@ def say(line: str) -> None:
 # ---------------------------------------------------------------------- the imports of a stage
 
 COUNTING = "F5_COUNTING_CUDA"
-"""Environment variable: the folder of the libraries that count; unset on a card."""
+"""Environment variable: the folder of the counting libraries; unset on a card."""
 NO_EXPORTER = "F5_NO_EXPORTER"
-"""Environment variable: not empty, nothing can be traced, whatever is installed."""
+"""Environment variable: if not empty, nothing can be traced, whatever is installed."""
 EXPORTS = {"torch.onnx": ("export",), "torch.export": ("export", "export_for_training", "draft_export")}
 
 
 def counting(folder: Path) -> Path:
-    """Make the libraries that count, unless they are there. Needs onnxruntime-gpu, gcc, torch for CPUs."""
+    """Compile the counting libraries unless they exist. Needs onnxruntime-gpu, gcc, torch for CPUs."""
     import torch
 
     from tests.fakes.nvidia.counting import libraries
@@ -288,7 +288,7 @@ def counting(folder: Path) -> Path:
 
 
 def pytest_configure() -> None:
-    """Hide the packages that write graphs; in a rehearsal put libraries that count in CUDA's place."""
+    """Hide the packages that write graphs; in a rehearsal replace CUDA's libraries by counting ones."""
     if os.environ.get(NO_EXPORTER):
         sys.modules |= dict.fromkeys(("onnx", "onnx_ir", "onnxscript"))  # type: ignore[arg-type]
     if folder := os.environ.get(COUNTING):
@@ -299,7 +299,7 @@ def pytest_configure() -> None:
 
 
 def refuse_exports() -> None:
-    """Take torch's exporters away; their modules stay, since torch imports them itself."""
+    """Remove torch's exporters; their modules stay, because torch itself imports them."""
 
     def refuse(*_: object, **__: object) -> None:
         raise ImportError("torch's exporter is made absent: this machine's may not trace the graphs")
@@ -318,7 +318,7 @@ def libraries_path() -> str:
 
 
 def backends() -> tuple[str, ...]:
-    """Backends for GPUs whose libraries can be here."""
+    """GPU backends whose libraries this machine may have."""
     has_tensorrt = not os.environ.get(COUNTING) and importlib.util.find_spec("tensorrt")
     return ("ort-cuda", "tensorrt") if has_tensorrt else ("ort-cuda",)
 
@@ -329,13 +329,13 @@ def backends() -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Case:
     named: str
-    """Family, or path of its file."""
+    """Name of a family, or path of its file."""
     reference: int = 469
     """Frames: 5 s."""
     frames: int = 1254
     """5 s of reference and 8.37 s of speech."""
     sizes: tuple[tuple[int, int], ...] = ((1, 7), (4, 7))
-    """Lanes and NFE; the stage `more` has others."""
+    """Lanes and NFE; the stage `more` has other sizes."""
     more: tuple[tuple[int, int], ...] = ((1, 16), (2, 7), (8, 7), (4, 16))
     precision: Precision = "fp16"
     device: str = "cuda"
@@ -415,7 +415,7 @@ def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = Fal
 
 
 def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
-    """Runs by name; a backend that could not be loaded raises its error when it is to run."""
+    """Runs by name; a backend that failed to load raises its error at its first run."""
 
     def raising(lanes: int, nfe: int, frames: int) -> FloatArray:
         raise RuntimeError(engine["error"])
@@ -431,7 +431,7 @@ def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
 
 
 def engine_on(backend: str, work: Path, case: Case) -> Synthesizer:
-    """Load and warm up, which decides about captures."""
+    """Load and warm up an engine; the warm-up decides about captures."""
     lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
     settings = EngineConfig(backend=backend, lanes=lanes, cache=work / "engines")
     engine = load_for(bundle_of(work), settings, say)
@@ -459,7 +459,7 @@ def take_turns(runs: Mapping[str, Run], rounds: int, *size: int) -> dict[str, li
 
 
 def prepare(work: Path, case: Case, rounds: int) -> Rows:
-    """Fill the graphs that were brought; without any, trace them in a process that may have the exporter."""
+    """Fill the archive's graphs; without an archive, trace graphs in a process that may have the exporter."""
     graphs = work / weightless.ARCHIVE
     if not graphs.exists():
         command = [sys.executable, "-m", "tests.harness.weightless", str(work), case.named, case.precision]
@@ -496,20 +496,20 @@ def machine(work: Path, case: Case, rounds: int) -> Rows:
         return statistics.median(take_turns({"": run}, rounds, 1, 1, 1)[""]) / 10
 
     yield "matmul_flops", 2.0 * size**3 / seconds(lambda: torch.matmul(source, source, out=target))
-    # Larger than the caches: half a gigabyte on a card.
+    # The matrix exceeds the caches: half a gigabyte on a card.
     source, target = source.repeat(4, 1), target.repeat(4, 1)
     yield "copy_bytes_per_s", 2.0 * source.nbytes / seconds(lambda: target.copy_(source))
 
 
 def tests(work: Path, case: Case, rounds: int) -> Rows:
-    """Run the tests that need a GPU, without plugins of pyproject.toml, which may be missing."""
+    """Run the tests that need a GPU, without the plugins of pyproject.toml, which may be missing."""
     options = f"-q -m gpu -p {MODULE} -c /dev/null --rootdir . --import-mode=importlib"
     pytest = [sys.executable, "-m", "pytest", *options.split(), "tests/engine/test_on_gpu.py"]
     return _ran(pytest, F5_REQUIRE_GPU="1")
 
 
 def sanitizer(work: Path, case: Case, rounds: int) -> Rows:
-    """Look for wrong accesses in replies of the tiny bundle."""
+    """Search for wrong memory accesses in replies of the tiny bundle."""
     checked = ["compute-sanitizer", "--error-exitcode", "3"] if case.device == "cuda" else []
     return _ran([*checked, sys.executable, "-m", MODULE, str(work), "--stage", REPLIES])
 
@@ -560,7 +560,7 @@ def compiled(work: Path, case: Case, rounds: int) -> Rows:
 
 
 def compared(runs: dict[str, Run], sizes: Sequence[tuple[int, int]], frames: int, rounds: int) -> Rows:
-    """Seconds of runs by turns; a run that fails is dropped."""
+    """Seconds of alternating runs; a run that fails is dropped."""
     for lanes, nfe in sizes:
         for name, run in list(runs.items()):
             if failed(row := tried(run, lanes, nfe, frames)):
@@ -572,7 +572,7 @@ def compared(runs: dict[str, Run], sizes: Sequence[tuple[int, int]], frames: int
 
 
 def profile(work: Path, case: Case, rounds: int) -> Rows:
-    """Kernels of a warm reply, not captured and captured; the warm-up decides `by policy`."""
+    """Kernels of a warm reply without capture and with it; the warm-up decides for `by policy`."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
@@ -639,7 +639,7 @@ STAGES = {
     "daemon": Stage(daemon, 300, prepared=True),
     "more": Stage(more, 400, prepared=True),
 }
-"""The stages that prove most come first."""
+"""The stages; the strongest proofs come first."""
 
 # --------------------------------------------------------------------------------------------- the record
 
@@ -681,7 +681,7 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the stages, write the record and print it; 1 if a stage was not done."""
+    """Run the stages, write the record and print it; return 1 if a stage failed."""
     if sys.argv[1:2] == ["pack"]:
         return pack(sys.argv[2:])
     pytest_configure()

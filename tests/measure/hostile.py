@@ -16,36 +16,44 @@ from pathlib import Path
 
 from appliance.access import token_file
 from appliance.access.token_file import Role
-from appliance.client import CallFailed, Client, Credentials, Piece
+from appliance.bench.outcome import READ_S, check_first_audio
+from appliance.client import CallFailed, Client, Credentials
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.harness.daemons import DEMO, SPEECH, resident, running
 from tests.harness.hostile import DOORSTEPS, FLOODS, VOICES, attacking
 from tests.harness.patience import PATIENCE_S
 
 IDLE, HEARD_S, SETTLED_S = 9, 5.0, 2.5
-"""Lines on the idle daemon; seconds of lines during a flood; seconds of silence before both."""
+"""Lines on the idle daemon; seconds of lines during a flood; seconds of silence before either."""
+READ = int(READ_S * 24_000) * 2
+"""Bytes of PCM16 that a blocking read waits for."""
 
 
 def first_s(client: Client) -> float:
     """Seconds to the first sound of a line; infinite if it is refused."""
-    begun, first = time.monotonic(), float("inf")
     try:
-        for event in client.stream("Hello there, my friend.", "ann"):
-            if isinstance(event, Piece):
-                first = min(first, time.monotonic() - begun)
+        return client.stream("Hello there, my friend.", "ann").reply().first_audio_s
     except CallFailed as error:
         print(error, file=sys.stderr)
-    return first
+        return math.inf
 
 
-def first_http_s(gateway: Gateway, token: str) -> float:
-    """Seconds to the first sound of a line at the gateway; infinite if it is refused."""
+def first_http_s(gateway: Gateway, token: str, measured: list[tuple[float, float]]) -> float:
+    """Seconds to the first sound of a line at the gateway; infinite if it is refused.
+
+    `measured` gets the arrivals of the first byte and of READ bytes.
+    """
     begun, connection = time.monotonic(), http.client.HTTPConnection(gateway.address, timeout=PATIENCE_S)
     try:
         line = {"input": "Hello there, my friend.", "voice": "ann", "response_format": "pcm"}
         connection.request("POST", "/v1/audio/speech", json.dumps(line), {"xi-api-key": token})
         answer = connection.getresponse()
-        return time.monotonic() - begun if answer.status == 200 and answer.read(1) else math.inf
+        if answer.status != 200 or not answer.peek(1):
+            return math.inf
+        first_s = time.monotonic() - begun
+        answer.read(READ)
+        measured.append((first_s, time.monotonic() - begun))
+        return first_s
     except OSError:
         return math.inf
     finally:
@@ -70,7 +78,9 @@ def main(kinds: Sequence[str]) -> None:
                 for kind in kinds or (*FLOODS, *DOORSTEPS):
                     is_http = kind in DOORSTEPS
                     door = gateway if is_http else daemon
-                    first = partial(first_http_s, gateway, friend) if is_http else partial(first_s, client)
+                    measured = list[tuple[float, float]]()
+                    at_http = partial(first_http_s, gateway, friend, measured)
+                    first = at_http if is_http else partial(first_s, client)
                     time.sleep(SETTLED_S)
                     idle_s = statistics.median([first() for _ in range(IDLE)])
                     before = resident(door.process.pid)
@@ -81,6 +91,7 @@ def main(kinds: Sequence[str]) -> None:
                             beside.append(first())
                         grown = resident(door.process.pid) - before
                     p50, p95 = (sorted(beside)[int(len(beside) * part)] / idle_s for part in (0.5, 0.95))
+                    check_first_audio(measured)
                     refused = f"{beside.count(float('inf'))} of {len(beside)}"
                     print(
                         f"| {kind} | {idle_s:.3f} s | {p50:.1f}, {p95:.1f} | {refused} | {grown >> 20:+} MB |"

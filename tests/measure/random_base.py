@@ -1,4 +1,4 @@
-"""A family with random weights: its checkpoint, upstream's sampler of it, and the same synthesis for ours."""
+"""A family with random weights: its checkpoint, upstream's sampler, and the same synthesis by our engine."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_stage_that_fails_or_hangs_leaves_the_rest(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.torch
-def test_without_the_exporter_nothing_is_traced() -> None:
+def test_nothing_is_traced_without_the_exporter() -> None:
     tries = """
         from tests.measure import gpu_check
         gpu_check.pytest_configure(), gpu_check.refuse_exports()
@@ -97,7 +97,7 @@ def test_without_the_exporter_nothing_is_traced() -> None:
 @pytest.mark.torch
 @pytest.mark.slow
 def test_ours_is_compared_with_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backend is the CPU's, because the others compute nothing without a card."""
+    """The backend is the CPU's, because other backends compute nothing without a card."""
     monkeypatch.setattr(gpu_check, "backends", lambda: ("ort-cpu",))
     graphs = kept("weightless", (test_weightless.__name__,), test_weightless.exported, "fp16", 1)
     (tmp_path / weightless.ARCHIVE).symlink_to(graphs / weightless.ARCHIVE)
@@ -117,7 +117,7 @@ def test_ours_is_compared_with_upstream(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.torch
 @pytest.mark.thorough
 def test_a_rehearsal_passes_through_every_stage(tmp_path: Path) -> None:
-    """Libraries that count give wrong numbers, so the tests that compare numbers fail."""
+    """Counting libraries give wrong numbers, so that the tests that compare numbers fail."""
     if importlib.import_module("torch").version.cuda:
         pytest.skip("the workshop has torch's build for CUDA, a rehearsal needs the one for CPUs")
     command = [ROOT / "scripts/gpu-check", "--rehearse", "--rounds", "1", "--out", tmp_path]

@@ -1,4 +1,4 @@
-"""The comparison with upstream's own servers: a quick run of all of it."""
+"""The comparison with upstream's servers: a quick run of all of it."""
 
 import json
 import subprocess
@@ -31,6 +31,6 @@ def test_a_quick_run_against_upstream(tmp_path: Path) -> None:
     assert found["upstream_versions"]["f5-tts"] == "1.1.22"
     assert set(found["memory_mb"]) == {"file", "socket", "exact"}
     streamed, whole = found["latency"]["long stream"]["exact"], found["latency"]["long whole"]["file"]
-    # How much sooner is the record's to say, of a quiet machine.
+    # The speedup is in the record of a quiet machine.
     assert 2 * streamed["first_audio_s"]["median"] < whole["first_audio_s"]["median"]
     assert all(cells["2"]["per_minute"]["median"] > 0.0 for cells in found["clients"].values())

@@ -62,14 +62,14 @@ TEXTS = {"short": SHORT, "long": LONG}
 LETTERS = " abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-"
 CLIENTS = (1, 2, 4, 8)
 STORM = 8
-"""Requests in all of one storm, however many clients share them."""
+"""Number of requests of a storm, shared by all its clients."""
 PORT = 9998
 """Port of socket_server. It reads `--port` as text, which its bind refuses: only the default works."""
 START_S = 180.0
 REPLY_S = 120.0
-"""Longest wait for data of upstream."""
+"""Longest wait for upstream's data."""
 SETTLE_S = 2.0
-"""Time for which the machine is watched before and after."""
+"""Time to watch the load of the machine, before and after."""
 OPTIONS: Any = {"text_handling": "verbatim", "encoding": "pcm16", "playout": "overlap"}
 """Options of our requests: each reply plays independently, like upstream's."""
 END = b"END"
@@ -105,7 +105,7 @@ class Contender:
 def upstream(
     kind: str, python: Path, folder: Path, threads: int, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """A server of others in its environment, without a network."""
+    """Run a server of upstream or vox-tts in its environment, without a network."""
     module = "vox_server" if kind == "vox" else f"upstream_server {kind}"
     offline = {"HF_HUB_CACHE": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
     environment = {**os.environ, **offline, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
@@ -155,7 +155,7 @@ def ask_socket(text: str, port: int = PORT) -> Answer:
     received, first_s = bytearray(), 0.0
     with socket.create_connection(("127.0.0.1", port), REPLY_S) as connection:
         connection.sendall(text.encode())
-        # Taken for the end too: a read that stops within a sample whose first three bytes are these.
+        # The end marker may also be three bytes of a sample at which a read stops.
         while not (len(received) % 4 == len(END) and received.endswith(END)):
             piece = connection.recv(1 << 16)
             if not piece:
@@ -169,7 +169,7 @@ def ask_socket(text: str, port: int = PORT) -> Answer:
 def ask_file(
     process: subprocess.Popen[str], text: str, seed: int | None = None, out: Path | None = None
 ) -> Answer:
-    """A reply of a server over stdin, by its own clock. infer_process has no sound before the end."""
+    """A reply of a server over stdin, by the server's clock. infer_process sends no sound before the end."""
     assert process.stdin is not None and process.stdout is not None
     request = {"text": text, "seed": seed, "out": str(out) if out else None}
     process.stdin.write(json.dumps(request) + "\n")
@@ -182,7 +182,7 @@ def ask_file(
 
 
 def upstream_model(folder: Path) -> Path:
-    """A DiT of the demo's size and a Vocos, of random weights, as upstream's own loaders want them."""
+    """A DiT of the demo's size and a Vocos, of random weights, in the layout of upstream's loaders."""
     import torch
     from safetensors.torch import save_file
 
@@ -204,7 +204,7 @@ def upstream_model(folder: Path) -> Path:
 
 
 def hub(folder: Path, model: Path) -> None:
-    """A Hugging Face cache in which socket_server finds its defaults: these weights."""
+    """A Hugging Face cache in which socket_server finds these weights as its defaults."""
     for repository, files in (
         ("SWivid/F5-TTS", {"F5TTS_v1_Base/model_1250000.safetensors": model / "model.safetensors"}),
         (
@@ -222,8 +222,10 @@ def hub(folder: Path, model: Path) -> None:
 
 
 def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
-    """Bundles of upstream's files: every step in full, and as trained weights are exported, since random ones
-    have no sampling that is near enough."""
+    """Two bundles of upstream's files: every step in full, or as trained weights are exported.
+
+    Random weights have no sampling that is near enough to `exact`.
+    """
     from export import cli
 
     shipped, exact = folder / "shipped", folder / "exact"
@@ -244,7 +246,7 @@ def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
 
 
 def whole(client: Client, text: str, seed: int) -> Reply:
-    """Unary, cut as upstream cuts; it may wait for others, as upstream's do."""
+    """A unary reply, cut as upstream cuts; like upstream's, it may wait for others."""
     return client.speak(text, "demo", seed=seed, segmentation="upstream", queue_timeout=START_S, **OPTIONS)
 
 
@@ -329,7 +331,7 @@ def latencies(
 
 
 def check_durations(table: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise NotEqual where the replies to one text are not equally long."""
+    """Raise NotEqual unless the replies to one text are equally long."""
     for row, cells in table.items():
         if row.endswith("whole"):
             lengths = {name: cell["audio_s"]["median"] for name, cell in cells.items()}
@@ -340,7 +342,7 @@ def check_durations(table: Mapping[str, Mapping[str, Any]]) -> None:
 def storms(
     contenders: Sequence[Contender], clients: Sequence[int], requests: int, rounds: int
 ) -> dict[str, dict[str, Any]]:
-    """{contender: {clients: figures}}: a client sends its next request when it has the last audio."""
+    """{contender: {clients: figures}}: a client sends its next request after the last audio."""
     seen: dict[tuple[str, int], list[tuple[float, list[Answer]]]] = {}
     for turn in range(rounds):
         for count in clients:
@@ -369,17 +371,17 @@ def storms(
 
 @dataclass
 class Others(Neighbours):
-    """Neighbours with their total CPU time, of ended processes and other virtual machines too."""
+    """CPU time of other programs, including ended processes and other virtual machines."""
 
     def __post_init__(self) -> None:
         self._taken_s = self._busy_s()
 
     def cores(self) -> float:
-        """Mean cores since construction."""
+        """Mean number of cores that others used since construction."""
         return round((self._busy_s() - self._taken_s) / (time.monotonic() - self.begun), 2)
 
     def _busy_s(self) -> float:
-        """CPU seconds of this machine since it started, without ours."""
+        """CPU seconds of this machine since its boot, without this program's."""
         user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text("ascii").split()[1:9])
         known = cpu_seconds()
         ours = sum(known[pid][1] for pid in (*self.own, os.getpid()) if pid in known)
@@ -491,7 +493,7 @@ def main() -> int:
     options = parser.parse_args()
     if min(options.rounds, options.threads) < 1:
         parser.error("--rounds and --threads must be at least 1")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave no server behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the servers too
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", PORT)) == 0:
             print(f"error: something listens on port {PORT}, which socket_server needs", file=sys.stderr)

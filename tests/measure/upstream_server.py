@@ -25,9 +25,10 @@ from tests.oracle import upstream
 
 
 def serve_files(utils: Any, nfe: int, model_folder: Path, voice: Path) -> None:
-    """Answer requests {text, seed, out} with {wall_s, audio_s}, calling what f5_tts/infer/infer_cli.py calls.
+    """Answer requests {text, seed, out} with {wall_s, audio_s}; the work is the calls of
+    f5_tts/infer/infer_cli.py.
 
-    With a seed the noise is the appliance's, so that both can be compared; `out` takes the samples.
+    With a seed the noise is the appliance's, so that a test can compare both; `out` gets the samples.
     """
     import torch
     from f5_tts.model import DiT
@@ -58,7 +59,7 @@ def serve_files(utils: Any, nfe: int, model_folder: Path, voice: Path) -> None:
 
 
 def _same_noise(seed: int, frames: Any, mels: int, **_: Any) -> Any:
-    """(frames, mels) that the appliance draws for a text of one segment."""
+    """(frames, mels) of the appliance's noise for a text of one segment."""
     import torch
 
     return torch.from_numpy(noise(seed, 0, int(frames), mels))

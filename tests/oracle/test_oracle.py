@@ -21,7 +21,7 @@ def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
     return (np.random.default_rng(seed).standard_normal(samples) * 0.1).astype(np.float32)
 
 
-def test_versions_are_those_that_the_parity_claims_name() -> None:
+def test_versions_agree_with_the_parity_claims() -> None:
     from importlib.metadata import version
 
     upstream.require()
@@ -82,7 +82,7 @@ def test_whole_pipeline_runs_from_wav_to_wave(tmp_path: Path) -> None:
     soundfile.write(path, np.concatenate([np.zeros(12_000, np.float32), noise(24_000)]), 24_000)
     reference, rate, text = upstream.preprocess_reference(path, "two words.")
     assert (rate, text) == (24_000, "two words. ")
-    # The leading silence is off; pydub makes its 50 ms at 11,025 Hz and converts them: 1198 samples.
+    # The leading silence is removed; pydub makes its 50 ms at 11,025 Hz and converts them: 1198 samples.
     assert reference.shape == (1, 24_000 + 1198)
 
     vocabulary = {token: i for i, token in enumerate(" abcdefghijklmnopqrstuvwxyz.,")}

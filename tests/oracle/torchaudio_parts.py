@@ -1,6 +1,6 @@
-"""The parts of torchaudio that upstream's inference uses: its builds on PyPI load CUDA's libraries.
+"""The parts of torchaudio that upstream's inference uses; torchaudio's builds on PyPI load CUDA's libraries.
 
-Written from torchaudio's documented formulas; keys of buffers and modules as torchaudio names them.
+They follow torchaudio's documented formulas, with its names of buffers and modules.
 """
 
 import math

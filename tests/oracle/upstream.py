@@ -76,7 +76,7 @@ def vocos_module() -> types.ModuleType:
 
 @cache
 def torchaudio_stand_in() -> dict[str, types.ModuleType]:
-    """Modules that take the place of torchaudio's in `sys.modules`: what upstream's inference uses of it."""
+    """Modules that replace torchaudio in `sys.modules`: the parts that upstream's inference uses."""
     require()
     from tests.oracle import torchaudio_parts as parts
 
@@ -91,7 +91,7 @@ def torchaudio_stand_in() -> dict[str, types.ModuleType]:
 def make_bigvgan(config: dict[str, Any]) -> Any:
     """A BigVGAN generator of `config` (the keys of its config.json), weight norm in place, eval mode."""
     module = _modules()["bigvgan.bigvgan"]
-    with warnings.catch_warnings():  # it still uses torch's first weight_norm, as its checkpoints do
+    with warnings.catch_warnings():  # the generator uses torch's first weight_norm, like its checkpoints
         warnings.simplefilter("ignore", FutureWarning)
         return module.BigVGAN(module.AttrDict(config), use_cuda_kernel=False).eval()
 
@@ -117,7 +117,7 @@ def convert_char_to_pinyin(lines: list[str]) -> list[list[str]]:
 
 
 def chunk_text(text: str, max_chars: int) -> list[str]:
-    """Upstream's chunks of `text`, `max_chars` being bytes of UTF-8."""
+    """Upstream's chunks of `text`; `max_chars` counts bytes of UTF-8."""
     return infer_utils().chunk_text(text, max_chars=max_chars)  # type: ignore[no-any-return]
 
 
@@ -128,7 +128,7 @@ def preprocess_reference(path: Path, text: str) -> tuple[NDArray[np.float32], in
     utils = infer_utils()
     utils._ref_audio_cache.clear()
     with _temporary_files() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore", ResourceWarning)  # pydub leaves closing its files to the collector
+        warnings.simplefilter("ignore", ResourceWarning)  # pydub lets the garbage collector close its files
         trimmed, completed = utils.preprocess_ref_audio_text(str(path), text, show_info=lambda _: None)
         assert Path(trimmed).parent == folder
         samples, rate = soundfile.read(trimmed, dtype="float32", always_2d=True)
@@ -183,7 +183,8 @@ def _bare_package(name: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Stand-in modules in `sys.modules`; those, the path and the environment are put back at the end."""
+    """Put stand-in modules into `sys.modules`; restore the modules, the path and the environment at the
+    end."""
     modules = torchaudio_stand_in() | {
         "matplotlib": _named("matplotlib", use=lambda _: None),
         "matplotlib.pylab": _named("matplotlib.pylab"),
@@ -223,7 +224,7 @@ def _absent(name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _temporary_files() -> Iterator[Path]:
-    """A folder for upstream's temporary files, which it never deletes; the oracle does."""
+    """A folder for upstream's temporary files, which upstream never deletes; the oracle deletes it."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder

@@ -64,7 +64,7 @@ def request(text: str = "one. two", **fields: Any) -> pb.SynthesizeRequest:
 
 
 def start(call: Any) -> asyncio.Future[Any]:
-    """Begin a call whose reply is awaited later."""
+    """Begin a call; its reply can be awaited later."""
     return asyncio.ensure_future(reply_of(call))
 
 
@@ -88,7 +88,7 @@ def details_of(error: grpc.aio.AioRpcError) -> dict[str, Any]:
 
 
 async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
-    """The error of a call and its details, by type."""
+    """The error of a call, and the error's details by type."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await asyncio.wait_for(reply_of(call), PATIENCE_S)
     return caught.value, details_of(caught.value)
@@ -103,7 +103,7 @@ async def refused(
     field: str = "",
     exactly: str | None = None,
 ) -> dict[str, Any]:
-    """Check how a call is refused: status, words of its message or the whole of it, reason, field at fault.
+    """Check the refusal of a call: status, words of its message or the whole message, reason, wrong field.
 
     Returns the details by type.
     """
@@ -117,7 +117,7 @@ async def refused(
 
 
 async def read(call: Any) -> tuple[pb.Header, int]:
-    """A stream's header, and how many samples came."""
+    """A stream's header, and its number of samples."""
     header, samples = pb.Header(), 0
     while (message := await call.read()) is not grpc.aio.EOF:
         if message.HasField("header"):
@@ -189,7 +189,7 @@ class Box:
     spoken: list[tuple[Timings, float]] = field(default_factory=list)
     """Timings that the daemon counted, with the promised seconds to first audio."""
     arrived: list[str] = field(default_factory=list)
-    """Methods of the calls that have come, in order."""
+    """Methods of the calls so far, in order."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
     skipped: list[None] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
@@ -211,7 +211,7 @@ class Box:
 
     @property
     def opened(self) -> list[str]:
-        """Texts of the segments that the engine began, in order."""
+        """Texts of the segments whose lanes the engine opened, in order."""
         return [name.partition(" ")[2] for name in self.engine.calls if name.startswith("open ")]
 
     @property
@@ -233,12 +233,13 @@ class Box:
         self.change(planner=replace(self.planner, manifest=manifest), usual=usual, **changes)
 
     def set_at_hand(self, at_hand: bool) -> None:
-        """Whether voices are in memory."""
+        """Pretend that voices are in memory, or are not."""
         self.store.index.at_hand = lambda *of: at_hand  # type: ignore[method-assign]
 
     @contextmanager
     def planning(self, text: str = "") -> Iterator[tuple[Event, Event]]:
-        """The planner stays at this text, or at any: it sets the first event, and waits for the second."""
+        """Stop the planner at this text, or at any: the planner sets the first event, and waits for the
+        second."""
         reached, go, plain = Event(), Event(), self.planner.cut
 
         def cut(asked: Request) -> list[Segment]:
@@ -255,13 +256,13 @@ class Box:
             self.planner.cut = plain
 
     def record(self) -> list[Request]:
-        """Requests that are planned from now on."""
+        """List that gets every request that is planned from now on."""
         requests, plain = list[Request](), self.planner.cut
         self.planner.cut = lambda request: requests.append(request) or plain(request)
         return requests
 
     async def soon(self, true: Callable[[], bool]) -> None:
-        """Wait for another thread, or for another task."""
+        """Poll until another thread or another task makes `true` return a true value."""
         end = time.monotonic() + PATIENCE_S
         while not true():
             assert time.monotonic() < end, "it did not happen"
@@ -269,7 +270,7 @@ class Box:
 
     @contextmanager
     def held(self) -> Iterator[Event]:
-        """The engine stays in its next step until the event is set or the context ends."""
+        """Stop the engine in its next step until the event is set or the context ends."""
         go = Event()
         self.engine.on_step = lambda: go.wait(PATIENCE_S) and None
         try:
@@ -280,7 +281,7 @@ class Box:
 
 
 class Arrivals(CallAccess):
-    """Notes each call's method."""
+    """Records each call's method."""
 
     def __init__(self, arrived: list[str]) -> None:
         super().__init__()
@@ -292,7 +293,7 @@ class Arrivals(CallAccess):
 
 @dataclass
 class FakeFront:
-    """Front end that speaks texts as they are written."""
+    """Front end that does not rewrite texts."""
 
     languages: tuple[str, ...] = ()
     language_of: Callable[[str], str] = lambda text: ""
@@ -302,7 +303,7 @@ class FakeFront:
 
 @dataclass
 class SentencePlanner:
-    """Half a second for each sentence, whatever the segmentation; `cut` decides otherwise."""
+    """Plans half a second for each sentence, whatever the segmentation; tests may replace `cut`."""
 
     manifest: Manifest
     reference: Callable[[str, str], Reference]
@@ -312,7 +313,7 @@ class SentencePlanner:
     ]
 
     def budgets(self, request: Request) -> Budgets:
-        """Ten bytes a second: pieces of at least one second, the first of at most four."""
+        """Budgets at ten bytes a second: pieces of one second or more, the first of four or less."""
         self.reference(request.voice, request.style)
         return Budgets(10, 40, 80)
 

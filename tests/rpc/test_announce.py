@@ -1,4 +1,4 @@
-"""Names before lines, and users whose lines are not read: in each way that a line can go."""
+"""Names read out before lines, and users whose lines are not read, for each way to send a line."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ ANN = {"user_key": "Ann_99", "announce": "{user} says", "channel": "stage", "see
 
 
 def rows(box: Box, **row: Any) -> None:
-    """Reload the configuration of the channel."""
+    """Reload the configuration with this row for the channel."""
     vocabulary = bundle.read(ROOT / "appliance/demo/bundle").vocabulary()
     choices = TextConfig(channels={"stage": ChannelRow(**row)})
     box.change(front=FrontEnd(vocabulary, choices, languages=("en",)))
@@ -30,14 +30,14 @@ def front(box: Box) -> None:
 
 
 def opened(box: Box) -> list[str]:
-    """Texts that the engine has begun, in order."""
+    """Texts that the engine began, in order."""
     return [call.removeprefix("open ") for call in box.engine.calls if call.startswith("open ")]
 
 
 NAMED = "Ann nine nine says: "
 
 
-async def test_a_name_is_said_once_within_the_pause_of_its_channel(box: Box) -> None:
+async def test_a_name_is_spoken_once_within_the_pause_of_its_channel(box: Box) -> None:
     async def said(text: str, **fields: Any) -> str:
         return str((await box.say(text, **{**ANN, **fields})).header.text)
 
@@ -72,7 +72,7 @@ async def test_silent_users_are_not_read(box: Box) -> None:
 
 
 @pytest.mark.parametrize("key", ["merge_key", "supersede_key"])
-async def test_what_takes_the_place_of_a_line_says_its_name(box: Box, key: str) -> None:
+async def test_the_replacement_of_a_line_speaks_its_name(box: Box, key: str) -> None:
     with box.held():
         calls = [start(box.say("one", **{**ANN, key: "k"}))]
         await box.soon(lambda: box.scheduler.load.running == 1)

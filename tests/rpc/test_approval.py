@@ -31,7 +31,7 @@ def heard_of(player: Player, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["unary", "stream", "cached"])
-async def test_a_line_is_heard_once_it_is_approved_and_as_it_is_otherwise(
+async def test_an_approved_line_sounds_like_an_unmoderated_one(
     synthesizer: Stub, moderator: Moderator, box: Box, kind: str
 ) -> None:
     if kind == "cached":
@@ -51,7 +51,7 @@ async def test_a_line_is_heard_once_it_is_approved_and_as_it_is_otherwise(
         assert (line.state, line.starts_in_ms, list(listed.moderated)) == (pb.HELD, 0.0, ["stage"])
         preview = await moderator.Preview(pb.PreviewRequest(channel="stage", request_id="r"))
         assert preview.audio[44:].startswith(expected + b"LIST")
-        # Another channel's line comes after all that could have been sent of this one.
+        # Another channel's line comes after everything that the daemon could have sent of this line.
         await box.say(channel="other")
         assert player.utterances == {} and not call.done()
         [approved] = (await moderator.Approve(of("r"))).utterances
@@ -63,7 +63,7 @@ async def test_a_line_is_heard_once_it_is_approved_and_as_it_is_otherwise(
     assert (await moderator.Approve(of())).utterances == []
 
 
-async def test_what_is_rejected_is_heard_by_nobody(moderator: Moderator, box: Box) -> None:
+async def test_a_rejected_line_never_sounds(moderator: Moderator, box: Box) -> None:
     await moderator.Moderate(on("stage"))
     async with listening(moderator) as player, overlay(moderator) as watch:
         calls: dict[str, asyncio.Future[Any]] = {}
@@ -74,7 +74,7 @@ async def test_what_is_rejected_is_heard_by_nobody(moderator: Moderator, box: Bo
         [ended] = (await moderator.Reject(of("bad"))).utterances
         assert (ended.request_id, ended.state, ended.reason) == ("bad", pb.HELD, "REJECTED")
         await moderator.Approve(of("good"))
-        # The rest of it; what sounds stays.
+        # A reject without ids ends the other held lines; the sounding line stays.
         assert [u.request_id for u in (await moderator.Reject(of())).utterances] == ["worse", "late"]
         for name in ("bad", "worse", "late"):
             await refused(calls[name], "rejected", code="ABORTED", reason="REJECTED")
@@ -117,7 +117,7 @@ async def test_an_approval_names_its_channel(moderator: Moderator) -> None:
     await refused(moderator.Approve(of(*map(str, range(1_001)))), "request_ids: are 1001")
 
 
-async def test_a_stopped_caller_is_held_no_more(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
+async def test_a_line_ends_with_its_caller(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     await moderator.Moderate(on("stage"))
     call = synthesizer.StreamSynthesize(request("hi", channel="stage", request_id="r"))
     await call.read()

@@ -26,7 +26,7 @@ def caller(name: str) -> tuple[tuple[str, str], ...]:
 
 
 async def opened(make: Callable[[], Any], most: int) -> list[Any]:
-    """Calls of which each has answered, until one is refused."""
+    """Open calls until the daemon refuses one; return the calls, each after its first message."""
     calls: list[Any] = []
     while len(calls) <= most:
         calls.append(make())
@@ -56,7 +56,7 @@ async def test_places_to_watch_are_shared_by_connection_and_caller(box: Box) -> 
         assert len(box.callers._calls) == 48
 
 
-async def test_who_says_over_tcp_for_whom_he_calls_is_not_believed(
+async def test_a_caller_named_over_tcp_is_ignored(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(callers.OF_CALLER, PlaceKind.OTHER, 1)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "HELD_BYTES", 3 << 20)
-    long = request(sentences(20), audio_config={"sample_rate_hertz": 48_000})  # ten seconds
+    long = request(sentences(20), audio_config={"sample_rate_hertz": 48_000})  # ten seconds of audio
     async with connection(box, *SMALL_WINDOW) as slow:
         unread = slow.unary_stream(RAW, request_serializer=pb.SynthesizeRequest.SerializeToString)(long)
         await box.soon(lambda: any(call.writing_since for call in box.speaking._calls))
@@ -80,7 +80,7 @@ async def test_a_reply_that_is_not_read_is_charged_until_its_connection_ends(
         await refused(synthesizer.Synthesize(long), "would hold more than 3 MiB", **full)
         # A stream counts only the bytes that may wait for its reader.
         assert (await read(box.stream(sentences(20))))[1]
-        # Stalled: its job and its place among speech are free, what gRPC has of it is not.
+        # The call is stalled: its job and its place for speech are free, but gRPC still holds its messages.
         box.speaking.drop_stalled(0.0)
         await box.soon(lambda: not box.speaking._calls)
         await refusal(synthesizer.Synthesize(long))
@@ -100,7 +100,7 @@ async def test_messages_have_a_length_by_method_and_a_number_of_fields(channel: 
 
 
 @pytest.mark.parametrize("method", ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"])
-async def test_health_too_is_told_what_is_no_protobuf(channel: grpc.aio.Channel, method: str) -> None:
+async def test_health_refuses_invalid_protobuf_too(channel: grpc.aio.Channel, method: str) -> None:
     await refused(channel.unary_stream(method)(b"\xff\xff", timeout=PATIENCE_S).read())
 
 
@@ -152,7 +152,7 @@ async def test_a_call_stalls_while_it_sends_and_ends_once() -> None:
     assert task.cancelled()
 
 
-async def test_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_who_leaves_at_the_end_is_no_error(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(4):
         async with connection(box, *SMALL_WINDOW) as slow:
             stub = appliance_pb2_grpc.SynthesizerStub(slow)

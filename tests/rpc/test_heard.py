@@ -1,4 +1,4 @@
-"""Characters of an interrupted reply that its player has reached, by the queue's clock."""
+"""Number of characters of an interrupted reply that its player has reached, by the queue's clock."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -33,11 +33,11 @@ async def until_heard(box: Box, characters: int) -> None:
     await box.soon(lambda: heard()[:1] == [characters])
 
 
-async def test_a_skipped_stream_ends_with_what_was_heard_of_it(box: Box) -> None:
+async def test_a_skipped_stream_ends_with_its_heard_characters(box: Box) -> None:
     moderator, stage = appliance_pb2_grpc.QueueStub(box.channel), pb.ChannelRequest(channel="stage")
     watch = moderator.WatchQueue(pb.WatchQueueRequest(channel="stage"))
     call = box.synthesizer.StreamSynthesize(request(WRITTEN, channel="stage"))
-    await until_heard(box, len(FIRST) - 1)  # the planner here leaves its point out
+    await until_heard(box, len(FIRST) - 1)  # this planner drops the full stop
     [skipped] = (await moderator.Skip(stage)).utterances
     messages = [await call.read()]
     while not messages[-1].HasField("end"):
@@ -50,7 +50,7 @@ async def test_a_skipped_stream_ends_with_what_was_heard_of_it(box: Box) -> None
     assert [(u.reason, u.heard_characters) for u in ended] == [("SKIPPED", len(FIRST) - 1)]
 
 
-async def test_a_cancelled_utterance_says_what_was_heard(box: Box, stays_at_second_segment: Event) -> None:
+async def test_a_cancelled_utterance_is_counted(box: Box, stays_at_second_segment: Event) -> None:
     heard = await session(box, nfe_steps=3, channel="stage")
     await heard.write(WRITTEN)
     await until_heard(box, len(FIRST))

@@ -61,7 +61,7 @@ class Player(Follower):
         if kind == "paused":
             self.paused = list(message.paused.channels)
             return
-        assert self.paused is not None  # which comes first
+        assert self.paused is not None  # comes first
         if kind == "begin":
             name = message.begin.utterance.request_id
             assert name not in self.utterances
@@ -76,7 +76,7 @@ class Player(Follower):
             self.utterances[message.end.request_id].end = message.end
 
     async def until(self, name: str, reason: str = "SPOKEN") -> Utterance:
-        """Wait for its end."""
+        """Wait for the end of an utterance, and return its messages."""
 
         def ended() -> bool:
             heard = self.utterances.get(name)
@@ -123,7 +123,7 @@ TEXTS = {"long": sentences(15), "session": "one"}
 @pytest.mark.parametrize("kind", [
     "unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached", "levelled",
 ])  # fmt: skip
-async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
+async def test_a_listener_hears_a_stream_of_the_same_request(
     synthesizer: Stub, moderator: Moderator, box: Box, kind: str
 ) -> None:
     text = TEXTS.get(kind, "one. two. three")
@@ -147,7 +147,7 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
             header, _ = await read(synthesizer.StreamSynthesize(asked))
             assert header.cached == (kind == "cached")
         await player.soon(lambda: name in player.utterances and _is_whole(player.utterances[name]))
-        if kind != "unary":  # whose end is waited for
+        if kind != "unary":  # a unary call waits for its end
             await moderator.CancelUtterances(pb.CancelUtterancesRequest(channel="stage"))
         heard = await player.until(name, "SPOKEN" if kind == "unary" else "CANCELLED")
     assert len(expected) == 2 * 49 * 256 * len(text.split(". "))
@@ -170,7 +170,8 @@ async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
 
 
 def _hear_before_its_admission_returns(box: Box) -> None:
-    """Hold the planner's thread, after the scheduler has admitted a kept phrase, until its audio has come."""
+    """Stop the planner's thread, after the scheduler has admitted a cached phrase, until the phrase's audio
+    has come."""
     admit, publish, come = box.scheduler.admit, box.speaking.on_segment, threading.Event()
     assert publish is not None
 
@@ -247,7 +248,7 @@ async def test_skip_reaches_the_player_though_all_audio_was_sent(box: Box, moder
         await player.until("next", "SKIPPED")
 
 
-async def test_a_paused_channel_is_held_for_listeners(moderator: Moderator, box: Box) -> None:
+async def test_a_paused_channel_waits_for_listeners_too(moderator: Moderator, box: Box) -> None:
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await moderator.Pause(on("stage"))
         await player.soon(lambda: player.paused == ["stage"])
@@ -287,20 +288,20 @@ async def test_the_first_message_tells_of_the_rest(synthesizer: Stub, moderator:
     assert header.HasField("header") and (await anext(made)).audio.rest_is_made
 
 
-async def test_who_comes_back_gets_what_sounds(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
+async def test_a_late_listener_joins_in(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
     asked = request(sentences(6), channel="stage", request_id="r")
     expected = await plain(synthesizer, asked)
     async with listening(moderator) as player:
         assert player.paused == []
     await box.soon(lambda: box.broadcaster.listening == 0)
-    await synthesizer.Synthesize(asked)  # while nobody listens
+    await synthesizer.Synthesize(asked)  # nobody listens
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await player.soon(lambda: player.order and player.utterances["r"].samples == expected)
         assert -3_000 < player.utterances["r"].begin.utterance.starts_in_ms < 0
         assert other.order == []
 
 
-async def test_what_nobody_heard_begin_is_not_heard_and_costs_nothing(
+async def test_an_utterance_without_listeners_at_its_begin_costs_nothing(
     synthesizer: Stub, moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc.Broadcast, "__init__", lambda *arguments: pytest.fail("a broadcast was made"))

@@ -1,4 +1,4 @@
-"""Phrases that come again, and word timings, over real gRPC with a fake engine."""
+"""Repeated phrases and word timings, over real gRPC with a fake engine."""
 
 import logging
 from collections.abc import Iterator
@@ -96,11 +96,11 @@ async def test_every_encoding_and_both_calls_share_a_phrase(box: Box, phrases: P
     [{"text": "one. too"}, {"seed": 6}, {"nfe_steps": 4}, {"voice": "bob"}],
     ids=lambda fields: next(iter(fields)),
 )
-async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[str, Any]) -> None:
+async def test_another_phrase_is_synthesised(box: Box, phrases: Phrases, fields: dict[str, Any]) -> None:
     plain = box.planner.cut
 
     def cut(request: Request) -> list[Segment]:
-        """Segments as the real planner makes them in this: with the features of the request's voice."""
+        """Segments with the features of the request's voice, as the real planner sets them."""
         features = box.store.index.reference(request.voice).features
         return [replace(one, reference_log_mel=features.log_mel) for one in plain(request)]
 
@@ -116,7 +116,7 @@ async def test_another_phrase_is_made(box: Box, phrases: Phrases, fields: dict[s
     assert not (await box.say()).header.cached
 
 
-async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: Stub, box: Box) -> None:
+async def test_unseeded_phrases_are_cached_only_by_configuration(synthesizer: Stub, box: Box) -> None:
     plain = pb.SynthesizeRequest(text="one", voice="ann")
     for drawn in (False, True):
         box.change(phrases=Phrases(1 << 20, drawn_seeds=drawn))
@@ -128,7 +128,7 @@ async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: 
         assert second.audio == first.audio or not drawn
 
 
-async def test_what_was_cancelled_is_not_kept(box: Box, phrases: Phrases) -> None:
+async def test_a_cancelled_phrase_is_not_cached(box: Box, phrases: Phrases) -> None:
     with box.held():
         call = box.stream()
         await call.read()

@@ -82,7 +82,8 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
             await watch.until(f"{channel} {name} WAITING")
 
         async def spoken() -> None:
-            """Wait for the engine: on a loaded machine a verb may otherwise come while it still speaks."""
+            """Wait for the engine: on a loaded machine a verb could otherwise come while the engine still
+            speaks."""
             await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
@@ -120,7 +121,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         await say("late", "good night")
         await spoken()
         held = [await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage")) for _ in range(2)]
-        assert held[0] == held[1]  # while it is paused no start comes nearer
+        assert held[0] == held[1]  # a pause stops the countdown to the start
         await moderator.Skip(on("stage"))
         await watch.until("stage hello ENDED SKIPPED")
         assert watch.paused == ["stage"]
@@ -160,7 +161,7 @@ async def outcome(call: asyncio.Future[Any]) -> str:
     return f"{reply.header.segments} sentences"
 
 
-async def test_a_watcher_of_one_channel_is_told_of_no_other(moderator: Moderator, box: Box) -> None:
+async def test_a_watcher_of_a_channel_sees_no_other(moderator: Moderator, box: Box) -> None:
     async with overlay(moderator, "b") as watch:
         for channel in ("a", "b"):
             await box.say("hi", channel=channel, request_id=f"on-{channel}")
@@ -208,7 +209,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     monkeypatch.setattr(box.kept, "save", lambda: reached.set() or go.wait(PATIENCE_S))
     call = start(getattr(moderator, verb)(asked))
     await asyncio.to_thread(reached.wait, PATIENCE_S)
-    await moderator.ListUtterances(pb.ListUtterancesRequest())  # which comes after it
+    await moderator.ListUtterances(pb.ListUtterancesRequest())  # arrives after the verb
     assert not call.done()
     go.set()
     await call
@@ -218,7 +219,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     )
 
 
-async def test_it_is_told_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
+async def test_the_queue_reports_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
     box.scheduler.queue.restore(Kept(paused={"stage": 1_000.5, "alerts": 2_000.0}))
     listed = await moderator.ListUtterances(pb.ListUtterancesRequest())
     assert (list(listed.paused), list(listed.paused_since)) == (["alerts", "stage"], [2_000.0, 1_000.5])
@@ -227,7 +228,7 @@ async def test_it_is_told_since_when_a_channel_is_paused(moderator: Moderator, b
 
 
 @pytest.mark.parametrize(("is_total", "merged"), [(False, [2, 6, 9]), (True, [2, 4, 4])])
-async def test_a_count_is_added_to_what_waits_unless_it_is_the_total(
+async def test_a_count_adds_to_the_waiting_one_unless_it_is_total(
     moderator: Moderator, box: Box, is_total: bool, merged: list[int]
 ) -> None:
     await moderator.Pause(on("stage"))

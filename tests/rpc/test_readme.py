@@ -1,4 +1,4 @@
-"""The README's two bots, cut out of it and run; its table against the code's."""
+"""The README's two bots, extracted and run; its table against the code's."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "appliance" / "rpc"
 README = (FOLDER / "README.md").read_text("utf-8")
 CHAT = "Hello.\n\nThanks for the follow. Welcome.\n"
 SAMPLES = {"1.wav": 1, "3.wav": 2}
-"""Half-second segments that the fake engine makes of each line; the empty second line is refused."""
+"""Number of half-second segments of each line; the empty second line is refused."""
 
 
 def code(language: str) -> str:

@@ -53,7 +53,7 @@ async def test_a_long_stream_does_not_hold_up_the_next_caller(box: Box) -> None:
 
 
 @pytest.mark.parametrize("at_hand", [False, True])
-async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box, at_hand: bool) -> None:
+async def test_messages_of_a_connection_are_read_in_order_of_arrival(box: Box, at_hand: bool) -> None:
     slowly = ("slow " * 50).strip()
     box.set_at_hand(at_hand)
     with box.planning(slowly) as (reached, go):
@@ -69,7 +69,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(box: Box
 @pytest.mark.parametrize("server_keys", [{"max_calls": 64}], ids=["many_calls"])
 @pytest.mark.parametrize("at_hand", [False, True])
 async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Box, at_hand: bool) -> None:
-    """The long ones wait at the door, and each is planned once."""
+    """The long texts wait before the planner, and each is planned once."""
     box.scheduler.config = SchedulerConfig()
     box.set_at_hand(at_hand)
     texts = [f"{number} " + ("word " * 50).strip() for number in range(32)]
@@ -90,7 +90,7 @@ async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Bo
     assert sorted(planned) == sorted([*texts, "Hello."])
 
 
-async def test_what_is_planned_after_a_swap_is_read_again_for_its_bundle(box: Box) -> None:
+async def test_a_request_planned_after_a_swap_is_parsed_again(box: Box) -> None:
     """A request without a number of steps: the new bundle does not take the old bundle's number."""
     asked = request("asked before")
     asked.ClearField("nfe_steps")
@@ -190,7 +190,7 @@ async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_l
     assert (await box.say(seed=seed, segmentation=pb.UPSTREAM)).header.segmentation == pb.UPSTREAM
 
 
-async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:
+async def test_fewer_steps_are_taken_if_allowed_and_are_reported(synthesizer: Stub, box: Box) -> None:
     box.engine.costs.device = Device(scaled(0.1))
     asked = request("one", nfe_steps=32)
     late = synthesizer.Synthesize(asked, timeout=scaled(2.5))
@@ -211,7 +211,7 @@ async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
     await refused(box.say(nfe_steps=9), field="nfe_steps", exactly=told)
 
 
-async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
+async def test_steps_that_the_bundle_lacks_are_refused(box: Box) -> None:
     few = Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,))
     box.set_sampler(few, guidance=0.0)
     for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
@@ -227,7 +227,7 @@ async def test_what_the_bundle_does_not_take_is_refused(box: Box) -> None:
     await refused(box.say(guidance=0.5), exactly=told)
 
 
-def test_fewer_steps_are_those_that_the_bundle_takes() -> None:
+def test_fewer_steps_fit_the_bundle() -> None:
     assert [*fewer(16, 2, (1, 2, 4, 16))] == [4, 2] and [*fewer(4, 2, ())] == [3, 2]
 
 
@@ -337,7 +337,7 @@ large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0
 
 
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
-    """A stream of minutes, all of it made and only its header read; needs `large_buffer`."""
+    """A stream of minutes that the engine has finished, after its header was read; needs `large_buffer`."""
     box.change(synthesis=SynthesisConfig())
     fields = {"request_id": request_id, "channel": on, "audio_config": {"sample_rate_hertz": 48_000}}
     asked = request(sentences(300), nfe_steps=1, **fields)
@@ -359,8 +359,8 @@ async def _round_trip(box: Box, channel: grpc.aio.Channel) -> None:
 
 
 @large_buffer
-async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
-    # Time stands still while the window fills, however long that takes.
+async def test_a_stalled_reader_loses_its_call_and_its_audio(box: Box) -> None:
+    # The clock stands still while the window fills, however long that takes.
     now = time.monotonic()
     box.speaking.clock = lambda: now
     async with connection(box) as channel:
@@ -372,16 +372,16 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
             still = still + 1 if utterance.job.sent_s == taken_s else 0
             taken_s = utterance.job.sent_s
             await asyncio.sleep(scaled(0.05))
-            await _round_trip(box, channel)  # on a busy machine nothing may move for long
+            await _round_trip(box, channel)  # a busy machine may pause the stream for long
         assert taken_s > 6.0, "a client's window takes many seconds"
         for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
             assert box.speaking.sending == 1 and not box.observed, "what it has may be played first"
             box.speaking.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
             box.speaking.drop_stalled(30.0)
-            await _round_trip(box, channel)  # after which a call that was ended is gone
+            await _round_trip(box, channel)  # the answer comes after the end of a stalled call
         await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
         assert box.observed == [("StreamSynthesize", "ABORTED", "READER_STALLED")]
-        # The status waits for the reader, and nothing else does.
+        # Only the status waits for the reader.
         await box.soon(lambda: calls_in_memory() == 0)
         error, details = await asyncio.wait_for(refusal(read(call)), PATIENCE_S)
         assert error.code() is grpc.StatusCode.ABORTED
@@ -389,7 +389,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
 
 
 @large_buffer
-async def test_what_is_only_sent_is_cancelled_by_its_id_too(box: Box) -> None:
+async def test_a_finished_reply_is_cancelled_by_its_id_too(box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as channel:
         call = await lazy(box, channel)
         await refused(box.say(request_id="lazy"))
@@ -399,18 +399,7 @@ async def test_what_is_only_sent_is_cancelled_by_its_id_too(box: Box) -> None:
     assert (await box.say(request_id="lazy")).audio
 
 
-@large_buffer
-async def test_a_reader_that_leaves_what_is_made_frees_its_channel(box: Box) -> None:
-    async with connection(box, *SMALL_WINDOW) as channel:
-        call = await lazy(box, channel, on="stage")
-        await box.soon(lambda: box.scheduler.load == RequestCounts())
-        assert box.scheduler.queue.utterances()[0]
-        call.cancel()
-        await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
-        assert not box.scheduler.queue.utterances()[0]
-
-
-async def test_what_is_all_sent_and_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
+async def test_a_sent_reply_that_still_sounds_is_cancelled_by_its_id(box: Box) -> None:
     box.change(synthesis=SynthesisConfig())
     long = {"channel": "stage", "request_id": "long"}
     await read(box.stream(sentences(400), **long))

@@ -45,7 +45,7 @@ def health(channel: grpc.aio.Channel) -> Any:
 
 
 async def state_of(channel: grpc.aio.Channel) -> set[str]:
-    """States of the daemon and its services."""
+    """States of the daemon and its services"""
     replies = [await health(channel).Check(health_pb2.HealthCheckRequest(service=name)) for name in NAMES]
     return {HEALTH.ServingStatus.Name(reply.status) for reply in replies}
 
@@ -104,7 +104,7 @@ async def test_the_unix_socket_speaks_the_same(box: Box) -> None:
 async def served(
     voices: Any = None, *, listen_on: str = "127.0.0.1:0", at: Path | str = ""
 ) -> AsyncIterator[str]:
-    """The address of another daemon's server with nothing to say, at a port and a socket."""
+    """The address of a server without services' methods, at a port and a socket."""
     synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
     queue: Any = appliance_pb2_grpc.QueueServicer()
     voices = voices or appliance_pb2_grpc.VoicesServicer()
@@ -121,7 +121,7 @@ async def start(**place: Any) -> None:
         pass
 
 
-async def test_addresses_that_are_taken_stay_with_their_daemon(box: Box) -> None:
+async def test_a_busy_address_stays_with_its_daemon(box: Box) -> None:
     with pytest.raises(AddressInUse, match=r"server\.listen: cannot listen on 127"):
         await start(listen_on=box.address)
     with pytest.raises(AddressInUse, match="another daemon listens"):
@@ -130,7 +130,7 @@ async def test_addresses_that_are_taken_stay_with_their_daemon(box: Box) -> None
         assert await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
 
 
-def test_of_two_starts_at_once_one_has_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_starts_at_once_give_one_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, looks, flock = tmp_path / "grpc.sock", threading.Event(), fcntl.flock
     bound: Any = SimpleNamespace(add_insecure_port=lambda address: 1)
     with socket.socket(socket.AF_UNIX) as first, ThreadPoolExecutor(1) as pool:
@@ -144,8 +144,8 @@ def test_of_two_starts_at_once_one_has_the_socket(tmp_path: Path, monkeypatch: p
             late.result(PATIENCE_S)
 
 
-async def test_what_lies_in_the_sockets_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead daemon's socket is replaced; all else is refused and left alone."""
+async def test_files_in_the_sockets_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server replaces a dead daemon's socket. It refuses any other file and leaves it alone."""
     path, real = tmp_path / "grpc.sock", Path.stat
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -189,7 +189,7 @@ with grpc.insecure_channel(
 
 
 def peak_mib() -> float:
-    """Most memory that this process has held since the last reset."""
+    """Peak of this process's memory since the last reset."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) / 1024
@@ -227,7 +227,7 @@ class ByHand:
         return head[3], head[4], content
 
     async def until(self, wanted: int) -> bytes:
-        """Content of the next frame of a kind that is no acknowledgement of settings."""
+        """Content of the next frame of a kind, without acknowledgements of settings."""
         while (found := await self.frame()) is not None:
             kind, _, content = found
             assert kind != GOAWAY, content
@@ -238,7 +238,7 @@ class ByHand:
 
 @asynccontextmanager
 async def by_hand(address: str, *, watching: bool = False) -> AsyncIterator[ByHand]:
-    """Connect, and with `watching` begin to watch the health on stream 1 until the first answer."""
+    """Connect; with `watching`, watch the health on stream 1 up to the first answer."""
     reader, writer = await asyncio.open_connection(*address.split(":"))
     connection = ByHand(reader, writer)
     writer.write(PREFACE)
@@ -289,7 +289,7 @@ async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch,
     async with served() as address, by_hand(address, watching=True) as client:
         for _ in range(pings):
             client.writer.write(frame(PING, ACK, 0, await client.until(PING)))
-        await client.until(PING)  # which stays without an answer
+        await client.until(PING)  # gets no answer
         while await client.frame() is not None:
             pass
 

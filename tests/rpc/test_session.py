@@ -98,7 +98,7 @@ async def session(box: Box, **fields: Any) -> Heard:
 
 
 def read_english(box: Box, **changes: Any) -> None:
-    """Texts are read as the front end of an English bundle reads them."""
+    """Read texts with the front end of an English bundle."""
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))), languages=("en",))
     box.change(front=front, **changes)
 
@@ -127,7 +127,7 @@ async def test_an_end_may_wait_until_all_sent_is_played(box: Box, monkeypatch: p
     assert begun < played - message.end.timings.audio_ms / 1e3 < time.monotonic()
 
 
-async def test_clauses_are_spoken_while_the_rest_is_written(box: Box) -> None:
+async def test_clauses_sound_before_the_rest_is_written(box: Box) -> None:
     heard = await session(box, request_id="chat")
     await heard.write("Thanks for the raid, e")
     await box.soon(lambda: heard.texts.get(1) == ["Thanks for the raid,"])
@@ -152,7 +152,7 @@ async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None
         await heard.write(cancel(1), "The next one.", FLUSH)
         await heard.until(box, 1, "CANCELLED")
     await heard.until(box, 2, "END")
-    await heard.end(cancel(1))  # which has ended
+    await heard.end(cancel(1))  # this utterance has ended
     assert heard.audio == {2: spoken("The next one.")}
     assert not any("Never" in name for name in box.engine.calls)
 
@@ -167,7 +167,7 @@ async def test_an_utterance_that_is_refused_does_not_end_the_session(box: Box) -
     assert heard.audio == {3: spoken("Good.")}
 
 
-async def test_what_is_no_word_is_spoken_as_in_a_request_or_said_to_be_skipped(box: Box) -> None:
+async def test_text_without_words_is_spoken_as_in_a_request_or_reported_as_skipped(box: Box) -> None:
     read_english(box)
     heard = await session(box)
     await heard.end("🙂", FLUSH, "... !", FLUSH, "Well.")
@@ -187,7 +187,7 @@ async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
 async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "AT_ONCE", 0)  # so that the planner's thread cuts
+    monkeypatch.setattr(turns, "AT_ONCE", 0)  # makes the planner's thread cut
     cuts, plain = list[TextSplitter](), TextSplitter.cut
 
     def cut(splitter: TextSplitter) -> str | None:
@@ -238,7 +238,7 @@ REFUSED = [
 ]
 
 
-async def test_what_a_session_refuses(synthesizer: Stub) -> None:
+async def test_refusals_of_a_session(synthesizer: Stub) -> None:
     async def all_of(*messages: pb.SessionRequest) -> None:
         async for _ in synthesizer.Session(iter(messages)):
             pass
@@ -362,13 +362,13 @@ async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Bo
     assert (await box.say("666", **left)).header.voice == "ann"
 
 
-async def test_a_clause_of_which_nothing_is_spoken_ends_no_utterance_early(box: Box) -> None:
+async def test_a_clause_without_speech_ends_no_utterance_early(box: Box) -> None:
     read_english(box)
     heard = await session(box)
     with box.held() as go:
         await heard.write("Hello to all of you. ", "[laugh]", FLUSH)
         await heard.call.done_writing()
-        # Both clauses were read, and the engine makes the first one still.
+        # Both clauses were read while the engine still makes the first one.
         await box.soon(lambda: bool(box.engine.calls))
         await box.say("!!!")
         go.set()

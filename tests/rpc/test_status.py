@@ -25,7 +25,7 @@ KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_error_has_a_status_of_its_own_or_its_parents(kind: type[ApplianceError]) -> None:
+def test_every_error_has_its_own_or_its_parents_status(kind: type[ApplianceError]) -> None:
     assert kind in TABLE or kind in (InvalidReference, ResourceExhausted)
     assert isinstance(TABLE.get(kind, TABLE[InvalidRequest]).code, grpc.StatusCode)
 

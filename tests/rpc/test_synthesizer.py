@@ -39,7 +39,7 @@ async def test_unary_wav_holds_the_engines_samples(box: Box) -> None:
     with wave.open(io.BytesIO(reply.audio)) as audio:
         assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
         assert audio.readframes(10**9) == encode.pcm16(expected("one", "two"))
-    # The whole of it is promised: the target of NORMAL requests, and as long as it plays.
+    # The deadline of a whole reply is the target of NORMAL requests plus the playing time.
     assert 600 + 2 * 49 * 256 / 24 <= reply.header.promised_ms < 10_000
     reply.header.ClearField("promised_ms")
     assert reply.header == pb.Header(
@@ -94,7 +94,7 @@ async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encodin
         assert len(decoded[0]) == messages[-1].end.samples
 
 
-async def test_a_rate_that_an_encoding_lacks_names_those_that_it_has(synthesizer: Stub) -> None:
+async def test_a_wrong_rate_names_the_rates_of_the_encoding(synthesizer: Stub) -> None:
     asked = request(audio_config={"encoding": pb.OGG_OPUS, "sample_rate_hertz": 44_100})
     message = "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100"
     await refused(synthesizer.Synthesize(asked), message, field="audio_config.sample_rate_hertz")
@@ -123,7 +123,7 @@ async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-async def test_what_has_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_marked: bool) -> None:
+async def test_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_marked: bool) -> None:
     box.change(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
     asked = request(audio_config={"encoding": pb.WAV})
     whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
@@ -186,11 +186,11 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"text": "a" * 501}, "text", "has 501 characters, at most 500"),
     ({"text": "长" * 100_000}, "text", "has 100000 characters, at most 500"),
 ]
-"""Fields, the one at fault or another status than INVALID_ARGUMENT, words of the message."""
+"""Fields, the wrong field or a status other than INVALID_ARGUMENT, words of the message."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_bad_requests_are_told_what_is_wrong_and_the_daemon_goes_on(box: Box, stream: bool) -> None:
+async def test_bad_requests_get_their_error_and_the_daemon_goes_on(box: Box, stream: bool) -> None:
     for fields, fault, message in BAD_REQUESTS:
         asked = request(**fields)
         call = box.synthesizer.StreamSynthesize(asked).read() if stream else box.synthesizer.Synthesize(asked)
@@ -226,7 +226,7 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(box: Box, 
     assert (await box.say()).audio
 
 
-async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(box: Box) -> None:
+async def test_a_fault_of_the_engine_is_internal_and_ends_one_request(box: Box) -> None:
     def fail(segment: Segment) -> FloatArray:
         raise EngineFault("the vocoder produced numbers that are not finite")
 

@@ -34,7 +34,7 @@ def changes(header: pb.Header) -> list[tuple[str, str, str]]:
     return [(c.kind, c.before, c.after) for c in header.changes]
 
 
-async def test_the_header_says_what_is_spoken_and_what_was_changed(box: Box) -> None:
+async def test_the_header_has_the_spoken_text_and_its_changes(box: Box) -> None:
     reply = await box.say("see www.example.com 主播 50%")
     assert reply.header.text == "see link fifty percent"
     link, percent = ("link", "www.example.com", "link"), ("percent", "50%", "fifty percent")
@@ -68,7 +68,7 @@ async def test_an_empty_text_is_an_error_all_the_same(box: Box) -> None:
         await refused(box.say(nothing), "is empty")
 
 
-async def test_a_merged_text_is_spoken_in_words(box: Box) -> None:
+async def test_a_merged_text_is_rewritten_in_words(box: Box) -> None:
     reply = await box.say("Ann sent a rose", merge_key="r", merge_count=12)
     assert reply.header.text == "Ann sent a rose, twelve times"
     for text, merged in (("玫瑰", "玫瑰，3次"), ("花をどうぞ", "花をどうぞ, 3x")):
@@ -76,7 +76,7 @@ async def test_a_merged_text_is_spoken_in_words(box: Box) -> None:
         assert wish.speaking_for(3).text == merged
 
 
-async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
+async def test_the_requests_language_precedes_the_bundles(box: Box) -> None:
     vocabulary = Vocabulary((*map(chr, range(32, 127)), *"一二三十百点"))
     front = FrontEnd(replace(vocabulary, tokenizer="char"), languages=("en",))
     box.change(front=front)
@@ -91,7 +91,7 @@ async def test_a_language_of_its_own_comes_before_the_bundles(box: Box) -> None:
         await refused(box.say("3", language_code=code), told, field="language_code")
 
 
-async def test_a_row_decides_voice_style_and_bundle_of_what_the_request_leaves_open(box: Box) -> None:
+async def test_a_row_sets_voice_style_and_bundle_if_the_request_does_not(box: Box) -> None:
     for number, place in enumerate((Place("ann", "happy"), Place("ann", "sad"), Place("auto"))):
         box.store.create(place, speech_wav(1.2 + number), "Hello there.")
     box.scheduler.engines.add("/en", own := FakeEngine())
@@ -104,14 +104,14 @@ async def test_a_row_decides_voice_style_and_bundle_of_what_the_request_leaves_o
     assert [engine.calls.count("open Hello") for engine in (own, box.engine)] == [2, 1]
 
 
-async def test_where_no_language_is_known_nothing_is_put_in(box: Box) -> None:
+async def test_text_of_unknown_language_gets_no_words(box: Box) -> None:
     front = FrontEnd(Vocabulary(tuple(map(chr, range(32, 127)))))
     box.change(front=front)
     reply = await box.say("Danke, 3 Leute", merge_key="r", merge_count=2)
     assert reply.header.text == "Danke, 3 Leute, 2x"
 
 
-async def test_names_are_said_as_the_voice_or_the_request_says(box: Box) -> None:
+async def test_names_sound_as_the_voice_or_the_request_defines(box: Box) -> None:
     box.store.update("ann", pronunciations={"Xx_Bea": "Bea", "GG": "good game"})
     reply = await box.say("GG @xx_bea", pronunciations={"GG": "well played"})
     assert reply.header.text == "well played Bea"
@@ -141,7 +141,7 @@ async def test_ssml_is_read_as_a_whole(box: Box) -> None:
     await refused(call.read(), "configure.text_handling: must be CHAT or VERBATIM")
 
 
-async def test_a_session_leaves_out_what_cannot_be_spoken(synthesizer: Stub, box: Box) -> None:
+async def test_a_session_drops_unspeakable_text(synthesizer: Stub, box: Box) -> None:
     heard = await session(box)
     await heard.end("主播好主播好主播好。", " It costs 5$.")
     assert heard.texts == {1: ["It costs five dollars."]} and heard.ends == {1: "END"}

@@ -1,4 +1,5 @@
-"""Turns at the planner, on a counted clock: who comes next, and which work the event loop does at once."""
+"""Turns at the planner, on a counted clock: the order of callers, and work that the event loop does at
+once."""
 
 import asyncio
 import threading
@@ -12,7 +13,7 @@ SHORT, LONG = AT_ONCE, SLICE
 
 
 class Desk:
-    """Turns, and the names of the work that was done, a name for each slice."""
+    """Turns, and a record of the work: a name for each slice."""
 
     def __init__(self) -> None:
         self.now, self.done, self.at_once = 0.0, list[str](), list[str]()
@@ -42,7 +43,7 @@ async def test_callers_take_turns_by_their_characters_and_keep_their_own_order()
     assert desk.done == ["a0", "b0", "a1", "b1", "a2"]
     desk.done.clear()
     wide = [desk.take(f"a{i}", a, 2 * LONG) for i in range(2)]
-    # A caller that was away has saved nothing: it begins where the others are.
+    # A caller that was away saves no turns: it begins level with the others.
     c = Share()
     assert await asyncio.gather(*wide, *(desk.take(f"c{i}", c, LONG) for i in range(3)))
     assert desk.done == ["c0", "a0", "c1", "c2", "a1"]
@@ -92,7 +93,7 @@ async def test_a_caller_far_ahead_of_its_pace_waits_and_no_other_does() -> None:
 
 
 @pytest.mark.parametrize("characters", [SHORT, LONG])
-async def test_an_error_is_its_callers_and_cancelled_work_is_left_out(characters: int) -> None:
+async def test_an_error_reaches_its_caller_and_cancelled_work_is_dropped(characters: int) -> None:
     desk, share = Desk(), Share()
 
     def fails() -> Work[None]:

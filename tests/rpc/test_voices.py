@@ -61,7 +61,7 @@ async def test_a_voice_with_other_content_or_consent_is_not_overwritten(voices: 
     assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
 
 
-async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, tmp_path: Path) -> None:
+async def test_a_damaged_voice_is_repaired_over_the_wire(voices: Stub, box: Box, tmp_path: Path) -> None:
     record = tmp_path / "voices" / "ann" / "voice.yaml"
     for mend in ("delete", "create"):
         record.write_text("name: ann\nage: 30\n")
@@ -76,7 +76,7 @@ async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, t
         assert await voices.GetVoice(pb.GetVoiceRequest(name="ann")) == made
 
 
-async def test_what_is_not_its_sound_can_be_changed(voices: Stub) -> None:
+async def test_fields_of_a_voice_can_be_changed(voices: Stub) -> None:
     made = await voices.CreateVoice(create(display_name="ベア", pronunciations={"GG": "good game"}))
     assert (made.display_name, made.state) == ("ベア", pb.READY)
     assert dict(made.pronunciations) == {"GG": "good game"}
@@ -120,7 +120,7 @@ async def test_more_than_the_receive_cap_is_refused_and_the_daemon_goes_on(voice
 
 
 class Uploads:
-    """Uploads that stay at their first checkpoint until they are let go."""
+    """Uploads that stop at their first checkpoint until `go` is set."""
 
     def __init__(self, box: Box) -> None:
         self.begun: list[str] = []
@@ -149,7 +149,7 @@ def uploads(box: Box) -> Iterator[Uploads]:
 
 @pytest_asyncio.fixture
 async def local(box: Box) -> AsyncIterator[Stub]:
-    """Another caller."""
+    """Stub of another caller."""
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
         yield appliance_pb2_grpc.VoicesStub(channel)
 
@@ -194,7 +194,7 @@ async def test_cancelled_uploads_end_early(voices: Stub, local: Stub, box: Box, 
     for call in waiting:
         call.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    # Their places are free at once.
+    # The places of the uploads are free at once.
     more = asyncio.ensure_future(reply_of(voices.CreateVoice(create())))
     await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls) + 1)
     first.cancel()

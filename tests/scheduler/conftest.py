@@ -1,4 +1,4 @@
-"""A scheduler on the usual configuration."""
+"""A scheduler with the default configuration."""
 
 import pytest
 

@@ -32,7 +32,7 @@ TURN = "its turn on this channel is in"
 
 
 def fill(bench: Bench, name: str, **terms: Any) -> list[Job]:
-    """Admit requests until one is refused as OVERLOADED."""
+    """Admit requests until the scheduler refuses one as OVERLOADED."""
     jobs: list[Job] = []
     with pytest.raises(errors.Overloaded):
         while True:
@@ -41,7 +41,7 @@ def fill(bench: Bench, name: str, **terms: Any) -> list[Job]:
 
 
 def kept(bench: Bench, name: str, segments: int = 2, **terms: Any) -> Job:
-    """Admit a job whose audio is there already."""
+    """Admit a job whose audio is cached."""
     job = bench.job(name, **terms)
     planned = pieces(name, segments, frames=400)
     job.kept = tuple(SegmentAudio(samples_of(one), one.index, one is planned[-1]) for one in planned)
@@ -61,9 +61,10 @@ def test_a_replaced_request_leaves_its_place_in_a_full_queue() -> None:
         bench.admit("beyond", channel="main")
 
 
-def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() -> None:
+def test_an_overload_is_refused_at_once_with_the_missing_time() -> None:
     bench = Bench(normal_s=0.2, patience_s=0.0)
-    # Six calls of 10 ms each, a tenth more for what estimates miss: two fit into 0.2 s, the third does not.
+    # A request has six calls of 10 ms, plus a tenth for wrong estimates: two fit into 0.2 s, the third does
+    # not.
     assert len(fill(bench, "j")) == 2
     with pytest.raises(errors.Overloaded) as refused:
         bench.admit("more")
@@ -90,10 +91,11 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
     ({"frames": 400, **MAIN}, {**MAIN, "queue_timeout_s": 9.0}, None, ""),
     ({}, {"name": "first"}, errors.InvalidRequest, "request_id"),
 ])  # fmt: skip
-def test_a_second_request_where_one_fits_at_once(
+def test_a_second_request_if_one_fits_at_once(
     first: dict[str, Any], second: dict[str, Any], error: type[Exception] | None, message: str
 ) -> None:
-    """On a serial channel it waits for the engine, else as long as it says, or a minute; REALTIME never."""
+    """On a serial channel the second waits for the engine. Elsewhere it waits as long as it says, or a
+    minute; REALTIME never waits."""
     bench = Bench(normal_s=0.1, realtime_s=0.1)
     jobs = [bench.admit("first", **first)]
     given = {"name": "second", **second}
@@ -131,7 +133,7 @@ def test_a_full_line_does_not_keep_out_another_user() -> None:
     assert bench.ends()["bob"] is SegmentAudio
 
 
-def test_the_first_request_of_a_caller_is_taken_up_to_twice_as_late_beside_anothers_many() -> None:
+def test_the_first_request_of_a_caller_may_be_twice_as_late_next_to_a_flood() -> None:
     bench = Bench(normal_s=0.3, patience_s=0.0)
     many = fill(bench, "many", caller="many")
     assert len(many) > 1
@@ -156,7 +158,7 @@ def test_a_caller_s_deadline_before_its_turn_is_no_reason_to_refuse(bench: Bench
     assert list(bench.ends().values()) == [SegmentAudio] * 9
 
 
-def test_fewer_steps_are_taken_before_a_line_waits_and_rather_than_refuse() -> None:
+def test_fewer_steps_precede_a_wait_or_a_refusal() -> None:
     bench = Bench(normal_s=0.3)
     ways = [pieces("a", 1, nfe) for nfe in (12, 11, 4)]
     nfes = []
@@ -195,7 +197,7 @@ def test_a_box_that_is_too_slow_serves_late_rather_than_never() -> None:
     assert bench.ends() == {"a": SegmentAudio}
 
 
-def test_the_margin_is_part_of_what_a_promise_needs(bench: Bench) -> None:
+def test_a_promise_includes_the_margin(bench: Bench) -> None:
     """The margin is the time to the caller's end of the connection."""
     job = bench.admit("a")
     workload = bench.scheduler._workload
@@ -224,12 +226,12 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
     costs = tuple(map(bench.engine.costs.of, segments))
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
-    for count in (1, len(segments)):  # one way after the other, as a choice tries them
+    for count in (1, len(segments)):  # ways in the order in which a choice tries them
         job.take(Way(0, tuple(segments[:count]), costs[:count]), now + soonest_s)
         found = earliest(bench.scheduler._workload, job, now, busy)
 
     def broken(demands: list[tuple[float, float]]) -> set[float]:
-        """Deadlines that are missed if all work is done in their order."""
+        """Deadlines that are missed if the work is done in the order of the list."""
         done, missed = now + MARGIN_S, set()
         for due, cost_s in sorted(demands):
             done += cost_s * BIAS
@@ -303,7 +305,7 @@ def test_the_rate_of_one_user_and_a_refused_request_replaces_nothing() -> None:
 
 
 def state_of(bench: Bench) -> object:
-    """All that an admission may change, but for the new job."""
+    """State that an admission may change, without the new job."""
     workload, admission = bench.scheduler._workload, bench.scheduler._admission
     channels = [(key, list(channel.jobs), channel.free) for key, channel in workload.channels.items()]
     jobs = [(job, job.due, job.late_s, job.ended, job.channel) for job in workload.jobs.values()]
@@ -344,7 +346,7 @@ def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
     assert bench.opened() == ["a0", "a1", "b0", "b1", "c0", "c1"]
 
 
-def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: Bench) -> None:
+def test_cached_audio_is_delivered_at_once_and_plays_in_its_turn(bench: Bench) -> None:
     before = bench.admit("before", frames=400, **MAIN)
     again = kept(bench, "again", **MAIN)
     behind = bench.admit("behind", frames=400, **MAIN)
@@ -360,7 +362,7 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
     assert again.timings.steps_s == 0.0
 
 
-def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> None:
+def test_cached_audio_sounds_until_its_end(bench: Bench) -> None:
     again = kept(bench, "again", **MAIN)
     bench.now += 1.0
     behind = bench.admit("behind", **MAIN)
@@ -369,7 +371,7 @@ def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> N
     assert kept(bench, "soon", **MAIN, **BULK).due == math.inf
 
 
-def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
+def test_cached_audio_waits_on_a_paused_channel(bench: Bench) -> None:
     bench.scheduler.queue.pause("main")
     again, other = kept(bench, "again", **MAIN), kept(bench, "other", **MAIN)
     assert bench.results["again"] == []
@@ -381,7 +383,7 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
     assert bench.ends() == {"again": SegmentAudio, "other": errors.Cancelled}
 
 
-def test_what_is_made_already_keeps_to_the_limits() -> None:
+def test_cached_audio_obeys_the_limits() -> None:
     bench = Bench(user_rate=2.0, queue_length=1)
     for name in ("one", "two"):
         kept(bench, name, user="ann")
@@ -409,7 +411,7 @@ def test_more_speech_than_a_channel_may_hold_is_refused(enter: Callable[..., Job
         enter(bench, "still waits", 40, **MAIN)
 
 
-def test_those_that_a_full_channel_refuses_are_told_to_come_one_after_the_other() -> None:
+def test_a_full_channel_staggers_the_retries_of_refused_requests() -> None:
     """The retries succeed: no request is refused twice, and their order stays."""
     bench, retries, played_s = Bench(backlog_s=10.0), [], 0.0
     for number in range(24):
@@ -425,7 +427,7 @@ def test_those_that_a_full_channel_refuses_are_told_to_come_one_after_the_other(
         bench.admit(f"j{number} again", frames=400, **MAIN)
 
 
-def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Bench) -> None:
+def test_a_later_request_replaces_one_that_does_not_sound_yet(bench: Bench) -> None:
     bench.admit("sounding", frames=400, **STATUS)
     bench.until("sounding")
     bench.admit("waiting", **STATUS)
@@ -448,7 +450,7 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
 def test_sixteen_at_once_of_one_caller_are_all_taken_and_in_time(
     first_audio_s: float, stream: bool, terms: dict[str, Any]
 ) -> None:
-    """Sentences of an answer, as Open WebUI and an SDK's gather ask for them: at once, without a channel."""
+    """Open WebUI and an SDK's gather request an answer's sentences so: all at once, without a channel."""
     bench = Bench(Device(first_audio_s / 6), lanes=4)
     given = {"caller": "http 127.0.0.1", "client": "ipv4:1", "stream": stream, "frames": 900, **terms}
     jobs = [bench.admit(f"s{number}", **given) for number in range(16)]

@@ -72,7 +72,7 @@ def test_a_line_that_is_not_made_yet_is_promised_when_it_is_approved(bench: Benc
         assert line.audible is not None and line.audible <= line.due
 
 
-def test_a_held_line_is_made_when_nobody_else_has_work(bench: Bench) -> None:
+def test_a_held_line_is_synthesised_in_idle_time(bench: Bench) -> None:
     held = [say(bench, name, segments=4, nfe=10) for name in "abcde"]
     bench.scheduler.run_once()
     promised = bench.admit("promised", 3, nfe=10)
@@ -82,7 +82,7 @@ def test_a_held_line_is_made_when_nobody_else_has_work(bench: Bench) -> None:
     assert all(line.made for line in held)
 
 
-def test_what_is_held_leaves_its_lane_to_what_is_promised(bench: Bench) -> None:
+def test_a_held_line_leaves_its_lane_to_promised_work(bench: Bench) -> None:
     bench.engine.max_lanes = 1
     say(bench, "held", nfe=50)
     for _ in range(3):
@@ -130,7 +130,7 @@ def test_a_line_that_is_being_made_goes_on_when_nobody_waits_for_its_lane(bench:
     assert bench.opened() == ["held0"] and made(bench, "held") == 1
 
 
-def test_a_rejected_line_costs_what_was_made_of_it(bench: Bench) -> None:
+def test_a_rejected_line_costs_only_its_finished_part(bench: Bench) -> None:
     say(bench, "a", segments=5)
     for _ in range(3):
         bench.scheduler.run_once()
@@ -181,7 +181,7 @@ def test_an_approved_line_waits_while_its_channel_is_paused(bench: Bench) -> Non
     assert seen(bench)["later"] is State.HELD and made(bench, "later") == 0
 
 
-def test_what_came_before_moderation_is_not_held_and_what_is_held_stays_so(bench: Bench) -> None:
+def test_moderation_holds_only_later_lines_and_its_end_releases_none(bench: Bench) -> None:
     queue = bench.scheduler.queue
     queue.moderate("stage", False)
     say(bench, "before")
@@ -210,13 +210,13 @@ def test_channels_are_moderated_as_configured_until_a_moderator_says_otherwise()
     queue.moderate("chat", False)
     for number in range(1, MAX_PAUSED):  # one more channel, "stage", is moderated already
         queue.moderate(str(number), True)
-    with pytest.raises(QueueFull, match="moderated otherwise"):
+    with pytest.raises(QueueFull, match="moderated differently"):
         queue.moderate("one more", True)
     queue.moderate("1", False)
     queue.moderate("one more", True)
 
 
-def test_so_much_speech_may_be_held_on_a_channel(bench: Bench) -> None:
+def test_held_speech_on_a_channel_is_bounded(bench: Bench) -> None:
     long = bench.job("long", channel="stage", playout=SERIAL)
     bench.scheduler.admit(long, [pieces("long", 9, frames=2_000)])
     assert long.audio_s > bench.scheduler.config.backlog_s
@@ -252,7 +252,7 @@ def test_held_lines_are_merged_with_each_other_alone(bench: Bench) -> None:
     assert bench.scheduler.admit(late, [pieces("late", 1)], again) is None
 
 
-def test_a_line_supersedes_what_may_be_heard_only_once_it_is_approved(bench: Bench) -> None:
+def test_a_line_supersedes_approved_ones_after_its_approval(bench: Bench) -> None:
     queue = bench.scheduler.queue
     queue.pause("stage")
     queue.moderate("stage", False)
@@ -268,7 +268,7 @@ def test_a_line_supersedes_what_may_be_heard_only_once_it_is_approved(bench: Ben
 
 @st.composite
 def moderated_workloads(draw: st.DrawFn) -> list[Message]:
-    """A workload of which the channels are moderated: lines are approved, rejected or left."""
+    """A workload on moderated channels: lines are approved, rejected or left."""
     messages = draw(workloads())
     for message in messages:
         if message.channel:
@@ -293,8 +293,8 @@ def test_an_approval_breaks_no_promise(messages: list[Message], device: str, lan
 @pytest.mark.slow
 @pytest.mark.once
 @loads(1.2, 0.8, 3.0)
-def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) -> None:
-    """A moderator rejects one held line in three after seconds, and approves the others."""
+def test_no_reply_stalls_in_a_storm_with_three_of_ten_lines_on_hold(load: float) -> None:
+    """A moderator rejects one held line in three after some seconds, and approves the others."""
     draw = random.Random(1)
     messages = chat(50.0, load, ORIN, queue_timeout_s=None)
     held = [message for message in messages if draw.random() < 0.3]
@@ -317,7 +317,7 @@ def test_nobody_stalls_in_a_storm_of_which_three_in_ten_are_held(load: float) ->
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_a_made_line_is_heard_with_its_approval_whatever_else_is_promised() -> None:
+def test_a_finished_line_sounds_at_its_approval_despite_promises() -> None:
     line = Message(0.0, cut(6.0), channel="stage", approve_after_s=30.0)
     storm = [dataclasses.replace(message, at=message.at + 20.0) for message in chat(30.0, 3.0, ORIN)]
     world = Bench(ORIN, approval_channels=("stage",))
@@ -327,7 +327,7 @@ def test_a_made_line_is_heard_with_its_approval_whatever_else_is_promised() -> N
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_what_is_held_delays_what_is_promised_by_one_call_at_most() -> None:
+def test_held_lines_delay_promised_work_by_at_most_a_call() -> None:
     held = [Message(0.0, cut(20.0), channel=f"stage {n}", cancel_after_s=60.0) for n in range(8)]
     words = [Message(1.0 + 3.0 * n, ((1.0,),), priority=Priority.REALTIME) for n in range(5)]
     alone = [dataclasses.replace(word) for word in words]

@@ -1,4 +1,4 @@
-"""Hostile callers and channels that speak without pause share an engine, on the simulator's clock."""
+"""Hostile callers and channels that speak without pause share an engine, on the virtual clock."""
 
 import heapq
 import random
@@ -27,11 +27,12 @@ HOSTILE: Sequence[tuple[float, dict[str, Any]]] = (
     (2.0, {"pieces": SHORT, "queue_timeout_s": 0.0}),
     (2.0, {"pieces": SHORT, "channel": "{me} {n}", "priority": Priority.REALTIME}),
 )
-"""Requests a second of each kind of hostile caller, and the fields of its messages."""
+"""Requests per second of each kind of hostile caller, and the fields of its messages."""
 
 
 def playing(channels: int, seconds: float) -> list[Message]:
-    """Replies of channels, each a caller, that come a second before their turn and leave no pause."""
+    """Replies of channels, each with its own caller, that come a second before their turn and leave no
+    pause."""
     draw, found = random.Random(0), list[Message]()
     turns = [(LEAD_S + draw.uniform(0.0, 4.0), f"friend {number}") for number in range(channels)]
     heapq.heapify(turns)
@@ -55,13 +56,14 @@ def hostile(callers: int, seconds: float) -> list[Message]:
 
 
 def is_good(message: Message) -> bool:
-    """Promised, and the channel silent for at most DRY_S before it and within it."""
+    """True if the reply was promised, and the channel was silent for at most DRY_S before it and within
+    it."""
     turn = max(message.free_at, message.at + LEAD_S)
     return message.promised and max(message.underrun_s, message.heard[0][0] - turn) <= DRY_S
 
 
 def test_hostile_callers_share_what_channels_leave() -> None:
-    """32 channels need half of the engine, and 14 hostile callers flood it."""
+    """The 32 channels need half of the engine, and 14 hostile callers flood it."""
     friends, world = playing(32, 10.0), Bench(ZIPVOICE)
     world.run([*friends, *hostile(14, 10.0)])
     assert world.engine.busy_s / world.now > 0.95
@@ -70,7 +72,7 @@ def test_hostile_callers_share_what_channels_leave() -> None:
 
 
 def test_a_flood_that_the_engine_is_too_slow_for_delays_nobody_else() -> None:
-    """Calls take four times the estimates by which long streams were admitted."""
+    """Calls take four times the estimates on which the admission of the long streams relied."""
     friends = [Message(1.0 + number / 2, SHORT, nfe=4, caller="friend") for number in range(6)]
     flood = [Message(0.0, cut(60.0), nfe=4, caller="hostile", cancel_after_s=4.0) for _ in range(112)]
     Bench(ZIPVOICE).run(alone := [replace(friends[0], heard=[])])

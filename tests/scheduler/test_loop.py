@@ -1,4 +1,4 @@
-"""The order of calls, readers, ends, faults and changes of the engine; test_promises.py proves the whole."""
+"""Order of calls, readers, ends, faults and changes of the engine. test_promises.py proves the whole."""
 
 import contextlib
 import itertools
@@ -69,7 +69,7 @@ def test_a_newcomer_with_an_earlier_deadline_goes_first_from_the_next_step_on(be
     ],
     ids=["goes first", "takes the only lane, which is made again"],
 )
-def test_a_word_beside_bulk_work(lanes: int, segments: int, priority: Priority, opened: list[str]) -> None:
+def test_a_word_next_to_bulk_work(lanes: int, segments: int, priority: Priority, opened: list[str]) -> None:
     bench = Bench(lanes=lanes)
     bench.admit("book", segments, priority=Priority.BULK)
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
     assert sorted(name[0] for name in spoken) == ["a"] * 4 + ["b"] * 2
 
 
-def test_lanes_share_a_call_where_that_saves_work() -> None:
+def test_lanes_share_a_call_if_that_saves_work() -> None:
     lanes: dict[int, list[int]] = {1: [], 4: []}
     for batch, at_steps in lanes.items():
         bench = Bench(replace(EVEN, max_batch=batch))
@@ -136,7 +136,7 @@ def test_lanes_that_are_due_together_share_a_call_however_late_both_are() -> Non
     assert bench.engine.calls.count("step") < 8
 
 
-def test_a_caller_with_little_goes_before_one_with_much_where_all_are_in_time(bench: Bench) -> None:
+def test_a_light_caller_precedes_a_heavy_one_if_all_are_in_time(bench: Bench) -> None:
     for number in range(3):
         bench.admit(f"much{number}", caller="much")
     bench.admit("little", caller="little")
@@ -283,7 +283,7 @@ def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("all_texts", [False, True])
-def test_where_the_failed_segment_fails_again_the_longest_that_was_spoken_decides(all_texts: bool) -> None:
+def test_if_the_failed_segment_fails_again_the_longest_spoken_one_decides(all_texts: bool) -> None:
     bench = Bench(lanes=1)
     bench.admit("short", frames=30)
     bench.admit("good", frames=60)
@@ -318,11 +318,11 @@ def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
 
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle loop wakes by nothing but an event."""
+    """Let only an event wake an idle loop."""
     monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 600.0)
 
 
-def test_before_the_start_and_while_draining_nothing_is_taken() -> None:
+def test_requests_before_the_start_and_during_a_drain_are_refused() -> None:
     scheduler = Scheduler()
     with pytest.raises(errors.Unavailable, match="starting"):
         scheduler.check_open()
@@ -367,7 +367,7 @@ def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
-    """Before and after the loop silence means nothing."""
+    """Silence has no meaning before the loop starts and after it ends."""
     silences: list[float] = []
 
     def on_call(seconds: float) -> None:
@@ -387,7 +387,7 @@ def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -
     assert bench.scheduler.silence_s == 0.0
 
 
-def test_of_several_engines_the_one_that_passed_a_backend_over_is_told(bench: Bench) -> None:
+def test_the_engine_that_passed_a_backend_over_is_reported(bench: Bench) -> None:
     engines, other = bench.scheduler.engines, FakeEngine()
     other.backend, other.passed_over = "ort-cpu", (PassedOver("tensorrt", "no memory"),)
     before = engines.backend
@@ -399,7 +399,7 @@ def test_of_several_engines_the_one_that_passed_a_backend_over_is_told(bench: Be
     assert (bench.engine.calls, other.calls) == ([], ["shutdown"])
 
 
-def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
+def test_new_jobs_use_the_new_engine_and_old_ones_keep_theirs(bench: Bench) -> None:
     old = bench.engine
     first = bench.admit("a", 2, frames=90)
     planned = bench.scheduler.engines.generation
@@ -421,11 +421,11 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
     assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
-    # A segment of the old engine does not test the new one.
+    # The old engine's segments do not serve as a test of the new engine.
     assert bench.scheduler.engines._longest is late.segments[0]
 
 
-def test_a_reply_that_is_made_and_waits_keeps_no_old_engine(bench: Bench) -> None:
+def test_a_finished_reply_that_waits_keeps_no_old_engine(bench: Bench) -> None:
     job = bench.admit("a")
     bench.scheduler.queue.pause("")
     bench.work()
@@ -437,34 +437,32 @@ def test_a_reply_that_is_made_and_waits_keeps_no_old_engine(bench: Bench) -> Non
     assert bench.ends() == {"a": SPOKEN}
 
 
-def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench) -> None:
-    results: list[float | Exception] = []
+def test_the_engine_is_tested_between_calls_and_its_error_returned(bench: Bench) -> None:
     bench.admit("a")
-    bench.scheduler.engines.test(results.append)
+    tested = bench.scheduler.engines.test()
     bench.scheduler.run_once()
-    assert results == [pytest.approx(CALL_S)]
+    assert tested.result(0) == pytest.approx(CALL_S)
     fault = errors.EngineFault("odd")
     bench.engine.on_self_test = raising(fault)
-    bench.scheduler.engines.test(results.append)
+    tested = bench.scheduler.engines.test()
+    assert not tested.cancel(), "the caller's end does not end the test"
     bench.serve()
-    assert results[1] is fault and bench.ends()["a"] is SPOKEN
+    assert tested.exception(0) is fault and bench.ends()["a"] is SPOKEN
     with pytest.raises(errors.Unavailable):
-        bench.scheduler.engines.test(results.append)
+        bench.scheduler.engines.test()
 
 
 def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
-    """On the engine's thread, which `FakeEngine` insists on, between the calls of the present one."""
+    """The test runs on the engine's thread, which `FakeEngine` asserts, between the calls of the present
+    engine."""
     scheduler, speaking, other = Scheduler(), FakeEngine(), FakeEngine()
-    tested: queue.Queue[float | Exception] = queue.Queue()
     scheduler.start(speaking)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(scheduler.run)
-        scheduler.engines.test(tested.put, other)
-        assert isinstance(tested.get(timeout=PATIENCE_S), float)
+        assert isinstance(scheduler.engines.test(other).result(PATIENCE_S), float)
         assert (speaking.calls, other.calls) == ([], ["self_test"])
         scheduler.engines.replace(other, lambda: None)
-        scheduler.engines.test(tested.put)
-        assert isinstance(tested.get(timeout=PATIENCE_S), float)
+        assert isinstance(scheduler.engines.test().result(PATIENCE_S), float)
         assert other.calls == ["self_test", "self_test"]
         scheduler.drain()
         running.result(PATIENCE_S)
@@ -472,17 +470,17 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
 
 
 def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
-    results: list[float | Exception] = []
+    results = []
 
     def lose(seconds: float) -> None:
-        bench.scheduler.engines.test(results.append)
+        results.append(bench.scheduler.engines.test())
         LOSE()
 
     bench.admit("a")
     bench.engine.on_call = lose
     with pytest.raises(errors.DeviceLost):
         bench.scheduler.run()
-    assert isinstance(results[0], errors.Unavailable)
+    assert isinstance(results[0].exception(0), errors.Unavailable)
 
 
 def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:

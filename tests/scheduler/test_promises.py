@@ -43,7 +43,7 @@ def workloads(draw: st.DrawFn, bundles: tuple[str, ...] = ("",)) -> list[Message
 
 
 def late_s(message: Message) -> float:
-    """Delay of the first audio, or of the whole of a unary reply, beyond its deadline."""
+    """Delay of the first audio, or of all of a unary reply, beyond its deadline."""
     assert message.job is not None
     return message.heard[0 if message.stream else -1][0] - message.promised_at
 
@@ -74,7 +74,7 @@ def test_two_bundles_miss_no_deadline(messages: list[Message], device: str, besi
 
 
 def test_a_word_waits_for_the_segments_that_hold_the_lanes_of_both_bundles() -> None:
-    # Each bundle has one lane, and a long segment that is due much later holds it.
+    # Each bundle has one lane, which a long segment with a much later deadline occupies.
     long = {"nfe": 32, "stream": False, "pieces": ((8.0,),)}
     words = {"nfe": 1, "pieces": ((0.5,),)}
     messages = [
@@ -133,7 +133,7 @@ def storm(
     of: Device = ORIN,
     **world: float,
 ) -> dict[str, float]:
-    """A report on Poisson arrivals of chat lines, sized for the device `of`."""
+    """A report on Poisson arrivals of chat lines, whose rate fits the device `of`."""
     messages = chat(seconds, load, of, queue_timeout_s=queue_timeout_s)
     bench = Bench(device, **world)  # type: ignore[arg-type]
     bench.run(messages)
@@ -141,7 +141,7 @@ def storm(
 
 
 def check_storm(figures: dict[str, float]) -> None:
-    """No reply that was promised stalls or begins late."""
+    """Check that no promised reply stalls or begins late."""
     assert figures["C0"] == figures["C100"] == 1.0
     assert figures["worst first audio after its promise s"] <= 0.0
 
@@ -176,7 +176,7 @@ def test_a_storm_on_orins_table(load: float) -> None:
 
 @loads(1.2, 0.8, 3.0)
 def test_a_storm_of_those_who_may_wait(load: float) -> None:
-    figures = storm(load, 50.0, None)  # a queue makes each call dearer
+    figures = storm(load, 50.0, None)  # a queue makes each call slower
     check_storm(figures)
     assert figures["refused"] <= (0.6 if load == 3.0 else 0.0)
 
@@ -208,7 +208,7 @@ def test_a_word_in_the_middle_of_bulk_work_waits_for_one_call() -> None:
     assert word.first_s - alone.first_s <= ORIN.step_s([(segments_of(book, (8.0,))[0], 0)]) + 1e-9
 
 
-def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
+def test_a_flood_on_one_channel_delays_no_other() -> None:
     flood = [Message(0.001 * n, ((4.0,),), channel="a", queue_timeout_s=60.0) for n in range(60)]
     other = [Message(0.5 + 2.0 * n, ((4.0,),), channel=f"b{n}") for n in range(5)]
     Bench(ORIN).run([*flood, *other])
@@ -216,7 +216,7 @@ def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
 
 
 @pytest.mark.parametrize("names", ["", pytest.param("user", marks=pytest.mark.thorough), "channel"])
-def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
+def test_a_flood_of_one_caller_delays_no_other(names: str) -> None:
     """`names` empty: a flood without names delays no named requests of its address. Otherwise: a flood with
     any number of names delays no other caller."""
 
@@ -237,7 +237,7 @@ def test_what_one_caller_sends_keeps_no_other_waiting(names: str) -> None:
     assert any(message.heard for message in flood[50:])
 
 
-def test_what_a_caller_has_begun_with_alone_leaves_room_for_the_next_two() -> None:
+def test_a_lone_callers_flood_leaves_time_for_the_next_two() -> None:
     flood = [Message(0.03 * n, ((2.0,),), caller="flood", channel=f"n{n}") for n in range(60)]
     others = [Message(0.9, ((2.0,),), caller="one"), Message(1.2, ((2.0,),), caller="two")]
     Bench(ORIN).run([*flood, *others])
@@ -278,7 +278,7 @@ CALLS = 2
 def bursts(draw: st.DrawFn, channels: tuple[str, ...]) -> tuple[Device, list[Message]]:
     """A device, and lines whose speech is within `backlog_s` on each channel.
 
-    A segment takes from 10 ms to 3 s, whatever its length: the device may be slower than playout.
+    A segment takes from 10 ms to 3 s, whatever its length: the device may be slower than playback.
     """
     steps = draw(st.integers(1, 8))
     call_s = draw(st.floats(0.01, 3.0)) / (steps + CALLS)
@@ -307,7 +307,7 @@ def bursts(draw: st.DrawFn, channels: tuple[str, ...]) -> tuple[Device, list[Mes
 
 
 def check_spoken(lines: list[Message], channel: str) -> None:
-    """All lines of a channel were admitted, spoken in order, in time and without a gap."""
+    """Check that all lines of a channel were admitted and spoken: in order, in time and without a gap."""
     own = [line for line in lines if line.channel == channel]
     for line in own:
         assert (line.refused, line.ended) == ("", "SegmentAudio")

@@ -48,7 +48,7 @@ def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Be
     first, second = say(bench, "a"), say(bench, "b")
     assert seen(bench) == {"a": State.WAITING, "b": State.WAITING}
     bench.work()
-    assert first.ended and second.ended  # the engine is done with both
+    assert first.ended and second.ended  # the engine has finished both
     assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
     bench.now += first.audio_s
     assert seen(bench) == {"b": State.SOUNDING}
@@ -57,7 +57,7 @@ def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Be
     assert seen(bench) == {} and ended(bench) == {"a": None, "b": None}
 
 
-def test_what_plays_nowhere_that_is_known_ends_with_its_last_audio(bench: Bench) -> None:
+def test_a_reply_without_a_channel_ends_with_its_last_audio(bench: Bench) -> None:
     bench.admit("a", client="ipv4:1", playout=SERIAL)
     bench.work()
     assert seen(bench) == {} and ended(bench) == {"a": None}
@@ -95,7 +95,7 @@ def test_clear_leaves_what_sounds(bench: Bench) -> None:
     assert seen(bench) == {"a": State.SOUNDING, "d": State.SOUNDING}
 
 
-def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench) -> None:
+def test_a_paused_channel_is_synthesised_and_resumes_in_place(bench: Bench) -> None:
     first = say(bench, "a", segments=4)
     bench.work()
     bench.now += 0.3 * first.audio_s
@@ -118,7 +118,7 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
 
 
 @pytest.mark.parametrize("paused_first", [True, False])
-def test_what_follows_a_skip_is_played_whole_around_a_pause(bench: Bench, paused_first: bool) -> None:
+def test_the_line_after_a_skip_plays_whole_around_a_pause(bench: Bench, paused_first: bool) -> None:
     """The audio was sent long before: the pause counts from the line's playback."""
     say(bench, "a", segments=9)
     second, third = say(bench, "b"), say(bench, "c")
@@ -155,7 +155,7 @@ def test_pause_holds_a_reply_in_its_midst_and_a_whole_one(bench: Bench) -> None:
     assert made(bench, "a") == 3 and made(bench, "b") == 1 and whole.ended
 
 
-def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(bench: Bench) -> None:
+def test_a_line_of_a_resumed_channel_gets_a_new_promise_that_delays_none(bench: Bench) -> None:
     bench.scheduler.queue.pause("stage")
     waiting = [say(bench, name, segments=3) for name in "ab"]
     assert all(job.due == math.inf for job in waiting)
@@ -169,8 +169,9 @@ def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(
     assert [made(bench, name) for name in "ab"] == [3, 3]
 
 
-def test_what_goes_on_during_a_long_call_is_promised_for_after_it() -> None:
-    """No promise interrupts a step of another, which takes longer here than the line and all its slack."""
+def test_a_channel_resumed_within_a_long_call_is_promised_after_it() -> None:
+    """A promise does not interrupt another job's step, which here takes longer than the line with all its
+    slack."""
     bench = Bench(Device(0.0, token_s=1e-4))
     bench.scheduler.queue.pause("stage")
     line = say(bench, "line")
@@ -192,13 +193,13 @@ def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
     assert "paused" in str(bench.results["a"][-1])
 
 
-def test_so_many_channels_may_be_paused(bench: Bench) -> None:
+def test_paused_channels_are_bounded(bench: Bench) -> None:
     for number in range(MAX_PAUSED):
         bench.scheduler.queue.pause(str(number))
     bench.scheduler.queue.pause("0")
     with pytest.raises(QueueFull, match="channels are paused"):
         bench.scheduler.queue.pause("one more")
-    bench.scheduler.queue.resume("one more")  # which is not paused
+    bench.scheduler.queue.resume("one more")  # not paused before
 
 
 def merge(bench: Bench, name: str, key: str = "rose", **options: object) -> Job:
@@ -209,7 +210,7 @@ def merge(bench: Bench, name: str, key: str = "rose", **options: object) -> Job:
     return job
 
 
-def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) -> None:
+def test_a_merged_request_replaces_the_waiting_one(bench: Bench) -> None:
     say(bench, "now")
     bench.scheduler.run_once()
     merge(bench, "one rose")
@@ -225,7 +226,7 @@ def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) ->
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 99])
-def test_what_waits_to_sound_is_merged_whatever_the_engine_has_done_of_it(bench: Bench, calls: int) -> None:
+def test_a_line_that_does_not_sound_yet_is_merged_at_any_progress(bench: Bench, calls: int) -> None:
     now = say(bench, "now", segments=9)
     while not now.ended:
         bench.scheduler.run_once()

@@ -1,4 +1,4 @@
-"""The rule of when finished audio goes out, row by row; and that it goes out once."""
+"""The rule of when finished audio is sent, row by row; and that it is sent once."""
 
 import math
 from dataclasses import replace
@@ -47,12 +47,12 @@ def test_the_rule(
 
 
 @pytest.mark.parametrize("segments", [1, 2])
-def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(segments: int) -> None:
+def test_a_finished_reply_is_sent_before_it_is_due_even_if_others_are_late(segments: int) -> None:
     """A finished reply cannot stall. Its held audio is sent too, and the reply leaves the workload."""
     bench = Bench(normal_s=1.0)
     early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
     bench.scheduler.run_once()
-    bench.now = early.due - (6 * segments + 1) * CALL_S  # a call that took far longer than estimated
+    bench.now = early.due - (6 * segments + 1) * CALL_S  # one call took far longer than estimated
     while not early.made:
         assert bench.results["early"] == []
         bench.scheduler.run_once()
@@ -67,7 +67,7 @@ def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(s
 
 
 def held_first_piece() -> tuple[Bench, Job]:
-    """A stream whose first piece is finished, and held: it plays for 0.1 s, and the second takes longer."""
+    """A stream with a finished first piece on hold: it plays for 0.1 s, and the second takes longer."""
     bench = Bench(normal_s=1.0)
     job = bench.job("a")
     first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
@@ -78,7 +78,7 @@ def held_first_piece() -> tuple[Bench, Job]:
     return bench, job
 
 
-def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
+def test_a_first_sound_too_early_for_the_rest_is_held_until_its_time() -> None:
     bench, job = held_first_piece()
     while not bench.results["a"]:
         before = bench.now
@@ -103,7 +103,7 @@ def test_a_held_first_sound_goes_out_when_it_is_due(before_s: float) -> None:
     assert job.ended and bench.scheduler.load == RequestCounts()
 
 
-def test_one_alarm_rings_for_each_held_first_sound_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alarm_rings_for_each_held_first_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     audio = held_first_piece()[1].held
     monkeypatch.setattr(Early, "_breaks_promise", lambda *_: True)
     bench = Bench()
@@ -139,8 +139,8 @@ def test_a_reply_that_is_not_streamed_goes_out_whole() -> None:
     assert len(bench.results["a"]) == 3 and job.audible == bench.now
 
 
-def test_what_is_promised_nothing_goes_out_at_once() -> None:
-    """BULK work, and a job that is late in any case."""
+def test_audio_without_a_promise_is_sent_at_once() -> None:
+    """The job is BULK work, or late in any case."""
     for call_s, terms in ((CALL_S, {"priority": Priority.BULK}), (1.0, {})):
         bench = Bench(Device(call_s), patience_s=0.0)
         job = bench.admit("a", 3, **terms)

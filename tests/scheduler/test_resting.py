@@ -10,7 +10,7 @@ WAKE_S, IDLE_S = 3.0, 60.0
 
 
 class Restful(FakeEngine):
-    """Refuses calls while it rests; a wake moves the clock."""
+    """An engine that refuses calls while it rests; its wake moves the clock."""
 
     idle_s, wake_s = IDLE_S, WAKE_S
 
@@ -50,7 +50,7 @@ def engine(bench: Bench) -> Restful:
 
 
 @pytest.mark.parametrize("priority", [Priority.NORMAL, Priority.HIGH])
-def test_the_first_promise_after_a_rest_has_the_wake_in_it_and_is_kept(
+def test_the_first_promise_after_a_rest_includes_the_wake(
     bench: Bench, engine: Restful, priority: Priority
 ) -> None:
     asked = bench.now
@@ -66,7 +66,7 @@ def test_the_first_promise_after_a_rest_has_the_wake_in_it_and_is_kept(
     assert later.due < bench.now + WAKE_S, "it is awake"
 
 
-def test_one_that_comes_while_it_wakes_waits_for_the_rest_of_the_wake(bench: Bench, engine: Restful) -> None:
+def test_a_request_during_a_wake_waits_for_its_end(bench: Bench, engine: Restful) -> None:
     engine.bench.admit("first")
 
     def wake() -> None:
@@ -88,19 +88,17 @@ def test_no_newcomer_is_refused_for_the_wake(bench: Bench, engine: Restful) -> N
 
 
 def test_a_test_wakes_it_and_it_rests_again(bench: Bench, engine: Restful) -> None:
-    took: list[float | Exception] = []
-    bench.scheduler.engines.test(took.append)
+    tested = bench.scheduler.engines.test()
     bench.work()
-    assert took == [pytest.approx(CALL_S)] and not engine.rests
+    assert tested.result(0) == pytest.approx(CALL_S) and not engine.rests
     bench.now += IDLE_S + 1.0
     assert not bench.scheduler.run_once() and engine.rests
 
 
 def test_neither_a_test_nor_a_request_of_its_replacement_wakes_it(bench: Bench, engine: Restful) -> None:
-    took: list[float | Exception] = []
-    bench.scheduler.engines.test(took.append, other := FakeEngine())
+    tested = bench.scheduler.engines.test(other := FakeEngine())
     bench.work()
-    assert took == [0.0] and engine.rests
+    assert tested.result(0) == 0.0 and engine.rests
     bench.scheduler.engines.replace(other, lambda: None)
     bench.admit("after")
     bench.work()

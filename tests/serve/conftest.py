@@ -1,4 +1,4 @@
-"""Daemon that keeps phrases, marks its samples and has secondary bundles."""
+"""A daemon that caches phrases, marks its samples and has secondary bundles."""
 
 import dataclasses
 import shutil
@@ -47,9 +47,9 @@ def russian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundles_box(tmp_path_factory: pytest.TempPathFactory, other: Path, russian: Path) -> Iterator[Shared]:
-    """The worker's daemon that keeps phrases, marks its samples and has these secondary bundles.
+    """The process's daemon that caches phrases, marks its samples and has these secondary bundles.
 
-    It starts with a row for each bundle; tests lend it the rows that they need.
+    It starts with a row for each bundle; a test applies the rows that it needs.
     """
     rows = {"de": {"voice": "ann", "bundle": str(other)}, "ru": {"voice": "ann", "bundle": str(russian)}}
     keys = {"text": {"languages": rows}, "cache": {"phrases_bytes": 64 << 20}, "audio": MARKED}

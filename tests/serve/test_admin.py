@@ -39,7 +39,7 @@ def test_only_the_daemons_user_may_operate_it(box: Running) -> None:
         nobody.status()
 
 
-def test_its_status_and_its_engines_test(box: Running, operator: Operator) -> None:
+def test_the_status_and_the_test_of_the_engine(box: Running, operator: Operator) -> None:
     status = operator.status()
     assert (status.state, status.backend, status.voices) == ("running", "ort-cpu", 1)
     assert [one.backend for one in status.passed_over] == ["tensorrt", "ort-cuda"]
@@ -112,7 +112,7 @@ def test_a_swap_takes_the_steps_of_the_new_bundle(box: Running, operator: Operat
         assert client.speak(TEXT, "ann").header.nfe_steps == USUAL_NFE
 
 
-def test_from_the_shell(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_from_the_shell(box: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["--socket", str(box.folder / "admin.sock")]
     assert cli.main(["admin", "status", *at]) == 0
     assert "backend     ort-cpu" in capsys.readouterr().out

@@ -47,7 +47,7 @@ def test_each_connection_gets_the_line_of_its_time() -> None:
 
 
 def test_a_daemon_says_ready_then_drain(tmp_path: Path) -> None:
-    """Daemon without metrics; an operator drains the daemon from the shell, over a socket of another name."""
+    """The daemon has no metrics; an operator drains it from the shell, over a socket of another name."""
     agent, socket = f"127.0.0.1:{free_port()}", str(tmp_path / "own.sock")
     server = {"agent": agent, "admin_socket": socket, "metrics": ""}
     with running(tmp_path, server=server) as daemon:

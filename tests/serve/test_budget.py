@@ -1,6 +1,7 @@
-"""A hostile caller with the role `speak`: another is served, and memory and the event loop hold.
+"""A hostile caller with the role `speak`: the daemon serves another caller, and bounds memory and stops of
+its loop.
 
-First sounds are not bounded: they are the machine's as much as the daemon's.
+The test does not bound first sounds, which depend on the machine as much as on the daemon.
 """
 
 import contextlib
@@ -28,15 +29,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 GROWTH_BYTES = 200 << 20
 LINES = 4
 PAUSE_S = 0.75
-"""Between two lines of the caller who is not hostile."""
+"""Seconds between two lines of the other caller."""
 STOP_MS = 25.0
-"""Short stops are the machine's: 9 and 15 ms were seen while others computed. What an attacker's input cost
-on the loop took 50 ms to seconds."""
+"""Longest accepted stop. The machine causes short ones: 9 and 15 ms under load. An attacker's input on the
+loop took 50 ms to seconds."""
 BY_DAY = ("names", "large")
 
 
 class Box(NamedTuple):
-    """A daemon that is attacked, with its state before."""
+    """A daemon under attack, and its state before."""
 
     daemon: Running
     bot: str
@@ -45,9 +46,9 @@ class Box(NamedTuple):
     say: Callable[[], object]
     """Speaks a line for another caller; fails if the line is refused twice."""
     before: int
-    """Bytes of memory."""
+    """Bytes of memory before the attack."""
     usual_ms: float
-    """The longest stop of the event loop while nobody attacks."""
+    """The longest stop of the event loop without an attack."""
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +93,15 @@ def test_an_attack_costs_another_neither_a_line_nor_the_box_its_memory(box: Box,
             box.say()
             time.sleep(PAUSE_S)
     assert max(growth) < GROWTH_BYTES
-    # The machine may be busy, but what an attacker sends is not looked at on the loop.
-    # gRPC copies messages and whole replies of megabytes on the loop; that has to be rare.
+    # The machine may be busy, but the loop does not examine an attacker's input. gRPC copies messages and
+    # whole replies of megabytes on the loop, which must be rare.
     stops = [stop for stop in stops_ms(daemon, begun) if stop > max(STOP_MS, 2.0 * box.usual_ms)]
     where = re.findall(r"the loop stood for .*", "".join(daemon.lines[begun:]))
     assert len(stops) <= (10 if name in ("large", "unread") else 0), (stops, where)
     box.victim.check(growth_bytes=GROWTH_BYTES)
 
 
-def test_a_revoked_token_ends_what_is_open(box: Box) -> None:
+def test_a_revoked_token_ends_open_calls(box: Box) -> None:
     tokens = box.daemon.folder / "tokens.json"
     guest = token_file.add(tokens, "guest", [Role.SPEAK])
     metadata = (("authorization", f"Bearer {guest}"),)

@@ -1,7 +1,8 @@
-"""A bundle swap that a reload, or the end of its call, meets while it loads."""
+"""A bundle swap, with a reload or the end of its call during its load."""
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,19 +16,21 @@ from appliance.contract import bundle
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc.admin import AdminService
 from appliance.serve import changes
+from appliance.voices.index import open_index
 from appliance.voices.prompts import Prompts
-from appliance.voices.store import open_store
 from tests.harness.daemons import BUNDLE
 from tests.harness.engine import FakeEngine
 
 
 class Engines:
-    """Tests and replaces at once."""
+    """Engines that test and replace at once."""
 
     generation = 0
 
-    def test(self, done: Callable[[float], None], engine: object) -> None:
-        done(0.0)
+    def test(self, engine: object) -> Future[float]:
+        tested: Future[float] = Future()
+        tested.set_result(0.0)
+        return tested
 
     def replace(self, engine: object, switch: Callable[[], None]) -> None:
         self.generation += 1
@@ -37,7 +40,7 @@ class Engines:
 def test_a_reload_while_a_swap_loads_is_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(voices=VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache"))
     read = bundle.read(BUNDLE, verify=False)
-    store = open_store(config.voices, read).index
+    store = open_index(config.voices, read)
     scheduler: Any = SimpleNamespace(engines=Engines(), check_open=lambda: None)
     present = changes.Changes(config, read, store, Prompts(store), scheduler, Phrases(0))
     assert present.speech.front.languages[:1] != ("fr",)

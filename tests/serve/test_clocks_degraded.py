@@ -1,4 +1,5 @@
-"""Clocks that are not pinned: the daemon speaks on, and says so in health, metrics, trailers and log."""
+"""Clocks that are not pinned: the daemon still speaks, and reports them in health, metrics, trailers and
+log."""
 
 import itertools
 import logging
@@ -98,7 +99,7 @@ def test_changes_are_logged_once_with_why_and_who(jetson: Jetson, caplog: pytest
 def test_a_repin_between_two_looks_is_logged_too(jetson: Jetson, caplog: pytest.LogCaptureFixture) -> None:
     box = jetson.box()
     clocks = watch(box)
-    # The first repin is older than all that the watch knows; a new mode is no repin.
+    # The first repin is older than the watch's memory; a new mode is no repin.
     for mode, repins in (("", 1), ("", 2), ("MAXN", 2)):
         clocks_json.publish(box, Clocks("pinned", mode=mode, repins=repins, last_unpin=UNPINNED.last_unpin))
         assert clocks.refresh()
@@ -125,7 +126,7 @@ class Seen:
         return float(line.split()[-1])
 
     def trailers(self) -> tuple[str | None, str | None]:
-        """x-degraded of a call and of a stream."""
+        """Trailer x-degraded of a call and of a stream."""
         with self.daemon.channel() as channel:
             stub = self.daemon.synthesizer(channel)
             audio, unary = stub.Synthesize.with_call(request(), timeout=PATIENCE_S)
@@ -180,7 +181,7 @@ def test_states_as_they_are_published(seen: Seen) -> None:
 
 
 def test_the_box_unpinned_behind_its_back_and_pinned_again(seen: Seen) -> None:
-    """Root's real lock and check, the real file between them and the daemon."""
+    """Root's real lock and check share the real file with the daemon."""
     jetson = seen.jetson
     box = quick(jetson, sleep=lambda seconds: None)
     # The daemon reads UNPINNED first, so that `pinned` below comes from this box, with its count of re-pins.

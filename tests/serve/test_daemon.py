@@ -1,4 +1,4 @@
-"""The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
+"""The daemon's life: ready, speaking, cancelled, drained; and its refusals to start."""
 
 import io
 import itertools
@@ -91,14 +91,14 @@ def metric(box: Running, name: str) -> float:
     return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
 
-def test_a_kept_phrase_is_counted_and_sounds_as_one_that_is_made(bundles_box: Shared) -> None:
+def test_a_cached_phrase_is_counted_and_sounds_like_a_new_one(bundles_box: Shared) -> None:
     counts = ("f5_phrases_hits", "f5_phrases_misses", "f5_phrases_bytes")
     before = [metric(bundles_box, name) for name in counts]
     asked = request(segmentation=pb.LOW_LATENCY, word_timings=True)
     asked.ClearField("seed")
     with bundles_box.channel() as channel:
         stub = bundles_box.synthesizer(channel)
-        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # a reply without a seed is not kept
+        fresh = stub.Synthesize(asked, timeout=PATIENCE_S)  # only replies with a seed are cached
         asked.seed = fresh.header.seed
         replies = [stub.Synthesize(asked, timeout=PATIENCE_S) for _ in range(3)]
     hits, misses, kept = (metric(bundles_box, name) - then for name, then in zip(counts, before, strict=True))
@@ -144,11 +144,11 @@ def test_each_query_of_the_dashboard_has_its_series(box: Running) -> None:
             assert found and shown <= found[0].keys(), (query, name)
 
 
-def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Path) -> None:
+def test_a_drain_waits_for_readers_of_finished_replies(tmp_path: Path) -> None:
     with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
-            # More than transport windows take, so most of it waits in the daemon until it is read.
+            # The reply exceeds the transport windows: most of it waits in the daemon until it is read.
             asked = request(LONG, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked)
             messages = [next(call)]
@@ -184,7 +184,7 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
             for number in signals:
                 box.process.send_signal(number)
                 box.until("draining")
-            # Though nobody reads, and no drain_s is waited for.
+            # The daemon ends although nobody reads, and without waiting for drain_s.
             assert box.process.wait(PATIENCE_S) == Exit.OK
             over.set()
             for one, why in ((call, "stopped before"), (watch, "draining"), (session, "draining")):
@@ -195,7 +195,7 @@ def test_ends_of_a_drain(tmp_path: Path, drain_s: float, signals: list[signal.Si
 
 
 def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    """Long streams of which the client takes no more than a small window, one more than there are lanes."""
+    """There is one long stream more than lanes; the client takes no more than a small window of each."""
     server = {"stream_buffer_s": 600.0, "drain_s": 3_600.0}
     with running(tmp_path, engine={"lanes": 2}, server=server) as box:
         box.add_voice()
@@ -216,7 +216,7 @@ def test_readers_that_do_not_read_do_not_hold_up_the_end(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["module", "package"])
-def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
+def test_a_hangup_during_the_start_reloads_later(tmp_path: Path, how: str) -> None:
     """The signal comes when Python runs the command's first line, whose imports take half a second."""
     program = ["-m", "appliance"]
     if how == "package":
@@ -234,7 +234,7 @@ def test_a_hangup_while_it_starts_is_kept(tmp_path: Path, how: str) -> None:
 
 
 def rewrite(box: Running, **sections: dict[str, Any]) -> None:
-    """Change the configuration's file, and have it read."""
+    """Change the configuration's file, and reload it."""
     path = box.folder / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for section, values in sections.items():
@@ -300,7 +300,7 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
     (EngineFault("odd"), Exit.ENGINE, ["INTERNAL"] * 3, "the engine fails every call: EngineFault: odd"),
     (fault_of("CUDA failure 700"), Exit.DEVICE, ["UNAVAILABLE"], "700; the daemon has to start"),
 ])  # fmt: skip
-def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
+def test_a_fault_ends_a_request_and_a_dead_engine_the_daemon(
     fatal: EngineFault,
     status: Exit,
     calls: list[str],
@@ -309,7 +309,7 @@ def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Only a new process helps against some faults, and systemd starts one."""
+    """Some faults need a new process, which systemd starts."""
     path = write_config(tmp_path)
     address = load(path).server.listen
     faults = [0.0]

@@ -1,4 +1,4 @@
-"""Daemon on the demo bundle that rests while nobody speaks: replies after a rest equal those before."""
+"""A daemon on the demo bundle that rests while nobody speaks: replies after a rest equal earlier ones."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def rests(box: Running) -> bool:
     return bool(json.loads(box.http("/state")[1])["resting"])
 
 
-def test_what_it_says_after_a_rest_is_what_it_said_before(box: Running) -> None:
+def test_replies_after_a_rest_equal_earlier_ones(box: Running) -> None:
     def logged(words: str) -> int:
         return box.log.count(words)
 
@@ -47,6 +47,6 @@ def test_what_it_says_after_a_rest_is_what_it_said_before(box: Running) -> None:
         assert after.wall_s * 1e3 <= after.header.promised_ms
         until(lambda: rests(box) and resident(box.process.pid) < awake - (35 << 20))
         assert client.speak(TEXT, "ann", seed=7).audio == before.audio
-    # A slow machine lets it rest between any two calls.
+    # A slow machine may let it rest between any two calls.
     until(lambda: logged("loaded again after") >= loads + 2, lambda: box.log)
     assert logged("memory is released") - logged("loaded again after") in (0, 1)

@@ -25,7 +25,7 @@ Door = Callable[[grpc.aio.Channel, str], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A sixteenth of a caller's places is for sessions: one."""
+    """A daemon on which a sixteenth of a caller's places, a single one, is for sessions."""
     server = {"write_timeout_s": 0.5, "max_calls_of_peer": 16}
     with running(tmp_path_factory.mktemp("dropped"), server=server) as box:
         box.add_voice()
@@ -71,8 +71,8 @@ async def open_ended(*messages: Any) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("door", [stream, session, riva])
-async def test_its_channel_is_soon_free(box: Running, door: Door) -> None:
-    """The daemon waits until the audio in the window could have been played, and `server.write_timeout_s`."""
+async def test_the_channel_of_a_dropped_call_is_soon_free(box: Running, door: Door) -> None:
+    """The daemon waits for the playing time of the audio in the window plus `server.write_timeout_s`."""
     client, begun = Client(box.address), len(box.lines)
 
     def is_free() -> bool:
@@ -97,7 +97,7 @@ async def is_let_in(channel: grpc.aio.Channel) -> bool:
     try:
         await session(channel, "Hi.")
     except grpc.aio.AioRpcError as error:
-        # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
+        # grpc.aio reports INTERNAL if a write fails before the refusal has been read.
         assert error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL)
         return False
     return True

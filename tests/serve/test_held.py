@@ -53,12 +53,12 @@ RETRIES: dict[str, dict[str, Any]] = {
     "grpc, 5 retries": {"retries": 5},
     "session": {},
 }
-"""Door → arguments of its client's attempts; a session makes one."""
+"""API → arguments of its client's attempts; a session makes a single attempt."""
 AWAY = CallFailed("UNAVAILABLE", "the connection is lost, or the daemon stops")
 
 
 class Life:
-    """A daemon's process: its scheduler, and the file that it shares with the process before."""
+    """A daemon's process: its scheduler, and the file that it shares with the previous process."""
 
     def __init__(self, folder: Path, **config: object) -> None:
         self.folder, self.bench = folder, Bench(**config)
@@ -87,7 +87,7 @@ class Life:
 
     @property
     def heard(self) -> int:
-        """Halves of the line, by the client that was the last to ask."""
+        """Number of halves of the line that the last client has got."""
         return made(self.bench, LINE) if LINE in self.bench.results else 0
 
     def terminated(self, door: str) -> Life:
@@ -96,10 +96,10 @@ class Life:
         return self.killed(door)
 
     def killed(self, door: str) -> Life:
-        """The next process, to which a client that tries again has sent the line."""
+        """The next process, after a retrying client has sent the line again."""
         life = Life(self.folder)
         is_ended = any(type(r) in (Rejected, Cancelled, Cleared, Skipped) for r in self.bench.results[LINE])
-        if is_ended:  # which its client may not know
+        if is_ended:  # its client may not know of the end
             with pytest.raises(Rejected):
                 life.say(door)
         elif self.heard < 2 and sends_again(door, self.heard):
@@ -117,7 +117,7 @@ class Life:
         return self
 
     def without_gateway(self, door: str) -> Life:
-        """Calls of a gateway end with it, and its clients ask the next one."""
+        """End the calls of a gateway with it; its clients call the next gateway."""
         job = self.bench.scheduler._workload.jobs.get(LINE)
         if job is not None and door in ("http", "elevenlabs") and not job.done:
             self.queue.cancel(job)
@@ -126,7 +126,7 @@ class Life:
 
 
 def sends_again(door: str, heard: int) -> bool:
-    """True if the client's own rule has it try again when the daemon goes away."""
+    """True if the client's rule is to retry after the daemon goes away."""
     if not RETRIES[door]:
         return False
     request = pb.SynthesizeRequest(channel=CHANNEL)
@@ -141,10 +141,10 @@ def sends_again(door: str, heard: int) -> bool:
 @pytest.mark.parametrize("how", ["terminated", "killed", "reloaded", "swapped", "without_gateway"])
 @pytest.mark.parametrize("verb", ["moderate", "pause", *ENDS])
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_forbidden_is_heard_and_nothing_allowed_is_lost(
+def test_no_forbidden_line_sounds_and_no_allowed_line_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, how: str, state: str
 ) -> None:
-    monkeypatch.setattr("gc.collect", lambda: 0)  # dear, and after each swap
+    monkeypatch.setattr("gc.collect", lambda: 0)  # slow, and runs after each swap
     is_ended, is_held = state in ENDS.get(verb, ()), state in ("held", "paused") or verb == "pause"
     for door in RETRIES:
         (folder := tmp_path / door).mkdir()
@@ -187,7 +187,7 @@ def test_a_line_comes_back_to_its_old_place(tmp_path: Path, verb: str, how: str)
     assert list(seen(life.bench)) == ["new", "c", LINE, "later", "a"], "it has had its place"
 
 
-def test_what_was_held_is_held_again_though_its_channel_is_no_more_moderated(tmp_path: Path) -> None:
+def test_a_held_line_is_held_again_on_an_unmoderated_channel(tmp_path: Path) -> None:
     first = Life(tmp_path)
     first.put("held", "http")
     first.queue.moderate(CHANNEL, False)
@@ -239,7 +239,7 @@ def test_a_damaged_file_holds_every_named_channel_and_stays(
     assert say(Life(tmp_path).bench, LINE, CHANNEL).channel.unapproved
 
 
-def test_a_full_disk_is_told_and_stored_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = Life(tmp_path)
     with monkeypatch.context() as full:
         full.setattr("os.fsync", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))

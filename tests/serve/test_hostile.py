@@ -1,8 +1,8 @@
-"""Hostile inputs of every kind that the daemon reads: each gets its status, and the daemon speaks as before.
+"""Hostile inputs of every kind that the daemon reads: each gets its status, and speech does not change.
 
-Dozens by default; `F5_HOSTILE=10000 pytest -s tests/serve/test_hostile.py` tries that many and prints their
-outcomes; with `F5_SEED=2 … --hypothesis-seed=2` others. Wrong values of single fields are rows of
-tests/rpc/test_synthesizer.py, and damaged recordings are in tests/voices/test_decode.py.
+Each file runs dozens by default; `F5_HOSTILE=10000 pytest -s tests/serve/test_hostile.py` tries that many and
+prints their outcomes. `F5_SEED=2 … --hypothesis-seed=2` draws others. Wrong values of single fields are rows
+of tests/rpc/test_synthesizer.py, and damaged recordings are in tests/voices/test_decode.py.
 """
 
 import random
@@ -41,7 +41,7 @@ FULL, LATE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEED
 
 
 class Daemon(Victim):
-    """The shared daemon, and a channel that carries any bytes to it."""
+    """The shared daemon, and a channel that carries arbitrary bytes to it."""
 
     def __init__(self, daemon: Shared, channel: grpc.Channel) -> None:
         self.daemon, self.channel = daemon, channel
@@ -49,7 +49,7 @@ class Daemon(Victim):
         super().__init__(daemon, self._speak)
 
     def call(self, method: str, message: Message | bytes) -> tuple[grpc.StatusCode, str]:
-        """The status of a call that is read to its end, and the field that it complains of."""
+        """Make a call and read it to its end; return its status, and the field that the error names."""
         raw = message if isinstance(message, bytes) else message.SerializeToString()
         path = method if "/" in method else f"{SERVICES[method].full_name}/{method}"
         return end_of(self.channel.unary_stream(f"/{path}")(raw, timeout=PATIENCE_S))
@@ -60,7 +60,7 @@ class Daemon(Victim):
 
 
 def end_of(call: Any) -> tuple[grpc.StatusCode, str]:
-    """The status of a stream that is read to its end, and the field that it complains of."""
+    """Read a stream to its end; return its status, and the field that the error names."""
     try:
         for _ in call:
             pass
@@ -266,7 +266,7 @@ def test_mutated_bundles(victim: Daemon, tmp_path: Path) -> None:
 
 
 def test_afterwards_the_daemon_is_as_it_was(victim: Daemon) -> None:
-    """The last test: speech, memory, log and files. The daemon has to end well after the last file's."""
+    """The last test: speech, memory, log and files. The daemon must exit well after the last test file."""
     victim.check(0.6 * COUNT)
     box = victim.daemon.folder
     assert {path.name for path in box.iterdir()} == victim.files

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.health_json import last_run, publish
+from appliance.box.checks.readiness import told
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.request import PassedOver, RequestCounts, Timings
@@ -32,7 +33,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
 
 
-def test_what_was_spoken_is_counted() -> None:
+def test_speech_is_counted() -> None:
     metrics = Metrics()
     load = RequestCounts(waiting=3, running=2, parked=1)
     metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5, resting=lambda: True)
@@ -65,7 +66,7 @@ def test_ratios_need_audio_and_a_promise() -> None:
     assert [read[name,] for name in ratios] == [0.0, 1.0, 0.25]
 
 
-def test_what_computes_what_was_passed_over_and_estimates() -> None:
+def test_backends_passed_over_ones_and_estimates() -> None:
     metrics, engine = Metrics(), FakeEngine()
     costs = engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
     engine.passed_over = (PassedOver("tensorrt", "broken"),)
@@ -80,7 +81,7 @@ def test_what_computes_what_was_passed_over_and_estimates() -> None:
     assert backends == {"tensorrt": 1.0}
 
 
-def test_one_state_of_the_clocks_at_a_time() -> None:
+def test_the_clocks_have_one_state_at_a_time() -> None:
     metrics, states = Metrics(), ("pinned", "unpinned", "unknown")
     for state in ("pinned", "unknown", "unpinned"):
         metrics.clocks(states, state, repins=0, degraded=state != "pinned")
@@ -99,8 +100,8 @@ def test_repins_count_through_unknowns_and_new_boots(counts: tuple[int | None, .
     assert samples(metrics)["f5_clocks_repins_total",] == total
 
 
-def test_every_check_of_the_last_health_run_is_shown_and_how_old_it_is(tmp_path: Path) -> None:
-    """Written by f5-health as root, read by the daemon."""
+def test_metrics_show_the_last_health_run_and_its_age(tmp_path: Path) -> None:
+    """f5-health writes the result as root, and the daemon reads it."""
     clock, metrics = Clock(), Metrics()
     box = Jetson(tmp_path / "box", "jp6-0005").box(**clock.arguments)
     metrics.watch_health(lambda: last_run(box))
@@ -125,7 +126,7 @@ def test_every_check_of_the_last_health_run_is_shown_and_how_old_it_is(tmp_path:
         assert ("f5_health_age_seconds",) not in samples(metrics)
 
 
-def test_what_another_boot_found_is_not_shown(tmp_path: Path) -> None:
+def test_a_health_run_of_another_boot_is_not_shown(tmp_path: Path) -> None:
     jetson, metrics = Jetson(tmp_path / "box", "jp6-0005"), Metrics()
     publish(jetson.box(), [Finding("disk", Level.PASS, "half free")])
     kept = jetson.read(HEALTH)
@@ -159,7 +160,7 @@ def test_pages(good: bool, status: int) -> None:
             assert status_of(server.port, page, "HEAD") == status
         assert status_of(server.port, "metrics") == status_of(server.port, "state") == 200
         assert status_of(server.port, "else") == 404
-        for page, named, told in (
+        for page, named, answered in (
             ("livez", "evil.example", status),
             *(("state", host, 200) for host in ("box:1", "a.localhost", "[::1]")),
             *(
@@ -170,8 +171,14 @@ def test_pages(good: bool, status: int) -> None:
             with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as client:
                 client.sendall(f"HEAD /{page} HTTP/1.0\r\nHost: {named}\r\n\r\n".encode())
                 answer = b"".join(iter(partial(client.recv, 4096), b""))
-                # Clients leave out what would follow.
-                assert answer.split()[1] == b"%d" % told and answer.endswith(b"\r\n\r\n")
+                # The test reads a raw socket, because HTTP clients drop a body after HEAD.
+                assert answer.split()[1] == b"%d" % answered and answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "[::]"])
+def test_a_daemon_on_all_addresses_tells_this_machine_its_state(host: str) -> None:
+    with served(f"{host}:0") as server:
+        assert told(f"{host}:{server.port}").state == "running"
 
 
 def status_of(port: int, page: str, method: str = "GET", host: str = "127.0.0.1") -> int:
@@ -186,7 +193,7 @@ def status_of(port: int, page: str, method: str = "GET", host: str = "127.0.0.1"
             return error.code
 
 
-def test_an_address_that_is_taken(serving: MetricsServer) -> None:
+def test_a_busy_address(serving: MetricsServer) -> None:
     with pytest.raises(OSError, match="in use"), served(f"127.0.0.1:{serving.port}"):
         pass
 

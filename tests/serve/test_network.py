@@ -1,4 +1,4 @@
-"""Addresses that are another machine's, or not yet this one's."""
+"""Addresses of other machines, and addresses that this machine does not have yet."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.fakes.jetson.board import Clock
 from tests.harness.daemons import write_config
 
 ELSEWHERE = "192.0.2.1:50051"
-"""RFC 5737: no machine's."""
+"""An address that no machine has (RFC 5737)."""
 
 
 def waited_s(clock: Clock, **keys: str) -> float:
@@ -22,17 +22,17 @@ def waited_s(clock: Clock, **keys: str) -> float:
     return clock.uptime_s - begun
 
 
-def test_it_is_waited_for_within_a_bound() -> None:
+def test_the_wait_for_an_address_is_bounded() -> None:
     assert waited_s(Clock(), listen="127.0.0.1:1", other=ELSEWHERE) == 60.0
     assert waited_s(Clock(), one=ELSEWHERE, two=ELSEWHERE) == 60.0, "not each of them anew"
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:0", "0.0.0.0:0", "[::]:0", "no.such.host.invalid:1"])
-def test_what_waiting_would_not_change_is_not_waited_for(address: str) -> None:
+def test_hopeless_addresses_are_not_waited_for(address: str) -> None:
     assert waited_s(Clock(), listen=address) == 0.0
 
 
-def test_a_port_that_is_taken_is_not_waited_for() -> None:
+def test_a_busy_port_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert waited_s(Clock(), listen=f"127.0.0.1:{taken.getsockname()[1]}") == 0.0
 
@@ -43,7 +43,7 @@ def refused(address: tuple[str, int]) -> OSError:
     return caught.value
 
 
-def test_which_of_the_two_it_is_the_kernel_says() -> None:
+def test_the_kernel_tells_busy_from_foreign_addresses() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         error = cannot_listen("server.listen", "a:1", refused(("127.0.0.1", taken.getsockname()[1])))
     assert isinstance(error, AddressInUse) and "in use" in str(error)
@@ -52,7 +52,7 @@ def test_which_of_the_two_it_is_the_kernel_says() -> None:
     assert str(error) == f"server.listen: cannot listen on {ELSEWHERE}: this machine has no such address"
 
 
-def test_after_the_bound_the_daemon_ends_with_a_status_of_its_own(
+def test_the_daemon_ends_after_the_bound_with_its_own_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(await_addresses, "__kwdefaults__", {**await_addresses.__kwdefaults__, "within_s": 0})

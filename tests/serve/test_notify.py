@@ -24,7 +24,7 @@ def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
         yield address, listening
 
 
-def test_what_arrives_is_the_protocol(supervisor: tuple[str, socket.socket]) -> None:
+def test_messages_follow_the_protocol(supervisor: tuple[str, socket.socket]) -> None:
     address, listening = supervisor
     notifier = Notifier.from_environment({"NOTIFY_SOCKET": address})
     notifier.status("loading\nthe bundle ü")
@@ -45,7 +45,7 @@ def test_a_long_status_arrives_cut(supervisor: tuple[str, socket.socket]) -> Non
     assert data.decode().startswith("STATUS=語語")
 
 
-def test_without_a_socket_nothing_is_sent_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_sent_or_logged_without_a_socket(caplog: pytest.LogCaptureFixture) -> None:
     notifier = Notifier.from_environment({})
     for tell in (notifier.ready, notifier.watchdog, notifier.stopping):
         tell()

@@ -1,4 +1,4 @@
-"""Voices when the daemon is killed or the power goes: the acknowledged are whole, others whole or absent."""
+"""Voices after a kill of the daemon or a power cut: acknowledged voices are whole, others whole or absent."""
 
 import contextlib
 import itertools
@@ -38,15 +38,15 @@ class Disk:
 
     folder: Path
     names: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
-    """Renames in order: the old path, and the new path's files with the content that is sure."""
+    """Renames in order: the old path, and the new path's files with their certain content."""
     synced: dict[int, bytes] = field(default_factory=dict)
     """Inode of a synced file → its content."""
     listed: set[int] = field(default_factory=set)
-    """Folders whose entries are sure, by inode."""
+    """Inodes of folders whose entries are certain."""
     sure: int = 0
-    """Number of renames that are sure."""
+    """Number of certain renames."""
     moments: list[tuple[int, int, str]] = field(default_factory=list)
-    """Number of sure renames, number of renames, and the last acknowledgement."""
+    """Number of certain renames, number of renames, and the last acknowledgement."""
     said: str = ""
 
     def mark(self) -> None:
@@ -68,7 +68,7 @@ class Disk:
         self.mark()
 
     def rename(self, old: Path, new: Path) -> None:
-        """`new` is there already."""
+        """Record a rename; `new` exists already."""
         if self.folder not in new.parents:
             return
         files = [new] if new.is_file() else sorted(new.iterdir()) if new.stat().st_ino in self.listed else []
@@ -77,7 +77,7 @@ class Disk:
         self.mark()
 
     def images(self) -> Iterator[tuple[dict[str, bytes], str]]:
-        """Each content that the folder may have after a cut, and what had been acknowledged."""
+        """Each content that the folder may have after a cut, and the last acknowledgement before it."""
         for sure, done, said in self.moments:
             for count in {sure, done}:
                 files: dict[str, bytes] = {}
@@ -89,7 +89,7 @@ class Disk:
 
 @contextlib.contextmanager
 def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> Iterator[Disk]:
-    """A disk under a folder, on which syncs do nothing if `without` matches the end of their path."""
+    """A disk under a folder; a sync of a path that ends with `without` does nothing."""
     disk = Disk(folder)
     sync = os.fsync
 
@@ -109,7 +109,8 @@ def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> Itera
 def wrong(
     disk: Disk, scratch: Path, state_of: Callable[[VoiceStore], str], allowed: dict[str, list[str]]
 ) -> list[str]:
-    """Return forbidden states after each possible cut; `allowed` ones are by what had been acknowledged."""
+    """Return forbidden states after each possible cut; `allowed` maps the last acknowledgement to its
+    states."""
     found = []
     for number, (files, said) in enumerate(disk.images()):
         box = scratch / str(number)

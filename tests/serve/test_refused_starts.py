@@ -1,4 +1,4 @@
-"""Starts that end with a status of their own and one line that names the cause."""
+"""Failed starts: each has its own exit status and prints one line that names the cause."""
 
 import re
 import socket
@@ -25,7 +25,7 @@ from tests.serve.conftest import other_bundle
 pytestmark = pytest.mark.slow
 
 Start = Callable[[Path], Path]
-"""Makes a configuration in a folder."""
+"""Writes a configuration into a folder."""
 NO_LIBRARY = "text.languages: to tell de, en, fr apart py3langid is missing: pip install 'f5-appliance"
 ENGLISH = {"voice": "ann"}
 
@@ -39,7 +39,7 @@ def with_languages(**rows: dict[str, Any]) -> Start:
 
 
 def with_few_steps(**synthesis: Any) -> Start:
-    """A bundle that takes 1, 2 or 4 steps, and has its guidance in the weights."""
+    """A bundle that takes 1, 2 or 4 steps; its guidance is in the weights."""
 
     def start(folder: Path) -> Path:
         defaults = replace(bundle.read(BUNDLE, verify=False).manifest.defaults, guidance=0.0)
@@ -61,7 +61,7 @@ def with_secondary(make: Callable[[Path], Path], **sections: dict[str, Any]) -> 
 
 
 def huge(folder: Path) -> Path:
-    """A bundle of a terabyte, most of it a hole."""
+    """A bundle of a terabyte, most of it a sparse file."""
     manifest = yaml.safe_load((other_bundle(folder) / bundle.MANIFEST).read_text())
     with (folder / "condition.onnx.data").open("r+b") as file:
         file.truncate(1 << 40)
@@ -71,7 +71,7 @@ def huge(folder: Path) -> Path:
 
 
 def damaged(folder: Path) -> Path:
-    """A bundle whose largest file has another bit."""
+    """A bundle with a flipped bit in its largest file."""
     path = max(other_bundle(folder / "damaged").iterdir(), key=lambda path: path.stat().st_size)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -80,7 +80,7 @@ def damaged(folder: Path) -> Path:
 
 
 def without_a_graph(folder: Path) -> Path:
-    """A bundle with a graph that is none, whose manifest agrees with it."""
+    """A bundle with an invalid graph whose hash agrees with the manifest."""
     read = bundle.read(other_bundle(folder / "no graph"))
     read.graph("step_keys", read.variant_for("ort-cpu")).write_bytes(b"not a graph")
     bundle.write(read.folder, read.manifest)
@@ -147,7 +147,8 @@ Refused = Callable[[Path, Exit, str], None]
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
     def check(config: Path, status: Exit, pattern: str) -> None:
-        """Start in this process: it ends with the status and one line, in which the pattern occurs."""
+        """Start in this process; check the status, and that a single line is printed, which matches the
+        pattern."""
         assert daemon.main(config, []) == status
         shown = capsys.readouterr().err
         [line] = [line for line in shown.splitlines() if not line.startswith(("INFO", "WARNING"))]
@@ -157,7 +158,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_used_ends_the_start(
+def test_unusable_configurations_end_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused, name: str
 ) -> None:
     if name == "library":

@@ -1,4 +1,4 @@
-"""Nothing leaves the box that nobody asked for: no look-up and no packet."""
+"""Telemetry: the box sends no look-up and no packet that nobody requested."""
 
 import importlib.metadata
 import json
@@ -41,8 +41,8 @@ def run(code: str, home: Path) -> str:
 
 
 @reports
-def test_where_it_is_on_a_device_id_is_kept(tmp_path: Path) -> None:
-    """The control of the test below."""
+def test_telemetry_stores_a_device_id(tmp_path: Path) -> None:
+    """Control for the test below: with telemetry, a device id is stored."""
     run(PLAIN, tmp_path)
     assert list(tmp_path.rglob("deviceid"))
 
@@ -63,7 +63,7 @@ def test_the_units_environment_has_it_off_too(root: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("module", "told"), [("huggingface_hub", True), ("export.fetch", False)])
-def test_the_hub_is_not_told_what_is_installed(module: str, told: bool, tmp_path: Path) -> None:
+def test_the_hub_gets_no_list_of_packages(module: str, told: bool, tmp_path: Path) -> None:
     shown = "from huggingface_hub.utils import build_hf_headers; print(build_hf_headers()['user-agent'])"
     said = run(f"import {module}; {shown}", tmp_path)
     assert "hf_hub/" in said and ("torch/" in said) == told
@@ -71,7 +71,7 @@ def test_the_hub_is_not_told_what_is_installed(module: str, told: bool, tmp_path
 
 @needs_network
 def test_a_program_that_asks_is_seen(tmp_path: Path) -> None:
-    """The control of the test below."""
+    """Control for the test below: the spy sees a program that looks a name up."""
     process = network_spy.start(seen := tmp_path / "seen", ["-c", ASKS], network_spy.environment(tmp_path))
     asked = {"a-name.example", "192.0.2.1", "2001:db8::1"}
     until(lambda: asked <= {*seen.read_text().split()}, seen.read_text)

@@ -106,8 +106,8 @@ def test_a_voice_s_tag_that_is_not_allowed_is_text(client: Client) -> None:
     assert reply.audio == client.speak(reply.header.text, "ann", text_handling="verbatim", **AS_MADE).audio
 
 
-def test_a_short_line_is_said_by_the_voice_of_its_channel(client: Client) -> None:
-    # The file's first row is German: YAML was written in alphabetical order.
+def test_the_voice_of_the_channel_speaks_a_short_line(client: Client) -> None:
+    # The file's first row is German because YAML was written in alphabetical order.
     said = [("chat", EN), ("chat", "gg"), ("other", "gg"), ("", "gg")]
     voices = [client.speak(text, "", channel=channel, **AS_MADE).header.voice for channel, text in said]
     assert voices == ["ann", "ann", "berta", "berta"]
@@ -155,7 +155,7 @@ PAUSE = '<break time="200ms"/>'
 def test_each_segment_sounds_as_from_its_speaker(
     client: Client, text: str, voice: str, more: dict[str, Any], speakers: tuple[str, ...]
 ) -> None:
-    # Over a pause nothing is faded, so that each segment's samples stand for themselves.
+    # Segments are not cross-faded over a pause, so that each segment's samples are separate.
     plain = " [pause:200ms] ".join(PARTS)
     expected = []
     for number, speaker in enumerate(speakers):
@@ -169,7 +169,7 @@ def test_each_segment_sounds_as_from_its_speaker(
 
 
 async def clauses(box: Running, voice: str, *texts: str, **more: Any) -> list[tuple[Header, bytes]]:
-    """Header and PCM16 of each clause of a session that ends well."""
+    """Header and PCM16 of each clause of a session that ends without an error."""
     spoken: list[tuple[Header, bytes]] = []
     async with AsyncClient(box.address) as client:
         session = client.session(voice, seed=5, nfe=2, **more)
@@ -208,11 +208,11 @@ async def test_a_style_that_the_next_clause_s_voice_lacks_ends_with_its_clause(b
 
 
 def test_each_language_sounds_as_from_its_bundle_alone(client: Client, alone: Client) -> None:
-    for _ in range(2):  # made, then from the phrase cache
+    for _ in range(2):  # synthesised, then from the phrase cache
         german = client.speak(DE, "auto", **AS_MADE)
         assert german.audio == alone.speak(DE, "berta", language="de", **AS_MADE).audio
     assert german.header.cached
-    # `bundle.path` speaks a request that names a voice.
+    # The bundle of `bundle.path` speaks a request that names a voice.
     assert german.audio != client.speak(DE, "berta", language="de", **AS_MADE).audio
 
 
@@ -249,9 +249,7 @@ def test_every_door_leaves_the_voice_to_the_text(box: Shared, client: Client, al
     assert from_rows == [round(expected["de"].audio_s * 48_000)] * 4 and of_ann != from_rows[0]
 
 
-def test_a_crowd_in_both_languages_is_spoken_without_a_fault_and_as_alone(
-    box: Running, client: Client, alone: Client
-) -> None:
+def test_a_crowd_in_both_languages_sounds_as_alone(box: Running, client: Client, alone: Client) -> None:
     expected = {DE: alone.speak(DE, "berta", language="de", **AS_MADE).audio}
     expected[EN] = client.speak(EN, "ann", language="en", **AS_MADE).audio
     wrong: list[object] = []
@@ -286,7 +284,7 @@ def test_a_reload_changes_the_table_within_the_loaded_bundles(
     rewrite(box, text={"languages": {**table(other), "de": {"voice": "ann", "bundle": str(BUNDLE)}}})
     box.until("configuration read")
     assert client.speak(DE, "auto", nfe=1).header.voice == "ann"
-    # A table that cannot be used leaves the one before it.
+    # An unusable table does not replace the previous one.
     third = {"voice": "ann", "bundle": str(tmp_path / "third")}
     for languages, message in (
         ({"xx": {"voice": "ann"}}, "xx: 'xx' is not known; ar, de, en"),
@@ -295,7 +293,7 @@ def test_a_reload_changes_the_table_within_the_loaded_bundles(
         rewrite(box, text={"languages": languages})
         box.until(f"keeping the old configuration: text.languages.{message}")
         assert client.speak(DE, "", nfe=1).header.voice == "ann"
-    # A voice of this name is that voice.
+    # The tag names a voice, so that the voice is used.
     client.add_voice("auto", reference_wav(2.2), WORDS, timeout=PATIENCE_S)
     until(lambda: client.speak(DE, "auto", nfe=1).header.voice == "auto")
 

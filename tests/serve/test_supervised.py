@@ -83,7 +83,7 @@ def supervised(
     within: tuple[str, ...] = (),
     **sections: dict[str, Any],
 ) -> Iterator[Supervised]:
-    """Start a daemon as systemd would, hanging at the place `wedged` from the beginning.
+    """Start a daemon as systemd would; it hangs at the place `wedged` from the beginning.
 
     `within`: a command that becomes the one after it, in other surroundings.
     """
@@ -119,7 +119,7 @@ def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
 
 
 def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> None:
-    """On a Jetson whose clocks nobody has checked, which the status says."""
+    """Nobody has checked the clocks of this Jetson, and the status says so."""
     jetson = Jetson(tmp_path / "jetson", "jp6-0004")
     with supervised(tmp_path, wedged="warm_up", device={"sysroot": str(jetson.root)}) as box:
         box.await_true(lambda: any("warming up" in text for text in box.messages("STATUS")))
@@ -160,8 +160,8 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", ["step", pytest.param("spoken", marks=pytest.mark.thorough)])
-def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_path: Path, place: str) -> None:
-    """The engine's thread in a step, or the event loop when speech has ended."""
+def test_a_hang_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_path: Path, place: str) -> None:
+    """The engine's thread hangs in a step, or the event loop when speech has ended."""
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()
@@ -188,7 +188,7 @@ def test_what_is_wedged_stops_the_feeding_and_is_in_the_trace_of_an_abort(tmp_pa
         box.await_true(lambda: "in hang" in box.log and (place != "step" or "in _make" in box.log))
 
 
-def test_a_signal_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
+def test_a_signal_reports_stopping_and_finishes_begun_speech(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         box.await_message("READY")
         box.add_voice()

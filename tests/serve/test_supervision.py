@@ -1,4 +1,4 @@
-"""When the watchdog is fed and when it is not, on a clock of the test's own."""
+"""Times at which the watchdog is fed, on a virtual clock."""
 
 import contextlib
 import logging
@@ -13,7 +13,7 @@ from appliance.serve.supervision import EXTENSION_S, LEAST_SILENCE_S, START_LIMI
 
 
 class Bench:
-    """A supervision, its supervisor's socket, and the two figures that it goes by."""
+    """A supervision, its supervisor's socket, and the two figures that it supervises."""
 
     def __init__(self, watchdog_s: float = 30.0) -> None:
         self.silence_s = 0.0
@@ -50,7 +50,7 @@ def test_the_numbers_that_its_docstring_promises(bench: Bench) -> None:
         fed = offset_s
         while fed + period_s < limit_s:
             fed += period_s
-        # The first look after a call of 40 s finds systemd still waiting; by 45 s its 30 s are over.
+        # The first look after a call of 40 s comes within systemd's 30 s; after 45 s they are over.
         first_after_40_s = next(offset_s + n * period_s for n in range(99) if offset_s + n * period_s >= 40.0)
         assert first_after_40_s < fed + 30.0 <= 45.0
 

@@ -1,4 +1,4 @@
-"""A daemon whose samples are marked, by a network of random weights."""
+"""A daemon whose samples have a watermark, by a network of random weights."""
 
 import numpy as np
 import pytest

@@ -71,7 +71,7 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
     return Planner(manifest, reference=lambda voice, style: made, **settings)
 
 
-def test_ids_are_those_of_the_vocabularys_tokenizer() -> None:
+def test_the_vocabularys_tokenizer_makes_the_ids() -> None:
     given = []
 
     def pinyin(text: str) -> list[str]:
@@ -142,7 +142,7 @@ def test_each_run_is_planned_as_in_a_voice_of_its_style(segmentation: Segmentati
         assert (one.text, one.frames, one.gain) == (other.text, other.frames, other.gain)
         assert (one.ids == other.ids).all() and one.reference_frames == other.reference_frames
         assert one.reference_log_mel.shape == other.reference_log_mel.shape
-    # Runs are faded into each other as pieces of one run are.
+    # Runs of different styles are cross-faded like the pieces of a run.
     fades_s = 2 * MANIFEST.defaults.cross_fade_s
     assert sum(s.audio_s for s in made) == pytest.approx(sum(s.audio_s for s in alone) - fades_s)
 
@@ -193,8 +193,8 @@ def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: i
         assert segment.frames == frames + int(wanted)
 
 
-def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
-    """ZipVoice's transcript and text are no sentence together; without tokens a text would have no length."""
+def test_tokens_that_set_a_length_come_from_each_text_alone() -> None:
+    """ZipVoice's transcript and text are separate sentences. A text without tokens would have no length."""
     given: list[str] = []
 
     def make(text: str) -> list[str]:
@@ -207,7 +207,7 @@ def test_tokens_that_are_a_length_are_made_of_each_text_alone() -> None:
     assert next(sizes) >= LOOKUP > next(sizes)
     (segment,) = planner.plan(make_request("a d"))
     assert segment.ids.tolist() == [1, 1] and "a d." in given
-    # A text of as many tokens as fit is not cut.
+    # A text whose tokens just fit is not cut.
     dense: dict[str, Any] = {"duration": "tokens", "vocabulary": vocabulary, "to_tokens": list}
     reference = make_reference("e" * 60 + "b. ", 20_000)
     (whole,) = make_plan("bb bb bb bb", reference, **dense)
@@ -226,12 +226,12 @@ PLACED: dict[str, Any] = {
 
 @pytest.mark.parametrize("speed", [1.0, 0.5, 16.0])
 def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float) -> None:
-    """Worked out by hand: the last four before a mark have the second number, the mark that ends a text the
-    third, and the space after the transcript belongs to the reference."""
+    """The numbers are worked out by hand. The last four tokens before a mark have the second number, the mark
+    that ends a text has the third, and the space after the transcript belongs to the reference."""
     reference = make_reference("aaaaaab!. ", 100_000)
     before = [10, 10, 10, 20, 20, 20, 2, 12, 2]
     texts = {
-        "ab": ("ab.", [20, 2, 12]),  # no slower for being short
+        "ab": ("ab.", [20, 2, 12]),  # a short text is not slower
         "aab.b.": ("aab.b.", [20, 20, 2, 30, 2, 12]),
         "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # the vocabulary lacks c
     }
@@ -256,7 +256,7 @@ def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float)
 
 @pytest.mark.parametrize("segmentation", Segmentation)
 def test_a_text_whose_tokens_are_longer_than_its_bytes_is_cut_by_them(segmentation: Segmentation) -> None:
-    """Most of the transcript is quick, as is the end of the text; its beginning is slow."""
+    """Most of the transcript and the end of the text are quick; the beginning of the text is slow."""
     reference = make_reference("bbbb bbbb bbbb aaaa. ", 100_000)
     text = ("aa aa. " * 45 + "bb bb. " * 45).strip()
     request = {"segmentation": segmentation, **PLACED}
@@ -289,7 +289,7 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
             {"frames": s.frames, "condition_frames": len(s.reference_log_mel), "ids": s.ids.tolist()}
             for s in segments
         ]
-        if is_short and given["speed"] != 1.0:  # which the rate changes here, and not there
+        if is_short and given["speed"] != 1.0:  # our rate changes their length, upstream's does not
             assert [p.pop("frames") for p in got] != [p["frames"] for p in passes]
             passes = [{name: p[name] for name in ("condition_frames", "ids")} for p in passes]
         assert got == passes, row["line"]
@@ -339,7 +339,7 @@ def test_bytes_are_upstreams_measure_within_a_script(transcript: str, text: str)
 
 @pytest.mark.torch
 def test_golden_plans_are_what_upstream_makes(golden):
-    """Every fifth line."""
+    """The test covers every fifth line."""
     for reference, plans in zip(generate.REFERENCES, golden["plans"], strict=True):
         for row, passes in list(zip(golden["lines"], plans, strict=True))[::5]:
             assert generate._plan(row["line"], reference, golden["vocabulary"]) == passes
@@ -360,15 +360,16 @@ def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(sp
     planner = make_planner(make_reference("x" * 39), duration=duration)
     arch = replace(planner.manifest.arch, text_embedding_average_upsampling=spreads)
     planner = replace(planner, manifest=replace(planner.manifest, arch=arch))
-    # 390 frames of 40 bytes, then two, five and nine bytes at 0.3, or at 0.3, 0.45 and 0.69, of the pace.
+    # The reference has 390 frames for 40 bytes. Two, five and nine bytes follow at 0.3, or at 0.3, 0.45 and
+    # 0.69, of the pace.
     assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == wanted
 
 
 @pytest.mark.parametrize(("transcript", "text", "speed", "reply"), [
-    ("x" * 39, "y" * 20, 1.0, 195),  # of 390 frames; one more space is after ASCII
+    ("x" * 39, "y" * 20, 1.0, 195),  # of 390 frames for 40 bytes: a space follows ASCII
     ("x" * 39, "y" * 20, 2.0, 97),
-    ("x" * 39, "y" * 9, 2.0, 146),  # slower by 0.3, which the rate multiplies
-    ("完" * 13, "你好吗朋友", 1.0, 150),  # bytes
+    ("x" * 39, "y" * 9, 2.0, 146),  # at 0.3 of the pace, times the rate
+    ("完" * 13, "你好吗朋友", 1.0, 150),  # counted in bytes
 ])  # fmt: skip
 def test_durations_by_hand(transcript: str, text: str, speed: float, reply: int) -> None:
     (segment,) = make_plan(text, make_reference(transcript), speaking_rate=speed)
@@ -389,7 +390,7 @@ def test_a_quiet_reference_is_restored_and_a_loud_one_left():
 
 
 @pytest.mark.parametrize("segmentation", Segmentation)
-def test_the_seconds_of_the_segments_are_those_of_the_reply(segmentation):
+def test_the_seconds_of_the_segments_add_up_to_the_reply(segmentation):
     segments = make_plan(SENTENCES * 4, segmentation=segmentation)
     joiner = Joiner(overlap_samples(MANIFEST.defaults.cross_fade_s, VOCOS.sample_rate_hz))
     samples = 0
@@ -401,7 +402,8 @@ def test_the_seconds_of_the_segments_are_those_of_the_reply(segmentation):
 
 
 def test_the_work_of_a_request_is_bounded():
-    """Characters do not bound it: seconds go by bytes and pace, and each step works through all of them."""
+    """A limit of characters is not enough: seconds depend on bytes and pace, and each step computes all of
+    them."""
     emoji = "😂" * 2_000
     low = {"segmentation": Segmentation.LOW_LATENCY}
     with pytest.raises(InvalidRequest, match=r"^text: makes \d+ s of speech; at most 180 s are allowed"):
@@ -440,7 +442,7 @@ def test_a_full_line_of_long_texts_takes_little_memory():
     assert taken < 2 << 20, f"{taken >> 20} MiB for {len(plans)} requests"
 
 
-def test_ways_differ_in_cut_and_steps_and_leave_out_what_cannot_be_made():
+def test_ways_differ_in_cut_and_steps_and_exclude_impossible_ones():
     planner = make_planner(max_work_s=1_500.0)
     plain = make_request(SENTENCES * 4, segmentation=Segmentation.LOW_LATENCY)
     requests = [replace(plain, nfe=nfe) for nfe in (32, 8, 4)]
@@ -485,7 +487,7 @@ def test_low_latency_starts_short():
     assert len(make_plan("Welcome back, dear friend.", segmentation=Segmentation.LOW_LATENCY)) == 1
 
 
-def test_what_does_not_fit_is_refused_with_what_is_allowed():
+def test_a_text_that_does_not_fit_is_refused_with_the_limit():
     told = r"^text: .* allowed in one piece.*shorter reference"
     for segmentation in Segmentation:
         with pytest.raises(InvalidRequest, match=told) as caught:
@@ -501,7 +503,7 @@ def test_no_text_is_refused_for_its_shape(text, segmentation):
     assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
 
 
-def test_a_text_is_cut_to_so_much_speech_at_a_clause():
+def test_a_text_is_cut_to_the_limit_of_speech_at_a_clause():
     request = make_request(SENTENCES * 3, max_spoken_s=4.0)
     [(cut, segments)] = done(make_planner().ways([request]))
     assert request.text.startswith(cut.text) and cut.text[-1] in ",.!?"

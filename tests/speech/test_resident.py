@@ -1,4 +1,4 @@
-"""Bundles that a configuration names, after an install that moves a link and after a swap."""
+"""Bundles of a configuration, after an install that moves a link and after a swap."""
 
 import shutil
 from pathlib import Path

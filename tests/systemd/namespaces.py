@@ -54,7 +54,7 @@ def booting(script: str, **places: object) -> Iterator[Callable[[], int]]:
 
 
 def _left(cgroup: Path) -> bool:
-    """Try to remove a control group; True if it still exists, since its processes take a moment to end."""
+    """Try to remove a control group; True if it still exists, because its processes need a moment to end."""
     for folder in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
         with contextlib.suppress(OSError):
             folder.rmdir()

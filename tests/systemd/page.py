@@ -1,4 +1,5 @@
-"""The technician's page: its commands, how a box is opened, and who runs what needs a real dpkg."""
+"""The technician's page: its commands, the opening of a box, and the tests that run what needs a real
+dpkg."""
 
 import re
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "systemd/README.md").read_text("utf-8")
 OPEN = (ROOT / "appliance/rpc/README.md").read_text("utf-8").partition("## From the streaming PC")[2]
-"""How a box is opened to the network."""
+"""Section on opening a box to the network."""
 PROGRAMS = ("sudo ", "f5-", "systemctl ", "journalctl ", "appliance ", "scripts/", "scp ", "python -m ")
 BUILD = "scripts/build-deb --jetpack 6"
 INSTALL = "sudo apt install ./f5-appliance_X_jp6_arm64.deb"
@@ -34,7 +35,7 @@ def opening() -> tuple[str, str]:
 
 
 def in_text() -> list[str]:
-    """The commands in its tables and sentences."""
+    """The commands in the page's tables and sentences."""
     text = re.sub(r"^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
     found = dict.fromkeys(" ".join(words.split()) for words in re.findall(r"`([^`]+)`", text))
     return [words for words in found if words.startswith(PROGRAMS) and " " in words]

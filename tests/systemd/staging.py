@@ -1,4 +1,4 @@
-"""A staged root for systemd's programs: our units, enabled among NVIDIA's and systemd's own."""
+"""A staged root for systemd's programs: our units, enabled next to NVIDIA's and systemd's."""
 
 import functools
 import shutil
@@ -30,7 +30,7 @@ ENABLED = (
 
 
 NEWER = ("RestartSteps", "RestartMaxDelaySec")
-"""Keys since systemd 254; left out for an older one, which does not know them."""
+"""Keys since systemd 254; an older systemd gets units without them, because it does not know them."""
 
 
 def unit_names() -> list[str]:
@@ -67,15 +67,15 @@ class Staged:
             self._run("systemctl", f"--root={self.folder}", "--quiet", "enable", name)
 
     def verify(self) -> list[str]:
-        """Return what systemd finds wrong with each of our units on its own, unknown keys included."""
+        """Return systemd's complaints about each of our units alone, unknown keys included."""
         names = [*unit_names(), "nvpmodel.service"]
         return self._verify("--recursive-errors=no", *names)
 
     def boot(self) -> list[str]:
-        """Return what systemd prints when it plans a boot, ordering cycles above all.
+        """Return systemd's output when it plans a boot, which lists ordering cycles.
 
         Dependencies are followed only without --recursive-errors=no. systemd breaks a cycle by leaving a unit
-        out and exits with 0, so its output counts.
+        out and exits with 0, so that only its output counts.
         """
         return self._verify("default.target", "timers.target")
 
@@ -96,7 +96,7 @@ def systemd() -> int:
 
 
 def stand_in_programs(root: Path, names: Iterable[str]) -> None:
-    """Make programs that do nothing: systemd only checks that they exist."""
+    """Create programs that do nothing: systemd only checks that they exist."""
     for name in names:
         program = root / name.lstrip("/")
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Our units under systemd itself, booted in namespaces; their programs are stand-ins that leave a line."""
+"""Our units under a real systemd, booted in namespaces; their programs are stand-ins that write a line."""
 
 import shutil
 import subprocess
@@ -13,32 +13,15 @@ from tests.systemd.namespaces import NEEDS_SYSTEMD, SYSTEMD, booting
 from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
-"""Targets that are empty, so that nothing of this machine is started."""
-BOOT = Path(__file__).with_name("boot.sh").read_text("utf-8")
+"""Empty targets, so that nothing of this machine starts."""
+HERE = Path(__file__).parent
+BOOT = (HERE / "boot.sh").read_text("utf-8")
 DROP_INS = {
     "nvpmodel.service": "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo nvpmodel >> /run/test/log'\n",
     "f5-clocks.service": "[Unit]\nConditionPathExists=\n",
-    "f5-appliance.service": """\
-[Service]
-Type=exec
-ExecStart=
-ExecStart=/bin/sh -c 'echo start >> /run/test/starts; exit $(cat /run/test/status)'
-RestartSec=20ms
-RestartMaxDelaySec=20ms
-User=root
-Group=root
-SupplementaryGroups=
-StateDirectory=
-CacheDirectory=
-ReadWritePaths=/run/test
-""",
+    "f5-appliance.service": (HERE / "f5-appliance.conf").read_text("utf-8"),
 }
-"""Differences in the test: programs, and the time between starts."""
-CLOCK_LOCK = """\
-#!/bin/sh
-echo "$*" >> /run/test/log
-[ "$1" = end ] || exit $(cat /run/test/clocks)
-"""
+"""Changes for the test: programs, and the time between starts."""
 
 pytestmark = NEEDS_SYSTEMD
 
@@ -64,7 +47,7 @@ class Booted:
 
 def stage(units: Path) -> None:
     units.mkdir()
-    (units.parent / "f5-clock-lock").write_text(CLOCK_LOCK)
+    shutil.copy(HERE / "f5-clock-lock.sh", units.parent / "f5-clock-lock")
     (units.parent / "f5-clock-lock").chmod(0o755)
     for name in EMPTY:
         (units / name).write_text("[Unit]\nDefaultDependencies=no\n")
@@ -107,25 +90,25 @@ def test_clocks_are_pinned_once_at_boot_and_again_when_nvpmodel_has_run_again(bo
 
 
 def test_a_shutdown_is_noted_however_the_pin_ended(booted: Booted) -> None:
-    """systemd runs no ExecStop of a unit that failed."""
+    """systemd runs no ExecStop of a failed unit."""
     for status in ("4", "0", "1"):
         booted.write("clocks", status)
         booted.systemctl("restart", "f5-clocks.service")
         assert booted.show("f5-clocks.service", "ActiveState") == "active", status
-    # Nor does it reload such a unit, when nvpmodel has run again.
+    # systemd does not reload a failed unit either, when nvpmodel has run again.
     booted.systemctl("restart", "nvpmodel.service")
     until(lambda: booted.lines("log")[-1] == "lock --unless-unlocked")
     booted.systemctl("start", "--no-block", "shutdown.target")
     until(lambda: booted.lines("log")[-1] == "end", lambda: str(booted.lines("log")))
 
 
-def test_the_daemon_is_started_without_end_but_for_what_waits_for_somebody(booted: Booted) -> None:
+def test_the_daemon_restarts_forever_except_after_errors_of_an_operator(booted: Booted) -> None:
     booted.systemctl("start", "--no-block", "f5-appliance.service")
     until(lambda: len(booted.lines("starts")) > 12)
     booted.write("status", "78")
     until(lambda: booted.show("f5-appliance.service", "ActiveState") == "failed")
     starts = len(booted.lines("starts"))
-    # At once, without reset-failed: there is no limit that somebody has to lift.
+    # The start works at once, without reset-failed: there is no limit for an operator to lift.
     booted.systemctl("start", "f5-appliance.service")
     until(lambda: len(booted.lines("starts")) == starts + 1)
     until(lambda: booted.show("f5-appliance.service", "ActiveState") == "failed")

@@ -18,29 +18,21 @@ from appliance.engine.cases import FEMALE
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson.board import Jetson
 from tests.harness.daemons import Running, Shared, finished, reference_wav
+from tests.harness.rows import rows
 from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]
-ELSEWHERE = {
-    "scp f5-appliance_X_jp6_arm64.deb box:": "there is no second machine",
-    "python -m export bundle": "tests/export",
-    "sudo appliance bundle install FOLDER": "FOLDER stands for one",
-    "sudo apt install --reinstall ./FILE.deb": "FILE stands for one",
-    "systemctl edit f5-appliance": "opens an editor",
-    "sudo dpkg --configure -a": "tests/box/test_remedies.py",
-    "sudo reboot": "tests/box/test_remedies.py",
-    "sudo rm /var/lib/f5-appliance/voices/.held.json && sudo systemctl restart f5-appliance": "lost lines",
-}
-"""Commands on the page that no test runs, and why."""
+ELSEWHERE = dict(rows(__file__, "elsewhere.jsonl"))
+"""Commands on the page that no test runs, with the reason."""
 REPORTING = (
     *("f5-health", "f5-setup", "f5-clock-lock status", "--allow-reboot", "appliance check"),
     "systemctl status",
 )
-"""Commands whose exit status is their result."""
+"""Commands whose exit status is a result, not an error."""
 PYTHON = shlex.join(UNPACKED_PYTHON)
 CONFIG = "/etc/f5-appliance/appliance.yaml"
 WITHIN = 10
-"""Commands from a flashed box to speech, and then with a voice of one's own."""
+"""Most commands from a flashed box to speech, and to speech with the operator's voice."""
 
 pytestmark = [
     pytest.mark.once,
@@ -68,7 +60,7 @@ class Place:
         (self.shims / name).chmod(0o755)
 
     def install(self) -> None:
-        """Do what apt does: unpack, and run the parts of postinst that work in a tree."""
+        """Act as apt does: unpack, and run the parts of postinst that work in a tree."""
         root = self.jetson.root
         run("dpkg-deb", "-x", self.deb, root)
         run("systemd-sysusers", f"--root={root}", "f5-appliance.conf")
@@ -82,7 +74,7 @@ class Place:
         self.daemon.add_voice(FEMALE)
 
     def run(self, command: str) -> CompletedProcess[str]:
-        """Run a line in a shell, with the address of the running daemon."""
+        """Run a line in a shell with the address of the running daemon."""
         if command.startswith(("appliance voices", "appliance say", "appliance queue")):
             command += f" --address {self.daemon.address}"
         if command.startswith("sudo appliance check"):
@@ -105,7 +97,7 @@ class Place:
         return str(json.loads(self.run("sudo f5-clock-lock status --json").stdout)["state"])
 
     def reboot(self) -> None:
-        """Reboot once, f5-clocks.service included."""
+        """Reboot the box, and run f5-clocks.service."""
         assert self.jetson.reboots == 1
         self.jetson.boot()
         assert self.run("sudo f5-clock-lock lock").returncode == 0
@@ -121,7 +113,7 @@ def place(shared_box: Shared, tmp_path: Path) -> Place:
 def test_the_page_from_top_to_bottom(place: Place) -> None:
     proved = set()
     blocks = in_blocks()
-    # Commands in tables and sentences last, unless a block has them too, perhaps with more words.
+    # Commands in tables and sentences come last, unless a block has them too, perhaps with more words.
     others = (words for words in in_text() if not any(line.startswith(words) for line in blocks))
     for command in (*blocks, *others):
         if command == INSTALL:
@@ -159,11 +151,11 @@ PROOFS: dict[str, Callable[[Place, str], bool]] = {
 """Condition that must hold after a command."""
 
 
-def test_what_is_left_out_is_on_the_page() -> None:
+def test_untested_commands_are_on_the_page() -> None:
     assert {*PROOFS, *ELSEWHERE, *IN_THE_CHROOT} <= {*in_blocks(), *in_text()}
 
 
-def test_from_a_flashed_box_to_speech_is_short() -> None:
+def test_few_commands_lead_from_a_flashed_box_to_speech() -> None:
     commands = in_blocks()
     spoken = [number for number, command in enumerate(commands, 1) if command.startswith("appliance say")]
     assert spoken[1] < WITHIN

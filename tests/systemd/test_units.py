@@ -1,4 +1,4 @@
-"""The units, as systemd itself reads them, and as the code behind them counts on them."""
+"""The units, as systemd reads them, and as the product's code relies on them."""
 
 import re
 import shutil
@@ -47,7 +47,7 @@ def test_the_units_that_the_design_names() -> None:
     assert unit_names() == sorted([*serve, *pairs])
 
 
-def test_what_is_enabled_is_what_can_be() -> None:
+def test_all_units_that_can_be_enabled_are_listed() -> None:
     enabled = {name for name in unit_names() if values((SOURCE / name).read_text(), "WantedBy")}
     assert enabled == {*ENABLED, *OPTIONAL}
 
@@ -104,7 +104,7 @@ def exposure(unit: Path) -> tuple[int, float]:
 
 @needs_systemd
 @pytest.mark.parametrize("name", ["f5-appliance.service", "f5-gateway.service", "f5-wyoming.service"])
-def test_what_serves_is_exposed_to_little(staged: Staged, name: str) -> None:
+def test_serving_units_have_little_exposure(staged: Staged, name: str) -> None:
     unit = staged.unit(name)
     code, level = exposure(unit)
     assert code == 0 and level <= 3.5
@@ -127,7 +127,7 @@ def table() -> dict[int, bool]:
     return {int(code): again == "yes" for code, again in rows if again != "-"}
 
 
-def test_systemd_starts_again_what_may_go_better_then() -> None:
+def test_systemd_restarts_after_statuses_that_may_improve() -> None:
     assert set(table()) == set(Exit) - {Exit.OK}
     (prevented,) = values(DAEMON, "RestartPreventExitStatus")
     assert {int(code) for code in prevented.split()} == {code for code, again in table().items() if not again}
@@ -135,7 +135,7 @@ def test_systemd_starts_again_what_may_go_better_then() -> None:
 
 
 @pytest.mark.parametrize("text", [DAEMON, GATEWAY, WYOMING], ids=["daemon", "gateway", "wyoming"])
-def test_it_is_started_again_without_end_and_ever_more_slowly(text: str) -> None:
+def test_restarts_go_on_forever_at_growing_intervals(text: str) -> None:
     assert values(text, "StartLimitIntervalSec") == ["0"] and not values(text, "StartLimitBurst")
     (first,), (steps,), (last,) = (
         values(text, key) for key in ("RestartSec", "RestartSteps", "RestartMaxDelaySec")
@@ -166,7 +166,7 @@ def test_a_drain_ends_before_systemd_ends_it() -> None:
 
 
 @pytest.mark.parametrize("text", [GATEWAY, WYOMING], ids=["gateway", "wyoming"])
-def test_what_stands_before_the_daemon_outlives_it_and_feeds_its_watchdog(text: str) -> None:
+def test_programs_before_the_daemon_outlive_it_and_feed_their_watchdog(text: str) -> None:
     assert values(text, "Wants") == ["f5-appliance.service"]
     assert not values(text, "Requires") and not values(text, "BindsTo")
     (watchdog,) = values(text, "WatchdogSec")
@@ -176,7 +176,7 @@ def test_what_stands_before_the_daemon_outlives_it_and_feeds_its_watchdog(text: 
     assert values(text, "RestartForceExitStatus") == ["SIGHUP"]
 
 
-def test_without_systemd_the_engine_is_given_the_same_time() -> None:
+def test_the_engine_has_the_same_time_without_systemd() -> None:
     (watchdog,) = values(DAEMON, "WatchdogSec")
     assert Supervision(Notifier(watchdog_s=seconds(watchdog)), lambda: 0.0).limit_s == SILENCE_S
 
@@ -189,34 +189,34 @@ def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
 DRIVER = "nv-load-display-modules.service nv-load-gpu-libs.service"
 WATCHED = ("f5-clocks", "f5-clocks-check")
 FACTS: list[tuple[str, str, list[str]]] = [
-    # Statuses as scripts/clock-lock has them: 1 not pinned, 3 a reboot is pending, 4 not a supported box.
+    # The statuses are scripts/clock-lock's: 1 not pinned, 3 a reboot is pending, 4 not a supported box.
     *((name, "SuccessExitStatus", ["1 3 4"]) for name in WATCHED),
-    # Clocks wait for what unpins them, and for nothing late in the boot.
+    # The unit waits for every service that unpins clocks, and for no service that starts late.
     ("f5-clocks", "After", [f"nvpower.service nvpmodel.service nvfancontrol.service {DRIVER}"]),
     ("f5-clocks", "Before", ["f5-appliance.service"]),
     ("f5-appliance", "Wants", ["f5-clocks.service"]), ("f5-appliance", "Requires", []),
-    # nvpmodel that runs again pins, but ends no unlock. Nothing at boot, when f5-clocks.service has yet to
-    # start: clocks are pinned once. It comes after nvpmodel.service, which would wait for itself without
-    # --no-block.
+    # A later run of nvpmodel pins the clocks again, but ends no unlock. At boot it does nothing, because
+    # f5-clocks.service starts later: clocks are pinned once. The reload comes after nvpmodel.service, which
+    # would wait for itself without --no-block.
     ("nvpmodel.service.d/f5-appliance.conf", "ExecStartPost",
      ["-/usr/bin/systemctl --no-block try-reload-or-restart f5-clocks.service"]),
     ("f5-clocks", "ExecReload", ["/usr/bin/f5-clock-lock lock --unless-unlocked"]),
-    ("f5-clocks", "RemainAfterExit", ["yes"]),  # else there would be nothing to reload
-    ("f5-clocks", "ExecStart", ["/usr/bin/f5-clock-lock lock"]),  # at boot, or when asked
+    ("f5-clocks", "RemainAfterExit", ["yes"]),  # otherwise there would be nothing to reload
+    ("f5-clocks", "ExecStart", ["/usr/bin/f5-clock-lock lock"]),  # at boot, or by hand
     # The programs that write to /sys may do so, and the daemon may not.
     *((name, key, []) for name in WATCHED for key in ("ProtectKernelTunables", "User")),
     *((name, "Environment", ["HOME=/root"]) for name in WATCHED),
     *((name, "ReadWritePaths", ["-/etc/modprobe.d"]) for name in WATCHED),
     ("f5-appliance", "ProtectKernelTunables", ["yes"]), ("f5-appliance", "User", ["f5-appliance"]),
     ("f5-appliance", "RuntimeDirectory", []),
-    # Health sees the disks as they are.
+    # Health sees the real disks.
     *((name, key, []) for name in ("f5-health", "f5-guard")
       for key in ("ProtectSystem", "ReadOnlyPaths", "ProtectHome")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "key", "expected"), FACTS)
-def test_a_unit_says_what_is_counted_on(name: str, key: str, expected: list[str]) -> None:
+def test_the_code_relies_on_these_settings(name: str, key: str, expected: list[str]) -> None:
     assert values((SOURCE / (name if "." in name else f"{name}.service")).read_text(), key) == expected
 
 
@@ -228,13 +228,13 @@ def test_the_daemon_starts_after_the_gpus_driver() -> None:
     *("PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"),
     *("ProcSubset", "PrivateUsers", "PrivateNetwork", "IPAddressDeny"),
 ])  # fmt: skip
-def test_hardening_that_is_left_out_has_its_reason(key: str) -> None:
+def test_missing_hardening_has_a_reason(key: str) -> None:
     assert not values(DAEMON, key)
     reasons = DAEMON.partition("not kept from, and why")[2]
     assert re.search(rf"^# .*\b{key}\b.*", reasons, re.MULTILINE)
 
 
-def test_what_the_units_run_is_in_the_package() -> None:
+def test_the_units_programs_are_in_the_package() -> None:
     for path in [*SOURCE.glob("*.service"), *SOURCE.glob("*.d/*.conf")]:
         text = path.read_text()
         for command in values(text, "ExecStart") + values(text, "ExecStartPost"):

@@ -1,4 +1,4 @@
-"""Users, groups and folders, made in a staged root by systemd's own programs."""
+"""Users, groups and folders, created in a staged root by systemd's programs."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ FOLDERS = {
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with Debian's first users, on which both programs have run."""
+    """A root with Debian's first users, on which both of systemd's programs have run."""
     etc = tmp_path / "etc"
     etc.mkdir()
     (etc / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")

@@ -1,4 +1,4 @@
-"""Pieces of a text that is being written."""
+"""Pieces of a text whose writing goes on."""
 
 import itertools
 import random
@@ -29,46 +29,16 @@ def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, .
     return [*found, rest] if (rest := written.rest()) else found
 
 
-@pytest.mark.parametrize(("parts", "expected", "by_letters"), [
-    (["Thanks for the raid, ", "everyone. How are you?"], ["Thanks for the raid,", "everyone. How are you?"],
-     ["Thanks for", "the raid, everyone.", "How are you?"]),
-    (["Hi. ", "Welcome back. "], ["Hi. Welcome back."], ["Hi. Welcome", "back."]),
-    (["So many words and no clause at all ends here"], ["So many words and no clause at all ends", "here"],
-     ["So many words", "and no clause at all ends here"]),
-    (["It was 3.", "14, they say."], ["It was 3.14,", "they say."], None),
-    (["大家好，", "欢迎来到直播间。", "玩？"], ["大家好，", "欢迎来到直播间。", "玩？"], None),
-    (["   "], [], None), (["Certainly,", " "], ["Certainly,"], None),
-    (["First of all, hello there, friend, and welcome. Then some more and yet more of those. Done."],
-     ["First of all,", "hello there, friend, and welcome.", "Then some more and yet more of those.", "Done."],
-     None),
-    (["We meet at 7:05", " pm today, do not be late, my dear friends."],
-     ["We meet at 7:05 pm today,", "do not be late, my dear friends."],
-     ["We meet at 7:05 pm", "today, do not be late, my dear friends."]),
-    (["Hello <emphasis level=", "'strong'>dear</emphasis> friends, hi."],
-     ["Hello <emphasis level='strong'>dear</emphasis>", "friends, hi."], None),
-    (["Oh my dear *wav", "es at everybody* hi there, all."],
-     ["Oh my dear *waves at everybody* hi", "there, all."],
-     ["Oh my dear", "*waves at everybody* hi there, all."]),
-    (["<think>It is long, much longer. Than any ", "budget.</th", "ink>Hello there, chat."],
-     ["Hello there,", "chat."], None),
-    ([f"Here it is:\n{CODE}\nand so on, my friends."], ["Here it is:", CODE, "and so on, my friends."], None),
-    (["> So long, it is.\nYes, it", " is."], ["> So long, it is.\nYes,", "it is."], None),
-    (["LOL 😂😂😂 that was 😂", " so funny 👍🏽 and 👍 it is, 1️⃣ or 1️⃣"],
-     ["LOL 😂   that was   so funny 👍🏽", "and   it is, 1️⃣ or 1️⃣"],
-     ["LOL 😂   that", "was   so funny 👍🏽 and   it is, 1️⃣ or 1️⃣"]),
-    ([f"https://a.example/{'b/' * 25} is it, ", "my friend."],
-     [f"https://a.example/{'b/' * 25}", "is it, my friend."], None),
-    ([f"{'1' * 350} is a number."], ["1" * 350, "is a number."], [f"{'1' * 350} is a number."]),
-])  # fmt: skip
-def test_clauses_are_given_away_when_they_are_complete(
+@pytest.mark.parametrize(("parts", "expected", "by_letters"), rows(__file__, "arriving.jsonl"))
+def test_complete_clauses_are_returned(
     parts: list[str], expected: list[str], by_letters: list[str] | None
 ) -> None:
-    """`by_letters`: where each comes alone; None: the same."""
+    """`by_letters`: expected clauses if letters come singly; None: the same clauses."""
     assert pieces(parts) == expected
     assert pieces(list("".join(parts))) == (expected if by_letters is None else by_letters)
 
 
-def test_the_next_utterance_begins_anew() -> None:
+def test_the_next_utterance_starts_afresh() -> None:
     written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
     assert [written.rest(), written.rest()] == ["four", ""]
@@ -98,7 +68,7 @@ def test_a_stream_has_the_words_of_its_whole(code: str) -> None:
             for whole in ([text], pieces(parts, Budgets(15, 60, 240), (code,)))
         ]
         differ += [text] if said[0] != said[1] else []
-    assert len(differ) <= 1, differ  # 2 to 10, if the cuts do not regard how the text is read
+    assert len(differ) <= 1, differ  # 2 to 10 if the cuts ignore how the text is read
 
 
 @pytest.mark.once

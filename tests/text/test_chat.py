@@ -31,7 +31,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…，
 
 @cache
 def chinese_too() -> Vocabulary:
-    """Letters, and each syllable that pypinyin knows."""
+    """Vocabulary of letters, and of each syllable that pypinyin knows."""
     syllables = sorted({s for code in range(0x4E00, 0x9FA6) for s in pinyin(chr(code))})
     return Vocabulary((" ", *LETTERS, *syllables))
 
@@ -44,7 +44,7 @@ def front(language: str) -> FrontEnd:
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
-def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
+def test_chat_lines_have_their_spoken_form(line: dict[str, str]) -> None:
     assert front(line["language"]).speakable(line["text"]).text == line["spoken"]
 
 
@@ -58,7 +58,7 @@ def test_english_reads_nothing_as_a_space(line: dict[str, str], vocabulary: Voca
     said = FrontEnd(vocabulary, languages=BOTH).speakable(line["text"])
     assert unknown(said.text, vocabulary) == []
     han = [character for character in line["text"] if "\u4e00" <= character <= "\u9fff"]
-    if any(unknown(character, vocabulary) for character in han):  # 啊 is "a"
+    if any(unknown(character, vocabulary) for character in han):  # for example, 啊 is "a"
         assert any(change.kind in ("unsayable", "link", "mail") for change in said.changes)
 
 
@@ -76,7 +76,7 @@ ANY = st.text(
     st.sampled_from((Handling.CHAT, Handling.VERBATIM)),
     st.dictionaries(ANY.filter(normalise), st.text(min_size=1, max_size=20).filter(normalise), max_size=5),
 )
-def test_any_text_becomes_one_that_can_be_said(text: str, handling: Handling, words: dict[str, str]) -> None:
+def test_any_text_becomes_speakable(text: str, handling: Handling, words: dict[str, str]) -> None:
     said = front("en").speakable(text, handling, words)
     assert unknown(said.text, ENGLISH) == []
     assert not said.text or any(character.isalnum() for character in said.text)
@@ -90,7 +90,7 @@ WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "t
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1))
-def test_prose_is_left_alone(words: list[str]) -> None:
+def test_prose_does_not_change(words: list[str]) -> None:
     text = " ".join(word for n, word in enumerate(words) if word not in words[max(n - 3, 0) : n]).capitalize()
     assert front("en").speakable(f"{text}.") == Spoken(f"{text}.")
 
@@ -102,7 +102,7 @@ def test_hostile_lines_are_bounded(text: str) -> None:
     assert len(front("en").speakable(text).text) < 20 * len(text)
 
 
-def test_what_a_vocabulary_lacks_is_named() -> None:
+def test_characters_outside_a_vocabulary_are_named() -> None:
     said = front("en").speakable("主播 nice café")
     assert said.text == "nice cafe"
     assert [(c.kind, c.before, c.after) for c in said.changes] == [
@@ -115,7 +115,7 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
     assert {c.kind for c in said.changes} == {"letter", "sign"}
 
 
-def test_what_has_no_one_reading_is_configured() -> None:
+def test_ambiguous_text_is_read_by_configuration() -> None:
     dropping = FrontEnd(ENGLISH, TextConfig(links="drop", emoji="drop", code="drop"), BOTH)
     line = "see https://a.example now 😂 :catJAM: `a b`, ```c\nd``` and\n~~~\ne\n~~~\n```f\ng\n\nh"
     assert dropping.speakable(line).text == "see now, and. h"
@@ -141,8 +141,8 @@ def test_years() -> None:
     ]  # fmt: skip
 
 
-def test_a_vocabulary_of_characters_says_those_that_it_has() -> None:
-    """Upstream's tokenizer would look for the syllable of an ideograph."""
+def test_a_vocabulary_of_characters_speaks_its_characters() -> None:
+    """Upstream's tokenizer would look the syllable of an ideograph up."""
     characters = Vocabulary((" ", *"abc你好"), "char")
     assert FrontEnd(characters).speakable("你好 abc", Handling.VERBATIM).text == "你好 abc"
     syllables = Vocabulary((" ", *"abc", "ni3", "hao3"), "char")

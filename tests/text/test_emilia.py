@@ -47,7 +47,7 @@ def test_tokens_are_upstreams(number: int) -> None:
 @needs_library
 def test_tokens_are_upstreams_with_the_library_that_is_installed(library: Espeak) -> None:
     found = [numbers(Emilia(library.phones), line) for line in LINES]
-    # Another release says some words otherwise, and no text depends on those before it.
+    # Other releases read some words differently. In all of them, a text does not depend on earlier texts.
     if library.version in ("1.50", "1.51"):
         assert found == GOLDEN["ids"]
     assert [numbers(Emilia(library.phones), line) for line in LINES[::-1]] == found[::-1]
@@ -72,7 +72,7 @@ def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
 
 @needs_library
 def test_a_text_leaves_no_voice_behind(library: Espeak) -> None:
-    """A sign of tone, and letters of another script, put 1.51 into another voice."""
+    """Tone marks and letters of another script made 1.51 change its voice."""
     before = library.phones("Guten Tag", "de")
     for text in ("Tag ꜆", "Тag ஃ", "你"):
         library.phones(text, "de")
@@ -91,7 +91,7 @@ def test_a_voice_is_found_as_the_command_finds_it(library: Espeak) -> None:
     assert library.phones("Hi. X") == (*"hˈaɪ.ˈɛks",)
 
 
-def test_what_a_voice_can_say_is_of_its_script() -> None:
+def test_a_voice_speaks_its_script() -> None:
     german, hindi = (Vocabulary(("a", "."), "espeak", voice) for voice in ("de", "hi"))
     sayable = {german: "aäßé5%'-.,!?:;…؟。€\u0301", hindi: "aनि।5\u200d"}
     for vocabulary, characters in sayable.items():
@@ -120,7 +120,7 @@ def test_numbers_are_words() -> None:
     assert english_words("9" * 40).split() == ["nine"] * 40
 
 
-def test_marks_are_found_in_what_a_clause_has_read() -> None:
+def test_marks_are_found_in_the_phones_of_a_clause() -> None:
     assert joined([("hi", "Hi. Y"), ("yes", "es!\0")]) == "hi.yes!"
     assert joined([("a", "a, b"), ("b", "; c"), ("c", "\0")]) == "a, b; c"
     assert joined([("wait", "Wait... n"), ("no", "o\0")]) == "waitno"
@@ -138,7 +138,7 @@ def test_the_program_is_apart() -> None:
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
-def test_what_can_be_said_is_kept() -> None:
+def test_speakable_text_stays() -> None:
     front = FrontEnd(VOCABULARY, languages=("en", "zh"))
     spoken = front.speakable("Café 50% off — ok, really, 3 <b>x</b>. 三百。你好 50%, привет")
     assert spoken.text == "Café fifty percent off - ok, really, three x. 三百. 你好百分之五十,"
@@ -175,7 +175,7 @@ def test_a_text_on_which_it_fails_is_refused_and_the_next_is_read(process: Espea
     assert process.phones("good.") == ("p", "p", "p", ".")
 
 
-def test_one_that_hangs_is_ended(process: Espeak) -> None:
+def test_a_hanging_process_is_killed(process: Espeak) -> None:
     assert process.phones("good") == ("p", "p", "p")
     first = process._process
     assert first is not None
@@ -187,7 +187,7 @@ def test_one_that_hangs_is_ended(process: Espeak) -> None:
     assert process.phones("good") == ("p", "p", "p")
 
 
-def test_one_that_died_between_two_texts_is_started_again(process: Espeak) -> None:
+def test_a_process_that_died_between_two_texts_is_restarted(process: Espeak) -> None:
     process.phones("good")
     assert process._process is not None
     os.kill(process._process.pid, signal.SIGKILL)
@@ -213,7 +213,7 @@ def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
         gone.phones("Hello.")
 
 
-def test_what_is_missing_is_told_by_a_process_that_has_ended(
+def test_a_process_that_ends_reports_the_missing_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def ended(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -236,6 +236,6 @@ def test_hostile_texts_have_phones(library: Espeak) -> None:
     assert emilia("Hi. X") == (*"hˈaɪ.ˈɛks",)
 
 
-def test_a_vocabulary_leaves_out_what_it_lacks() -> None:
+def test_a_vocabulary_drops_unknown_tokens() -> None:
     vocabulary = Vocabulary((" ", "a", "h0"), "emilia")
     assert vocabulary.split("x", lambda text: ["a", "?", "h0", " "]) == ["a", "h0", " "]

@@ -84,7 +84,7 @@ def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
     assert nothing.speakable("x 12").text == "x 1"
 
 
-def test_nothing_is_put_into_random_lines_where_no_language_is_known() -> None:
+def test_random_lines_of_unknown_language_get_no_words() -> None:
     for line in lines():
         for handling in (Handling.CHAT, Handling.VERBATIM):
             said = front().speakable(line, handling)
@@ -118,7 +118,7 @@ def test_no_name_of_an_emoji_tells_a_skin_tone_in_any_language() -> None:
     ("dаnke ѕorry", "danke sorry"), ("сoк и пoка, привет", "сoк и пoка, привет"),
     ("привет ѕorry", "привет ѕorry"), ("а и о", "а и о"),
 ])  # fmt: skip
-def test_look_alikes_are_folded_only_where_no_word_is_greek_or_cyrillic(text: str, spoken: str) -> None:
+def test_look_alikes_are_folded_unless_a_word_is_greek_or_cyrillic(text: str, spoken: str) -> None:
     tokens = dict.fromkeys((" ", *LATIN, *CYRILLIC, "ѕ", *SIGNS))
     assert FrontEnd(Vocabulary(tuple(tokens)), languages=("ru",)).speakable(text).text == spoken
 
@@ -135,7 +135,7 @@ SCRIPTS = st.text(
 
 
 @given(SCRIPTS, st.sampled_from((Handling.CHAT, Handling.VERBATIM)), st.sampled_from(("", "de", "en", "zh")))
-def test_text_of_any_script_becomes_one_that_can_be_said(text: str, handling: Handling, code: str) -> None:
+def test_text_of_any_script_becomes_speakable(text: str, handling: Handling, code: str) -> None:
     for vocabulary in (
         Vocabulary(tuple(dict.fromkeys(" " + LATIN + SIGNS))),
         Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz\u0301\u0308\u0327"), "char"),

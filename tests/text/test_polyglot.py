@@ -1,6 +1,6 @@
-"""The voice of a line's language: 200 lines in five languages, scripts, and lines that tell no language.
+"""The voice of a line's language: 200 lines in five languages, scripts, and lines of no clear language.
 
-The lines are chat and donations as viewers write them, written before any detector was tried; 50 of one or
+The lines are chat and donations in viewers' style, written before any detector was tried; 50 lines of one or
 two words follow.
 """
 
@@ -29,7 +29,7 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("codes", [FIVE, FIVE[::-1]])
-def test_of_200_lines_98_in_a_hundred_get_their_voice(codes: tuple[str, ...]) -> None:
+def test_98_percent_of_200_lines_get_their_voice(codes: tuple[str, ...]) -> None:
     assert len(LONG) == 200 and {sum(code == one for one, _ in LONG) for code in FIVE} == {40}
     told = table(*codes)
     wrong = [(code, text) for code, text in LONG if told.of(text)[1].voice != f"voice-{code}"]
@@ -47,7 +47,7 @@ def test_most_lines_of_one_or_two_words_get_theirs_or_the_channel_s() -> None:
 
 
 @pytest.mark.parametrize("text", UNTOLD)
-def test_what_tells_no_language_is_in_the_channel_s_last_else_in_the_first(text: str) -> None:
+def test_a_line_of_no_clear_language_has_the_channels_last_or_the_first(text: str) -> None:
     told = table(*FIVE)
     assert told.of(text)[0] == told.of(text, "chat")[0] == "en"
     assert told.of("ich schaue seit gestern zu", "chat")[0] == "de"
@@ -55,7 +55,7 @@ def test_what_tells_no_language_is_in_the_channel_s_last_else_in_the_first(text:
     assert [told.of(text, c)[0] for c in ("chat", "other", "third", "")] == ["de", "fr", "en", "en"]
 
 
-def test_the_caller_s_language_is_taken_where_the_table_has_it() -> None:
+def test_the_callers_language_counts_if_the_table_has_it() -> None:
     told = table(*FIVE)
     assert told.of("ich schaue seit gestern zu", language="es-MX")[0] == "es"
     assert told.of("ich schaue seit gestern zu", language="pt")[0] == "de"
@@ -75,7 +75,7 @@ def test_a_script_of_one_language_needs_no_library(monkeypatch: pytest.MonkeyPat
         assert told.of(text)[0] == code, text
 
 
-def test_kana_tell_japanese_beside_chinese_and_latin() -> None:
+def test_kana_mark_japanese_among_chinese_and_latin() -> None:
     told = table("zh", "ja", "en", "de")
     assert [
         told.of(text)[0] for text in ("こんにちは、今日は楽しい", "今天直播真好看", "guten Morgen euch allen")

@@ -26,7 +26,7 @@ def said(text: str, words: dict[str, str], language: str = "en", handling: Handl
 
 
 @pytest.mark.parametrize(("text", "words", "spoken"), rows(__file__, "pronunciations.jsonl"))
-def test_words_are_said_as_the_list_says(text: str, words: dict[str, str], spoken: str) -> None:
+def test_words_sound_as_the_list_defines(text: str, words: dict[str, str], spoken: str) -> None:
     assert said(text, words) == spoken
 
 
@@ -65,7 +65,7 @@ def test_a_full_list_is_quick_and_may_hold_signs() -> None:
     assert said("(77[*77\\ and (4[*", words).startswith("word seven seven and ")
 
 
-def test_a_long_word_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_word_is_refused_before_its_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     monkeypatch.setattr(pronounce, "normalise", lambda text: looked.append(len(text)) or normalise(text))
     for words in ({"anna": "x" * 1_000_000}, {"x" * 1_000_000: "anna"}):
@@ -82,7 +82,7 @@ def replaced(text: str, words: dict[str, str]) -> str:
 
 
 def by_pattern(text: str, words: dict[str, str]) -> str:
-    """The same with a pattern of all words, each with what must not stand around it."""
+    """The same result by one pattern of all words, each with the characters that must not surround it."""
     letter = "(?-i:[^\\W\u3400-\u9fff])"
     says = {unicodedata.normalize("NFC", word.strip()).lower(): normalise(say) for word, say in words.items()}
 
@@ -112,7 +112,7 @@ LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], data: st.DataObject) -> None:
     shown = {word.strip().lower(): word for word in words}.values()
     says = {word: f"<{number}>" for number, word in enumerate(shown)}
-    # Random lines rarely hold a random word.
+    # Random lines rarely contain a random word.
     line = text + "".join(data.draw(st.lists(st.sampled_from([*words, " ", "@", "x", "明"]), max_size=8)))
     assert replaced(line, says) == by_pattern(line, says)
 
@@ -122,7 +122,7 @@ def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], da
     ("Kelvin \u212aelvin", {"kelvin": "K"}, "K K"),
     ("Straẞe STRAßE", {"straße": "street"}, "street street"),
     ("ΟΔΟΣ οδος", {"Οδος": "road"}, "road road"), ("ſam", {"Sam": "S"}, "S"),
-    ("ANNA", {"anna": "one", "Anna": "two"}, "two"),  # the later of two
+    ("ANNA", {"anna": "one", "Anna": "two"}, "two"),  # the later entry wins
 ])  # fmt: skip
 def test_letters_of_odd_case_are_found_in_any_case(text: str, words: dict[str, str], spoken: str) -> None:
     assert replaced(text, words) == spoken
@@ -153,7 +153,7 @@ def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
 
 
 @pytest.mark.parametrize(("body", "text", "ignored"), rows(__file__, "ssml_ignored.jsonl"))
-def test_words_of_elements_that_change_nothing_are_spoken(body: str, text: str, ignored: list[str]) -> None:
+def test_the_words_of_ignored_elements_are_spoken(body: str, text: str, ignored: list[str]) -> None:
     spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
     assert spoken.text == text
     found = [change.before for change in spoken.changes if change.kind == "ssml"]
@@ -191,7 +191,7 @@ TAGS = [
 
 
 @given(st.lists(st.one_of(st.sampled_from([*TAGS, "hi", " 5 ", "😂"]), st.text(max_size=4)), max_size=12))
-def test_any_document_is_spoken_or_refused(pieces: list[str]) -> None:
+def test_every_document_is_read_or_refused(pieces: list[str]) -> None:
     try:
         spoken = front("en").speakable(f"<speak>{''.join(pieces)}</speak>", SSML)
     except InvalidRequest as refused:

@@ -62,7 +62,7 @@ def letters(text: str) -> Counter[str]:
     return Counter(c for c in text.lower() if c.isalnum())
 
 
-def test_every_letter_and_digit_is_spoken_or_named(spoken: list[tuple[str, Spoken]]) -> None:
+def test_no_letter_or_digit_is_lost_silently(spoken: list[tuple[str, Spoken]]) -> None:
     for line, said in spoken:
         named: Counter[str] = Counter()
         for change in said.changes:
@@ -130,7 +130,7 @@ def number_of_chinese(words: str) -> int:
     ("zh", "等级", ""), ("zh", "房间号", ""), ("zh", "今天涨粉", ""), ("zh", "一共有", "人"),
     ("zh", "考了", "分"), ("zh", "微信号", "，谢谢"),
 ])  # fmt: skip
-def test_a_number_is_spoken_as_that_number(language: str, before: str, after: str) -> None:
+def test_a_number_keeps_its_value_in_words(language: str, before: str, after: str) -> None:
     source, read = random.Random(1), {"en": number_of, "zh": number_of_chinese}[language]
     drawn = (source.randrange(10**9 if language == "en" else 10**8) for _ in range(300))
     for number in [*range(1, 1_100), 2_333, 6_666, 8_888, 66_666, 888_888, 8_888_888, *drawn]:

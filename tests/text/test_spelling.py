@@ -82,7 +82,7 @@ def test_a_dropped_letter_leaves_no_space_in_its_word_and_others_leave_one() -> 
     ]  # fmt: skip
 
 
-def test_scripts_are_those_whose_letters_the_vocabulary_has() -> None:
+def test_a_vocabularys_letters_determine_its_scripts() -> None:
     assert Spelling(vocabulary(SMALL)).scripts == {"LATIN"}
     assert Spelling(vocabulary(SMALL + DEVANAGARI + "жф")).scripts == {"LATIN", "DEVANAGARI"}
     assert Spelling(Vocabulary((*vocabulary(SMALL).tokens, *"一二三百"), "char")).scripts == {"LATIN", "CJK"}
@@ -94,8 +94,8 @@ def test_scripts_are_those_whose_letters_the_vocabulary_has() -> None:
     ("“Hello,” she said; ‘no’", "HELLO, SHE SAID, 'NO'"),
     ("this—that", "THIS THAT"), ("Straße, Æsir,\tøre", "STRASSE, AESIR, ORE"),
 ])  # fmt: skip
-def test_letters_that_are_left_out_are_replaced_as_by_zipvoices_cleaners(text: str, cleaned: str) -> None:
-    """`cleaned`: by custom_english_cleaners of espnet_tts_frontend 0.0.4."""
+def test_missing_letters_are_replaced_as_by_zipvoices_cleaners(text: str, cleaned: str) -> None:
+    """`cleaned`: result of custom_english_cleaners of espnet_tts_frontend 0.0.4."""
     capitals = Vocabulary(tuple(" !',.?" + SMALL.upper()), "letters")
     assert Spelling(capitals).read(text) == cleaned
     assert FrontEnd(capitals, languages=("en",)).speakable(text).text == cleaned

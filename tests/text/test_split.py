@@ -67,13 +67,13 @@ def test_no_text_is_lost(text, budgets):
 
 
 @given(TEXTS, BUDGETS)
-def test_budgets_are_kept_and_grow(text, budgets):
+def test_pieces_stay_within_growing_budgets(text, budgets):
     budget, pieces = budgets.first, split_low_latency(text, budgets)
     if len(pieces) == 1 and size(text.strip()) <= budgets.largest:
-        return  # not worth a cut: the test below
+        return  # a cut is not worth it: see the test below
     for piece in pieces:
         if size(piece) > budget:
-            # Nothing but a whole that may not be cut, with what clings to it, breaks a budget.
+            # Only an uncuttable unit, with the marks that cling to it, exceeds a budget.
             assert WHOLE.search(piece) or re.search(r"Dr\.|e\.g\.|é", piece), piece
             words = re.sub(r"(?:Dr|e\.g)\.\s+", "", piece).split()
             assert len(words) <= 2, piece
@@ -131,7 +131,7 @@ def test_numbers_of_several_groups_stay_whole(number):
 
 @pytest.mark.parametrize(("sentence", "ends"), [(20, "."), (19, ",")])
 def test_a_sentence_that_fills_half_a_piece_is_in_its_second_half(sentence, ends):
-    """Budgets are 20 and then 40 bytes: a sentence of half of that is chosen before a longer clause."""
+    """Budgets are 20 bytes, then 40: a sentence of half a piece is preferred to a longer clause."""
     first, then = "a" * 19 + ",", "b" * (sentence - 1) + "."
     text = f"{first} {then} {'c' * 12}, {'d' * 60}"
     assert split_low_latency(text, Budgets(5, 20, 40))[1][-1] == ends

@@ -64,7 +64,7 @@ def test_a_pronunciation_of_its_word_does_not_hide_a_tag() -> None:
     assert (spoken.text, runs(spoken)) == ("so glad", [("happy", "so glad")])
 
 
-def test_a_tag_in_what_is_left_out_switches_nothing() -> None:
+def test_a_tag_in_dropped_text_switches_nothing() -> None:
     spoken = said("<think>[happy] hm</think> a `[very-sad]` b")
     assert runs(spoken)[0] == ("", "a") and "hm" not in spoken.text
 

@@ -1,4 +1,4 @@
-"""The package whose cuts ours must equal; stores in a folder of the test."""
+"""pydub, whose cuts ours must equal; and stores in a folder of the test."""
 
 import warnings
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tests.harness.sounds import wav
 
 @pytest.fixture(scope="session")
 def pydub() -> Any:
-    """The package whose cuts ours must equal; it warns of a missing ffmpeg, which it does not need here."""
+    """pydub, whose cuts ours must equal; it warns of a missing ffmpeg, which it does not need here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("pydub")
@@ -30,7 +30,7 @@ class Folders:
     root: Path
     level: float = 0.1
     prepared: int = 0
-    """How often audio was decoded."""
+    """Number of times that audio was decoded."""
 
     def open(self, **options: Any) -> VoiceStore:
         return store_in(self.root, level=self.level, **options)

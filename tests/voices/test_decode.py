@@ -1,4 +1,4 @@
-"""Files in, integers out; and everything that is refused, with its reason."""
+"""Decoding of files to integers; and every refusal with its reason."""
 
 import contextlib
 import io
@@ -140,7 +140,7 @@ def test_flac_in_ogg_is_cut_off_like_any_other() -> None:
 
 
 def mp3_frames(audio: bytes) -> list[bytes]:
-    """The frames of an MP3 file, each of which begins as the first does."""
+    """The frames of an MP3 file; all begin with the same bytes."""
     starts = [place for place in range(len(audio)) if audio[place : place + 2] == audio[:2]]
     return [audio[a:b] for a, b in zip(starts, [*starts[1:], len(audio)], strict=True)]
 
@@ -181,7 +181,7 @@ def test_an_mp3_that_does_not_say_its_length_is_whole_or_refused(rate_hz: int) -
 
 
 def test_no_other_parser_sees_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    # SD2 writes a second file, and RAW has no first bytes.
+    # SD2 writes a second file, and RAW has no header.
     known = {"WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "RAW", "SD2"}
     others = []
     for format in set(soundfile.available_formats()) - known:
@@ -245,14 +245,14 @@ def test_the_largest_upload_is_bounded_in_memory(format, subtype, rate_hz, chann
 
 
 def flac_of(seconds: int, claimed: int) -> bytes:
-    """A FLAC whose header says another length than it has."""
+    """A FLAC whose header states another length than it has."""
     audio = bytearray(to_file(burst(seconds, rate_hz=8_000), 8_000, "FLAC"))
     audio[21] = audio[21] & 0xF0 | claimed >> 32  # 36 bits of STREAMINFO: total samples
     audio[22:26] = (claimed & 0xFFFFFFFF).to_bytes(4, "big")
     return bytes(audio)
 
 
-def test_a_flac_is_read_as_far_as_it_says_and_refused_where_it_ends_before_or_does_not_say() -> None:
+def test_a_flac_is_read_to_its_stated_length_and_refused_if_short_or_silent_on_it() -> None:
     assert len(decode(flac_of(50, claimed=8_000)).samples) == 8_000
     early = "cut off|not audio that can be read"
     for claimed, message in ((8_000 * 50, early), (0, "does not say how long")):
@@ -270,7 +270,7 @@ def test_twelve_mebibytes_of_joined_silent_files_are_read_in_bounded_time(format
 
 
 def test_damaged_bytes_are_prepared_or_refused(capfd):
-    """Nothing but InvalidReference is raised, nor printed by the decoder's callbacks."""
+    """Only InvalidReference is raised, and the decoder's callbacks print nothing."""
     dice = random.Random(1)
     codecs = ("PCM_16", "PCM_U8", "FLOAT", "ULAW", "GSM610", "MS_ADPCM", "IMA_ADPCM", "G721_32")
     kinds = [*(("WAV", codec) for codec in codecs), ("WAVEX", "FLOAT"), ("RF64", "PCM_24"), *LOSSY]

@@ -1,6 +1,6 @@
-"""Transcripts before their recordings, through the store that every way to add a voice calls.
+"""Transcripts against their recordings, through the store, which every way to add a voice calls.
 
-Recordings are the demo's, and sounds of as many syllables as a speaker of the language counts, at its pace.
+Recordings are the demo's, and sounds with as many syllables as a speaker of the language counts, at its pace.
 """
 
 import io
@@ -57,7 +57,7 @@ def test_the_demos_voices(tmp_path: Path, root: Path, voice: str) -> None:
 
 
 @pytest.mark.parametrize("language", READ)
-def test_a_transcript_has_the_syllables_that_are_heard(tmp_path: Path, language: str) -> None:
+def test_a_transcript_has_the_syllables_of_the_recording(tmp_path: Path, language: str) -> None:
     transcript, syllables, seconds = READ[language]
     assert told(tmp_path, read(syllables, seconds), transcript) == []
     assert told(tmp_path, read(3 * syllables, 3 * seconds), transcript) == [FEW]

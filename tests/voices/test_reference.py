@@ -53,7 +53,7 @@ def test_trims_as_upstream_to_the_sample(tmp_path, rate_hz, channels, subtype):
 @pytest.mark.torch
 @pytest.mark.parametrize("leading_s", [0.0, 0.5])
 def test_long_recordings_are_cut_at_short_pauses_as_upstream_unless_that_clips(tmp_path, leading_s):
-    """Over 12 s with its pauses: a second, stricter pass decides."""
+    """A recording over 12 s with its pauses gets a second, stricter pass."""
     parts = [burst(5.0, seed=1), burst(2.5, 0.006, seed=2), burst(5.0, seed=3)]
     audio = to_file(np.concatenate([burst(leading_s, 0.002, seed=4), *parts]))
     (tmp_path / "voice.wav").write_bytes(audio)
@@ -90,7 +90,7 @@ def test_levels_and_mel_as_upstream(tmp_path, rms, rate_hz, channels):
 
 
 def of_zipvoice(pydub, wave: np.ndarray) -> tuple[np.ndarray, float]:
-    """(frames, channels) at 24 kHz as ZipVoice conditions it, by pydub: levelled mean, and RMS before."""
+    """(frames, channels) at 24 kHz, conditioned as ZipVoice does, by pydub: levelled mean, and RMS before."""
     samples = (wave * np.float32(32768)).clip(-32768, 32767).astype(np.int16)
     whole = pydub.AudioSegment(
         data=samples.tobytes(), sample_width=2, frame_rate=RATE_HZ, channels=samples.shape[1]
@@ -177,7 +177,7 @@ def test_silence_is_refused(wave):
 
 @pytest.mark.parametrize("residue", [0, 1, 9])
 def test_channels_that_cancel_each_other_are_refused(residue):
-    """The second channel is the first, turned over, and up to 9 of 32,768 off."""
+    """The second channel is the first with its sign changed, plus up to 9 of 32,768."""
     left = np.rint(burst(2.0) * 30000) / 32768
     right = -left + residue * np.sign(burst(2.0, seed=1)) / 32768
     with pytest.raises(InvalidReference, match=r"cancel each other .*RMS 0\.000"):
@@ -191,7 +191,7 @@ def test_over_twelve_seconds_of_speech_are_refused_not_clipped():
 
 
 def square(seconds: float, amplitude: int) -> np.ndarray:
-    """(frames, 1) a wave whose RMS is its amplitude over 32,768."""
+    """(frames, 1) of a wave whose RMS is its amplitude over 32,768."""
     return np.resize([amplitude / 32768, -amplitude / 32768], (round(seconds * RATE_HZ), 1))
 
 
@@ -216,7 +216,7 @@ def test_long_recordings_are_cut_at_minus_40_dbfs():
 
 
 @pytest.mark.parametrize("name", [FEMALE, MALE])
-def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, name):
+def test_noise_and_music_behind_a_voice_get_a_warning(root, name):
     recording, rate_hz = soundfile.read(root / f"appliance/demo/voices/{name}.wav")
     seconds = np.arange(len(recording)) / rate_hz
     chords = [(220, 277, 330), (196, 247, 294), (262, 330, 392), (174, 220, 262)]
@@ -239,11 +239,11 @@ def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, 
     assert "music or a hum" in warned(music, 10.0)
 
 
-def test_warnings_say_what_is_poor():
+def test_warnings_name_the_defect():
     def found(wave: np.ndarray) -> str:
         return " ".join(prepare(to_file(wave), SPEC, 0.1).warnings)
 
-    assert found(burst(5.0)).startswith("noisy: ")  # it is a noise
+    assert found(burst(5.0)).startswith("noisy: ")  # it is noise
     assert "only 2.0 s of speech" in found(burst(2.0))
     assert "very quiet" in found(burst(5.0, 0.009))
     assert "clipped" in found(np.clip(burst(5.0, 0.5), -1, 1))

@@ -1,4 +1,4 @@
-"""Every cut against real pydub, on random signals of every width, rate and number of channels."""
+"""Every cut against pydub's, on random signals of every width, rate and number of channels."""
 
 import numpy as np
 import pytest

@@ -59,7 +59,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_mended(
+def test_a_damaged_style_hides_neither_its_voice_nor_others_and_can_be_replaced(
     store: VoiceStore, tmp_path: Path, how: str
 ) -> None:
     store.create(Place("ann", "sad"), wav(2.0), "Alas.")
@@ -108,7 +108,7 @@ def test_a_folder_of_styles_that_is_none_leaves_the_voice(
     assert all(problem.startswith("voice ann, style ") for problem in index.check())
 
 
-def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore, tmp_path: Path) -> None:
+def test_a_damaged_voice_that_is_created_again_keeps_its_styles(store: VoiceStore, tmp_path: Path) -> None:
     made = store.create(Place("ann", "happy"), wav(2.0), "I am glad.")
     (tmp_path / "voices" / "ann" / "voice.yaml").unlink()
     store = store_in(tmp_path)
@@ -118,7 +118,7 @@ def test_a_damaged_voice_that_is_created_anew_keeps_its_styles(store: VoiceStore
     assert store.index.reference("ann", "happy").transcript == "I am glad. "
 
 
-def test_what_is_removed_is_forgotten_and_no_other_voice_is_read(
+def test_a_removed_voice_is_forgotten_and_no_other_voice_is_read(
     store: VoiceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"

@@ -1,4 +1,5 @@
-"""Transcripts that a bundle reads only in part, through the store that every way to add a voice calls."""
+"""Transcripts that a bundle can read only in part, through the store, which every way to add a voice
+calls."""
 
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_digits_are_to_be_written_in_words(store: VoiceStore) -> None:
     assert "digits (2 5 3)" in warning
 
 
-def test_another_script_than_the_bundles_is_told_though_it_has_its_letters(tmp_path: Path) -> None:
+def test_another_script_than_the_bundles_gets_a_warning_despite_its_letters(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     store.index.reader = Reader(Spelling(Vocabulary((*ENGLISH.tokens, *"अआइकखगनमतयपीसमहोरैा"))), ("en",))
     [warning] = warned(store, "hi", "पानी का समय")

@@ -42,11 +42,11 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
     if isinstance(boots, Exception) or damaged:
         return finding(Level.WARN, "the record of boots was damaged, and a new one was begun", FORGET)
     is_recorded = bool(boots) and boots[-1].boot_id == boot_id
-    known = boots if is_recorded else (*boots, Boot())
-    now, past = known[-1], known[:-1]
-    unclean = [boot for boot, after in zip(past, known[1:], strict=True) if boot.lost_power(after)]
+    all_boots = boots if is_recorded else (*boots, Boot())
+    now, past = all_boots[-1], all_boots[:-1]
+    unclean = [boot for boot, after in zip(past, all_boots[1:], strict=True) if boot.lost_power(after)]
     mode = now.asked or (unclean[-1].pinned if unclean else "")
-    lost = losses(known, mode)
+    lost = losses(all_boots, mode)
     figures |= {"boots": len(boots), "unclean": len(unclean), "lost": len(lost)}
     if len(lost) >= MANY:
         minutes = max(boot.held_s for boot in lost) // 60 + 1

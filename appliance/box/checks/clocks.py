@@ -5,7 +5,6 @@ from __future__ import annotations
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.fitness import gpu_services
-from appliance.box.checks.power import stronger
 from appliance.box.checks.snapshot import Harm, Snapshot, check
 from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
@@ -78,17 +77,15 @@ def check_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
-def _of_mode(now: Snapshot) -> tuple[ClockVerdict, Clocks, str, str, Finding]:
-    return now.reading, now.published, indicator(now.box), now.lower_mode, now.finding("boots")
+def _of_mode(now: Snapshot) -> tuple[ClockVerdict, Clocks, str, Finding]:
+    return now.reading, now.published, indicator(now.box), now.finding("boots")
 
 
 @check("power_mode", Harm.SLOW, 3, _of_mode)
-def check_mode(
-    reading: ClockVerdict, published: Clocks, indicator: str, lower: str, boots: Finding
-) -> Finding:
+def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, boots: Finding) -> Finding:
     """Compare the power mode with the best mode, or with the configured one.
 
-    `indicator`: the running desktop menu, "" if none. `lower`: the next lower power mode, "" if unknown.
+    `indicator`: the running desktop menu, "" if none.
     """
     limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
     figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
@@ -108,8 +105,6 @@ def check_mode(
         return skipped("power_mode", f"{reading.mode or 'unknown'}; which it is to be needs root")
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
-    if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, f"{reading.mode or 'none'}; {published.why}", stronger(lower, limit))
     if reading.seen.modes.current.unset:
         return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
@@ -152,16 +147,16 @@ def check_reboot(published: Clocks, reading: ClockVerdict) -> Finding:
     if published.state == "unknown":
         return skipped("reboot", published.why)
     due = published.state == "reboot_pending"
-    known = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
-    value = f"a reboot for the power mode {known}. {published.why}" if due else "none pending"
+    state = "did not help" if published.reason is Reason.REBOOT_FAILED else "is due"
+    value = f"a reboot for the power mode {state}. {published.why}" if due else "none pending"
     remedy = _reboot_remedy(published, reading)
     return Finding("reboot", Level.of(warn=False, fail=due), value, "none pending", remedy)
 
 
-def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str, str]:
+def _of_clocks(now: Snapshot) -> tuple[Clocks, ClockVerdict, float, bool, str]:
     has_tool = now.root.exists(paths.JETSON_CLOCKS) and now.box.tools.find("jetson_clocks") is not None
     age_s = max(now.box.uptime() - now.published.checked_at, 0.0)
-    return now.published, now.reading, age_s, has_tool, now.lower_mode, kernel_on_clocks(now)
+    return now.published, now.reading, age_s, has_tool, kernel_on_clocks(now)
 
 
 def kernel_on_clocks(now: Snapshot) -> str:
@@ -178,7 +173,6 @@ def check_clocks(
     reading: ClockVerdict,
     age_s: float,
     has_tool: bool = True,
-    lower: str = "",
     kernel: str = "",
 ) -> Finding:
     """Check that clocks are pinned and that root's check still runs.
@@ -201,8 +195,6 @@ def check_clocks(
         )
     if reading.domains["emc"].cause is Cause.NO_DEBUGFS:
         return finding(Level.FAIL, reading.domains["emc"].why, MOUNT)
-    if published.reason is Reason.POWER_LOSSES:
-        return finding(Level.WARN, published.why, stronger(lower, reading.target_name))
     if published.state == "unknown" and published.reason is Reason.UNREADABLE:
         return finding(Level.WARN, f"root's check cannot read everything. {published.why}", SEND)
     if published.state == "unknown" and faults:
@@ -242,16 +234,16 @@ def check_clocks(
 @check("caps", Harm.SLOW, 6, lambda now: (now.reading,))
 def check_caps(reading: ClockVerdict) -> Finding:
     """Check for limits below the hardware's maximum."""
-    found = {}
+    caps = {}
     for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
         cap = domain.values.get("max")
         if ceiling and cap and cap < ceiling:
-            found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
+            caps[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
     mode = reading.mode or "that is set"
     remedy = HELD_DOWN if reading.in_target_mode else f"{LOCK}. The power mode {mode} allows no more"
-    value = "; ".join(grouped(found)) or "none"
-    return Finding("caps", Level.of(warn=bool(found)), value, f"every limit {ALLOWED}", remedy)
+    value = "; ".join(grouped(caps)) or "none"
+    return Finding("caps", Level.of(warn=bool(caps)), value, f"every limit {ALLOWED}", remedy)
 
 
 @check("cores", Harm.SLOW, 5, lambda now: (now.reading, now.published))

@@ -99,8 +99,8 @@ def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
     """Store the samples and `now`. Raises OSError."""
     if samples and 0.0 <= now.at - samples[-1].at < APART_S:
         return
-    kept = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)
-    record = _CounterRecord(SCHEMA, box.boot_id, (*kept, replace(now, at=round(now.at, 3))))
+    recent = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)
+    record = _CounterRecord(SCHEMA, box.boot_id, (*recent, replace(now, at=round(now.at, 3))))
     box.root.private_folder(paths.ROOTS_RUN)
     box.root.replace(paths.COUNTERS, json.dumps(asdict(record)) + "\n", mode=0o600)
 

@@ -83,12 +83,12 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
     """Union of two lists. If both have a check, the worse finding wins; among equals, the second."""
-    found = {finding.check: finding for finding in first}
+    by_check = {finding.check: finding for finding in first}
     for finding in second:
-        other = found.get(finding.check)
+        other = by_check.get(finding.check)
         if other is None or finding.level.rank >= other.level.rank:
-            found[finding.check] = finding
-    return list(found.values())
+            by_check[finding.check] = finding
+    return list(by_check.values())
 
 
 def document(findings: Iterable[Finding]) -> dict[str, Any]:

@@ -83,8 +83,8 @@ def check_versions(
     # If JetPack's TensorRT is known, the box is compared with that version and not with the installation's.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
-    known = not now.tensorrt or now.tensorrt in spoken
-    if shipped and now.tensorrt[:2] != shipped and not known:
+    is_spoken = not now.tensorrt or now.tensorrt in spoken
+    if shipped and now.tensorrt[:2] != shipped and not is_spoken:
         strange = f"TensorRT is {dotted(now.tensorrt)}, not its JetPack's {dotted(shipped)}"
         return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)
     if l4t and (l4t.reason is Reason.MIXED_RELEASES or (wrong and l4t.reason is not Reason.NONE)):
@@ -92,7 +92,7 @@ def check_versions(
         return Finding("versions", Level.WARN, value, limit, l4t.remedy, reason=l4t.reason)
     if wrong:
         others = installed.problem or installed.differences(replace(compared, tensorrt=()))
-        remedy = INSTALL_AGAIN if others or known else PUT_BACK
+        remedy = INSTALL_AGAIN if others or is_spoken else PUT_BACK
         return Finding("versions", Level.WARN, f"not as at the install: {'; '.join(wrong)}", limit, remedy)
     return passed("versions", "as installed", limit)
 
@@ -110,7 +110,7 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     groups = {fields[0]: (fields[2], fields[3].split(",")) for fields in lines if len(fields) == 4}
     numbers = [groups[name][0] for name in GROUPS if name in groups]
     nodes = {pattern: list(_nodes(root, pattern)) for pattern in NODES}
-    if missing := [pattern for pattern, found in nodes.items() if not found]:
+    if missing := [pattern for pattern, files in nodes.items() if not files]:
         services = gpu_services(l4t)
         remedy = f"see why it did not load: {services}. {MODULES}" if services else MODULES
         if paths.GPU_NODE in missing and root.exists(paths.NVGPU):
@@ -120,7 +120,7 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
                 value = f"no GPU: the kernel is to look for firmware in {path[1]}, where none is"
                 return Finding("gpu_node", Level.FAIL, value, limit, LAY_FIRMWARE.format(path[1]))
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
-    if closed := [name for name, found in nodes.items() if not any(_may_read(n, numbers) for n in found)]:
+    if closed := [name for name, files in nodes.items() if not any(_may_read(n, numbers) for n in files)]:
         value = f"{' and '.join(GROUPS)} may not open {', '.join(closed)}"
         return Finding("gpu_node", Level.FAIL, value, limit, OPEN_IT.format(" ".join(closed)))
     if not is_installed:
@@ -156,8 +156,8 @@ def _of_time(now: Snapshot) -> tuple[float, bool | None]:
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time. `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    known = {True: "synchronised", False: "not synchronised", None: "nothing says whether synchronised"}
-    value = f"{now:%Y-%m-%d %H:%M} UTC, {known[synchronised]}"
+    labels = {True: "synchronised", False: "not synchronised", None: "nothing says whether synchronised"}
+    value = f"{now:%Y-%m-%d %H:%M} UTC, {labels[synchronised]}"
     level = Level.of(warn=now.year < FIRST_YEAR or synchronised is False)
     limit = f"{FIRST_YEAR} or later; synchronised"
     return Finding("time", level, value, limit, SET_CLOCK, {"synchronised": synchronised})

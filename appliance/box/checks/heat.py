@@ -61,8 +61,8 @@ def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float 
     """`pwm`: 0 to 255. `pwm`, `rpm`: None if unreadable. `service`: state of nvfancontrol, "" if unknown."""
     limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
     figures = {"pwm": pwm, "rpm": rpm, "service": service}
-    known = (("rpm", rpm), ("of 255 pwm", pwm))
-    turning = ", ".join(f"{value} {name}" for name, value in known if value is not None)
+    readings = (("rpm", rpm), ("of 255 pwm", pwm))
+    turning = ", ".join(f"{value} {name}" for name, value in readings if value is not None)
     failed = service not in ("", "active", *STOPPED)
     if (pwm == 0 or rpm == 0) and junction_c is not None and junction_c > FAN_NEEDED_C:
         value = f"stands still at {junction_c:.0f} °C ({turning})"

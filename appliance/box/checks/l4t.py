@@ -49,7 +49,7 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     if not bsp and not half:
         return skipped("l4t", "dpkg lists no package of L4T")
     release = bsp.get(CORE) or release_file
-    odd = [name for name, found in bsp.items() if differ(found, release)]
+    odd = [name for name, package_version in bsp.items() if differ(package_version, release)]
     others = [f"{name} {dotted(bsp[name])}" for name in odd]
     others += [f"{paths.RELEASE} {dotted(release_file)}"] * differ(release_file, release)
     # Each kind of package, kernel or not, should have the version of a package that is of the release

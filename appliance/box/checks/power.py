@@ -87,18 +87,12 @@ def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     return Finding("power", level, value, limit, remedy, {"total_mw": total_mw, "rails_mw": dict(rails_mw)})
 
 
-def stronger(lower: str, given_up: str = "") -> str:
-    """Remedy for power losses. `lower`: see `less_power`. `given_up`: a mode that the remedy names, or ""."""
-    again = f". Then name the mode: {name_mode(given_up)}" if given_up else ""
-    return f"use a stronger power supply or better cooling{again}. Or {less_power(lower)}"
+def stronger(lower: str) -> str:
+    """Remedy for power losses. `lower`: see `less_power`."""
+    return f"use a stronger power supply or better cooling. Or {less_power(lower)}"
 
 
 def less_power(mode: str) -> str:
     """Remedy for a high power draw. `mode`: the next lower power mode, "" if unknown."""
-    named = name_mode(mode) if mode else "sudo nvpmodel -p --verbose lists its modes"
-    return f"run the module at less power: {named}"
-
-
-def name_mode(mode: str) -> str:
-    line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}"
-    return f"{line}, then sudo f5-clock-lock lock"
+    line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}, then sudo f5-clock-lock lock"
+    return f"run the module at less power: {line if mode else 'sudo nvpmodel -p --verbose lists its modes'}"

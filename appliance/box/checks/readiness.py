@@ -20,6 +20,8 @@ from appliance.fields import from_mapping
 
 READYZ = "127.0.0.1:9464"
 ANSWER_S = 3.0
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""Host of a daemon that listens on all addresses → host at which this machine reaches it."""
 HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
 LOG = "read why: sudo journalctl -u f5-appliance -n 50"
@@ -118,8 +120,9 @@ def fetch(address: str, path: str) -> tuple[int | str, bytes]:
 
 
 def told(address: str) -> Told:
-    """State at /state of the daemon."""
-    status, body = fetch(address, "/state")
+    """State at /state of the daemon, which listens at `address`."""
+    host, _, port = address.rpartition(":")
+    status, body = fetch(f"{LOOPBACK.get(host, host)}:{port}", "/state")
     try:
         raw: Any = json.loads(body) if status == 200 else {}
         read: Told = from_mapping(Told, raw, where="/state", error=ValueError, ignore_unknown=True)
@@ -146,14 +149,14 @@ def check_daemon(
 ) -> Finding:
     """`ready`, `alive`: statuses of /readyz and /livez. `unit`: None if there is no systemd."""
     limit = f"http://{address}/readyz answers 200"
-    known = unit if unit is not None and unit.installed else None
-    systemd = f"; systemd: {known.summary}" if known else ""
+    service = unit if unit is not None and unit.installed else None
+    systemd = f"; systemd: {service.summary}" if service else ""
     if isinstance(ready, str):
         value = f"{address}: {ready}{systemd}"
-        return Finding("daemon", Level.FAIL, value, limit, _start_remedy(known), {ANSWERS: False})
+        return Finding("daemon", Level.FAIL, value, limit, _start_remedy(service), {ANSWERS: False})
     # This is checked first: once the engine was warm, /readyz stays 200 even if it hangs.
     if isinstance(alive, int) and alive != 200:
-        return Finding("daemon", Level.FAIL, f"its engine hangs{systemd}", limit, _log_remedy(known))
+        return Finding("daemon", Level.FAIL, f"its engine hangs{systemd}", limit, _log_remedy(service))
     figures = {"backend": now.backend, "passed_over": dict(now.passed_over)} if now.backend else {}
     if ready == 200 and needs_gpu and now.on_cpu:
         value = f"ready at {address}, on {now.on_cpu}"
@@ -163,10 +166,10 @@ def check_daemon(
     if ready == 200:
         value = f"ready at {address}" + (f", on {now.backend}" if now.backend else "")
         return passed("daemon", value, limit, figures)
-    if now.state == "starting" or (known and known.active == "activating"):
+    if now.state == "starting" or (service and service.active == "activating"):
         value = f"starting for {now.for_s:.0f} s: {now.step}" if now.step else f"starting{systemd}"
         return Finding("daemon", Level.WARN, value, limit, WAIT)
-    return Finding("daemon", Level.FAIL, f"not ready (HTTP {ready}){systemd}", limit, _log_remedy(known))
+    return Finding("daemon", Level.FAIL, f"not ready (HTTP {ready}){systemd}", limit, _log_remedy(service))
 
 
 def merge_application(box: Iterable[Finding], application: Iterable[Finding]) -> list[Finding]:

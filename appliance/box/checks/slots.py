@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.checks.snapshot import Harm, Snapshot, check
+from appliance.box.checks.snapshot import Harm, check
 from appliance.box.tools import Completed
 
 ASK = ("nvbootctrl", "-t", "rootfs", "dump-slots-info")
@@ -17,11 +17,7 @@ OTHER = (
 )
 
 
-def _of_slots(now: Snapshot) -> tuple[Completed]:
-    return (now.box.tools.execute(*ASK, timeout_s=10.0),)
-
-
-@check("slots", Harm.LATER, 14, _of_slots)
+@check("slots", Harm.LATER, 14, lambda now: (now.box.tools.execute(*ASK, timeout_s=10.0),))
 def check_slots(asked: Completed) -> Finding:
     """WARN if a slot cannot be started."""
     limit = "each can be started"

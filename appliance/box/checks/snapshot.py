@@ -108,7 +108,7 @@ class Snapshot:
         """Name of the power mode with the next lower number of watts; "" if no name has watts."""
         conf, mine = self.reading.seen.modes.conf, self.reading.mode
         names = [*(mode.name for mode in conf.modes), mine] if conf else []
-        watts = {name: int(found[1]) for name in names if (found := re.search(r"([0-9]{1,4})W", name))}
+        watts = {name: int(match[1]) for name in names if (match := re.search(r"([0-9]{1,4})W", name))}
         most = watts.get(mine) or math.inf
         return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
 

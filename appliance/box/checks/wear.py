@@ -24,9 +24,9 @@ REMEDY = "save what is on it: sudo f5-backup box.tar.gz. Then replace the module
 @check("wear", Harm.LATER, 12, lambda now: (now.root,))
 def check_wear(root: Root) -> Finding:
     disks = (disk for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk))
-    found = [_check_disk(root, disk) for disk in disks]
+    findings = [_check_disk(root, disk) for disk in disks]
     nothing = skipped("wear", "no eMMC tells it; an NVMe disk does: sudo nvme smart-log /dev/nvme0")
-    return max(filter(None, found), key=lambda finding: finding.level.rank, default=nothing)
+    return max(filter(None, findings), key=lambda finding: finding.level.rank, default=nothing)
 
 
 def _check_disk(root: Root, disk: str) -> Finding | None:

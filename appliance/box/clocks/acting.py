@@ -59,13 +59,11 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
         now = Assessment(take_reading(box), record, tuple(problems), rebooting)
         if now.rebooting:
             return now
-    if now.is_barred(now.reading.mode):
-        return assess(now.reading, now.record, now.problems)
     # The power may be gone before jetson_clocks returns.
     try_save(box, with_pin(now.record, now.reading.mode, box.uptime()), report)
-    found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
+    failures = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
     reading = _verify(box)
-    after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
+    after = assess(reading, dataclasses.replace(now.record, problem="; ".join(failures)), failures)
     return noted(after, box.uptime(), by_us=True)
 
 
@@ -118,9 +116,6 @@ def _verify(box: Box) -> ClockVerdict:
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
     """Lines that say what `apply` would do, without doing anything."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
-    if now.is_barred(now.reading.mode) and mode is None:
-        yield f"would pin nothing: {now.clocks.why}"
-        return
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
@@ -186,17 +181,17 @@ def release(box: Box, report: Report) -> tuple[ClockVerdict, tuple[str, ...]]:
     return reading, tuple(filter(None, problems))
 
 
-def _minima(box: Box, seen: ClockReadings) -> Iterator[tuple[str, int]]:
+def _minima(box: Box, clocks: ClockReadings) -> Iterator[tuple[str, int]]:
     """Files and values that undo pinning: the mode's MIN_FREQ, else the hardware's, in the file's unit."""
-    root, conf = box.root, seen.modes.conf
-    mode = conf.by_name(seen.modes.current.name) if conf else None
-    for core in seen.cpus:
+    root, conf = box.root, clocks.modes.conf
+    mode = conf.by_name(clocks.modes.current.name) if conf else None
+    for core in clocks.cpus:
         parameter = conf.cpu_parameter(core.number) if conf else ""
         hardware = root.number(f"{paths.CPUS}/cpu{core.number}/cpufreq/cpuinfo_min_freq")
         if (low := (mode.limit(parameter, "MIN_FREQ") if mode else None) or hardware) is not None:
             yield readings.core_limit(core.number), low
         yield from ((path, 0) for path in readings.idle_switches(root, core.number))
-    for folder, parameter in ((seen.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
+    for folder, parameter in ((clocks.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
         hardware = (
             min(readings.frequencies(root, f"{folder}/available_frequencies"), default=None)
             if folder
@@ -204,8 +199,8 @@ def _minima(box: Box, seen: ClockReadings) -> Iterator[tuple[str, int]]:
         )
         if folder and (low := (mode.limit(parameter, "MIN_FREQ") if mode else None) or hardware):
             yield f"{folder}/min_freq", low
-    if seen.railgate is not None:
-        yield readings.railgate_switch(seen.gpu_folder), 1
+    if clocks.railgate is not None:
+        yield readings.railgate_switch(clocks.gpu_folder), 1
     if not root.names(paths.BWMGR) and root.exists(paths.EMC_LOCK):
         yield paths.EMC_LOCK, 0
 
@@ -294,5 +289,5 @@ def _gpu_is_late(box: Box, completed: Completed) -> bool:
 def _errors(completed: Completed) -> str:
     """Errors in the output; some come with an exit status of 0."""
     lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
-    said = "; ".join(f"jetson_clocks: {line}" for line in lines)
-    return said or (completed.summary if completed.code else "")
+    errors = "; ".join(f"jetson_clocks: {line}" for line in lines)
+    return errors or (completed.summary if completed.code else "")

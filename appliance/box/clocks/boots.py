@@ -56,8 +56,6 @@ class Boot(Ranged):
     """True if a shutdown ended the boot."""
     after_hang: bool = False
     """True if a watchdog ended the previous boot, as the PMC reports."""
-    barred: tuple[str, ...] = ()
-    """Power modes that versions up to 0.30 gave up, because several boots had ended in them."""
     reboot_for: str = ""
     """Mode for which nvpmodel wants a reboot. It is asked once in a boot."""
     rebooting_for: str = ""
@@ -116,12 +114,12 @@ def losses(boots: Sequence[Boot], mode: str) -> list[Boot]:
 
     The last of `boots` is the current one.
     """
-    found: list[Boot] = []
+    lost: list[Boot] = []
     for boot, after in zip(boots[-2::-1], boots[:0:-1], strict=True):
         if boot.pinned == mode and boot.held_s > SOON_S:
             break
-        found += [boot] if boot.pinned == mode and boot.lost_power(after) else []
-    return found
+        lost += [boot] if boot.pinned == mode and boot.lost_power(after) else []
+    return lost
 
 
 def history(box: Box) -> tuple[Boot, ...]:
@@ -157,7 +155,7 @@ def _begun(box: Box, past: Sequence[Boot]) -> Boot:
     # own reboot.
     came_by = last.rebooting_for or (last.reboot_for if last.reboot_for == last.applied else "")
     after_hang = box.reset_source.endswith("WDT")
-    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang, barred=last.barred)
+    fresh = Boot(box.boot_id, came_by=came_by, after_hang=after_hang)
     return _with_versions(box, fresh)
 
 
@@ -192,9 +190,9 @@ def save(box: Box, boot: Boot, report: Report) -> None:
     before = past[-1] if past and past[-1].boot_id == boot.boot_id else None
     if before and _lasting(before) == _lasting(boot) and not _has_grown(before, boot):
         return
-    kept = (*(one for one in past if one.boot_id != boot.boot_id), boot)[-KEPT:]
+    recent = (*(one for one in past if one.boot_id != boot.boot_id), boot)[-KEPT:]
     try:
-        box.root.replace(paths.BOOTS, json.dumps(asdict(Boots(kept)), indent=1) + "\n")
+        box.root.replace(paths.BOOTS, json.dumps(asdict(Boots(recent)), indent=1) + "\n")
     except OSError as error:
         report(f"{paths.BOOTS} cannot be written: {error_text(error)}")
 

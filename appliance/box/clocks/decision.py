@@ -40,17 +40,10 @@ class Assessment:
         """True if everything is pinned that can be pinned before a due reboot."""
         return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
 
-    def is_barred(self, mode: str) -> bool:
-        """True if an earlier version gave up the power mode, and the site does not name it."""
-        return mode in self.record.barred and not (
-            self.reading.target.by_site and mode == self.reading.target_name
-        )
-
     @property
     def fixable(self) -> bool:
         """True if pinning would change something. It cannot lift a thermal cap."""
-        loose = self.reading.fixable and not self.is_barred(self.reading.mode)
-        return loose or self.mode_to_set(allow_reboot=False) is not None
+        return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
 
     @property
     def unpinned(self) -> bool:
@@ -62,7 +55,7 @@ class Assessment:
         """The target mode, if it is to be set: once in a boot, or if nvpmodel may reboot the box."""
         target = self.reading.target_mode
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
-        if target is None or done or self.is_barred(target.name):
+        if target is None or done:
             return None
         return None if self.record.reboot_for == target.name and not allow_reboot else target
 
@@ -76,9 +69,6 @@ class Assessment:
         elif state == "unpinned" and self.reboot_pending and self.rebooting:
             state, reason = "reboot_pending", Reason.REBOOTING
             parts = (f"rebooting into power mode {record.reboot_for}",)
-        elif state == "unpinned" and self.is_barred(self.reading.target_name):
-            reason = Reason.POWER_LOSSES
-            parts = (f"boots ended in {self.reading.target_name}, so an earlier version gave it up", *parts)
         elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
             state, reason = "reboot_pending", Reason.REBOOT_FAILED
             parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)
@@ -88,8 +78,8 @@ class Assessment:
             parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
             reason, parts = self.given_up, (*self.problems, *seen.parts)
-        kept = {"repins": record.repins, "last_unpin": record.last_unpin}
-        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **kept)
+        history = {"repins": record.repins, "last_unpin": record.last_unpin}
+        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **history)
 
 
 def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
@@ -131,7 +121,7 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     last_unpin = record.last_unpin.at if record.last_unpin else 0.0
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
-    known = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
-    problem = f"{known}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
+    cause = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
+    problem = f"{cause}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
     last = (f"the last time: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

@@ -91,9 +91,9 @@ class Conf:
     def cpu_parameter(self, core: int) -> str:
         """Parameter of the last cluster that begins at or before the core."""
         clusters = {
-            int(found[1]): parameter
+            int(match[1]): parameter
             for (parameter, argument), path in self.paths.items()
-            if argument == "MAX_FREQ" and (found := re.search(r"/cpu/cpu([0-9]{1,4})/", path))
+            if argument == "MAX_FREQ" and (match := re.search(r"/cpu/cpu([0-9]{1,4})/", path))
         }
         return max(((first, name) for first, name in clusters.items() if first <= core), default=(0, ""))[1]
 
@@ -195,7 +195,7 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
     except (OSError, ValueError) as error:
         problem = f"{paths.CONFIG} names no power mode that can be read. {error_text(error)}"
         return TargetMode(problem=problem)
-    best = next((mode for known in ((name,) if name else BEST) if (mode := conf.by_name(known))), None)
+    best = next((mode for label in ((name,) if name else BEST) if (mode := conf.by_name(label))), None)
     if best is None:
         wanted = f"{name} (device.power_mode)" if name else " or ".join(BEST)
         return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {wanted}; it has {conf.names}")
@@ -210,7 +210,7 @@ def power_mode(text: str) -> str:
     Root's commands have no YAML parser. They read the one form of POWER_MODE_LINE; any other form raises
     ValueError instead of being overlooked. `appliance check` compares the result with YAML's.
     """
-    section, found = "", []
+    section, values = "", []
     for raw in text.splitlines():
         line = re.sub(r"(^|\s)#.*", "", raw).rstrip()
         if head := re.match(r"[^\s-].*", line):
@@ -219,10 +219,10 @@ def power_mode(text: str) -> str:
             value = re.fullmatch(rf"\s+power_mode:(?:\s+(['\"]?)({MODE_NAME}|~)\1)?", line)
             if section != "device:" or value is None:
                 raise ValueError(f"power_mode has to be written as {POWER_MODE_LINE}")
-            found.append(value[2] or "null")
-    if len(found) > 1:
+            values.append(value[2] or "null")
+    if len(values) > 1:
         raise ValueError("power_mode stands there more than once")
-    return "" if not found or found[0] in ("null", "~") else found[0]
+    return "" if not values or values[0] in ("null", "~") else values[0]
 
 
 def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
@@ -246,11 +246,11 @@ def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMod
 
 def parse_query(text: str) -> CurrentMode:
     """Parse a line with the name, and a later line with the id alone."""
-    found = re.search(r"^(?:NVPM VERB: Current mode: )?NV Power Mode:[ \t]*(\S+)", text, re.MULTILINE)
-    if not found:
+    match = re.search(r"^(?:NVPM VERB: Current mode: )?NV Power Mode:[ \t]*(\S+)", text, re.MULTILINE)
+    if not match:
         return CurrentMode()
-    number = re.search(r"^\s*([0-9]{1,9})\s*$", text[found.end() :], re.MULTILINE)
-    return CurrentMode(found[1], int(number[1]) if number else None)
+    number = re.search(r"^\s*([0-9]{1,9})\s*$", text[match.end() :], re.MULTILINE)
+    return CurrentMode(match[1], int(number[1]) if number else None)
 
 
 def nvpmodel_errors(completed: Completed) -> str:

@@ -61,11 +61,11 @@ def lock(
             for line in acting.plan(box, now, allow_reboot=allow_reboot):
                 report(line)
         return now.clocks
-    with _turn(box, "lock", report) as found:
-        if found.reading.refusal or (unless_unlocked and found.record.unlocked_at is not None):
-            return _publish(box, found, report)
-        record = dataclasses.replace(found.record, unlocked_at=None)
-        before = _noted(box, dataclasses.replace(found, record=record))
+    with _turn(box, "lock", report) as assessment:
+        if assessment.reading.refusal or (unless_unlocked and assessment.record.unlocked_at is not None):
+            return _publish(box, assessment, report)
+        record = dataclasses.replace(assessment.record, unlocked_at=None)
+        before = _noted(box, dataclasses.replace(assessment, record=record))
         after = acting.pin(box, before, allow_reboot=allow_reboot, patience_s=LOCK_PATIENCE_S, report=report)
         return _publish(box, after, report)
 
@@ -81,10 +81,10 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
         if not now.reading.refusal:
             report(f"would write: {acting.MINIMA}" if acting.no_baseline(box) else restore)
         return now.clocks
-    with _turn(box, "unlock", report) as found:
-        if found.reading.refusal:
-            return _publish(box, found, report)
-        unlocked = dataclasses.replace(found.record, unlocked_at=box.uptime(), held_at=None, lost=False)
+    with _turn(box, "unlock", report) as assessment:
+        if assessment.reading.refusal:
+            return _publish(box, assessment, report)
+        unlocked = dataclasses.replace(assessment.record, unlocked_at=box.uptime(), held_at=None, lost=False)
         try:
             # This is saved before anything is released: without the record, the check would pin the clocks
             # again.
@@ -95,7 +95,7 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
         reading, problems = acting.release(box, report)
         if not reading.fixable:
             with contextlib.suppress(OSError):
-                boots.save(box, found.record, report)
+                boots.save(box, assessment.record, report)
             raise ClockError("; ".join(["clocks are still held", *problems]))
         return _publish(box, Assessment(reading, unlocked), report)
 
@@ -105,8 +105,8 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
 
     Pins at most REPINS_PER_HOUR times an hour. Raises NotRoot, NotPublished, ClockError.
     """
-    with _turn(box, "watch", report) as found:
-        to_pin, now = decide(_noted(box, found), box.uptime())
+    with _turn(box, "watch", report) as assessment:
+        to_pin, now = decide(_noted(box, assessment), box.uptime())
         if not to_pin:
             return _publish(box, now, report)
         report("unpinned: " + "; ".join(now.reading.faults))
@@ -141,23 +141,23 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
             raise ClockError(error_text(error)) from None
         except OSError as error:
             report(f"cannot lock {paths.CLOCK_MUTEX}: {error_text(error)}")
-        found = _look(box, report)
-        if not (box.is_root or found.reading.refusal):
+        assessment = _look(box, report)
+        if not (box.is_root or assessment.reading.refusal):
             raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
-        yield found
+        yield assessment
 
 
 def _look(box: Box, report: Report) -> Assessment:
     return assess(take_reading(box), boots.recorded(box, report) if box.is_root else Boot())
 
 
-def _noted(box: Box, found: Assessment) -> Assessment:
+def _noted(box: Box, now: Assessment) -> Assessment:
     """Record that the clocks are pinned, or were unpinned since the last check, and by which suspects."""
-    if found.unpinned:
-        unpin = Unpin(round(box.uptime(), 3), found.reading.faults, suspects(box, found))
-        record = dataclasses.replace(found.record, held_at=None, lost=True, last_unpin=unpin)
-        return dataclasses.replace(found, record=record)
-    return noted(found, box.uptime()) if found.record.unlocked_at is None else found
+    if now.unpinned:
+        unpin = Unpin(round(box.uptime(), 3), now.reading.faults, suspects(box, now))
+        record = dataclasses.replace(now.record, held_at=None, lost=True, last_unpin=unpin)
+        return dataclasses.replace(now, record=record)
+    return noted(now, box.uptime()) if now.record.unlocked_at is None else now
 
 
 def _publish(box: Box, now: Assessment, report: Report) -> Clocks:

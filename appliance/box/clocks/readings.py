@@ -123,9 +123,9 @@ def read(box: Box) -> ClockReadings:
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
         return ClockReadings(machine, box.is_root)
-    asked = box.tools.execute("nvpmodel", "-q", timeout_s=QUERY_S)
+    query = box.tools.execute("nvpmodel", "-q", timeout_s=QUERY_S)
     status = root.text(paths.NVPMODEL_STATUS) or ""
-    modes = power_modes(_text(root, paths.NVPMODEL_CONF), _text(root, paths.CONFIG), asked, status)
+    modes = power_modes(_text(root, paths.NVPMODEL_CONF), _text(root, paths.CONFIG), query, status)
     folder = gpu_folder(root)
     railgate = root.number(railgate_switch(folder)) if folder else None
     return ClockReadings(

@@ -32,10 +32,7 @@ class Reason(str, enum.Enum):
     """Root's check has given up for now, because pinning has no effect."""
 
     POWER_LOSSES = "power-losses"
-    """Several boots ended soon after pinning.
-
-    As the reason of a state: an earlier version gave up the mode for that.
-    """
+    """Several boots ended soon after pinning. The check `boots` alone has this reason."""
 
     # State `reboot_pending`.
     REBOOT_DUE = "reboot-due"

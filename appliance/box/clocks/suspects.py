@@ -35,22 +35,22 @@ MAX_CHARACTERS = 200
 def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
     """Events since the clocks were last read as pinned. Does not raise."""
     since, mode_before, mode_now = now.record.held_at or 0.0, now.record.pinned, now.reading.mode
-    found = []
+    lines = []
     if mode_before and mode_now and mode_before != mode_now:
-        found.append(f"power mode changed from {mode_before} to {mode_now}")
+        lines.append(f"power mode changed from {mode_before} to {mode_now}")
     # The unit is a oneshot. It leaves no active state, only the start time of its process.
-    asked = ("show", "-p", ",".join(START_TIMES), SERVICE)
-    completed = box.tools.execute("systemctl", *asked, timeout_s=QUERY_S)
+    arguments = ("show", "-p", ",".join(START_TIMES), SERVICE)
+    completed = box.tools.execute("systemctl", *arguments, timeout_s=QUERY_S)
     times = re.findall(rf"^(?:{'|'.join(START_TIMES)})=([0-9]{{1,18}})$", completed.output, re.MULTILINE)
     latest = max((int(time) / 1e6 for time in times), default=0.0)
     if latest > since:
-        found.append(f"{SERVICE} ran again, {latest:.0f} s after boot")
-    found += _journal(box, since)
+        lines.append(f"{SERVICE} ran again, {latest:.0f} s after boot")
+    lines += _journal(box, since)
     jtop = box.tools.execute("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S)
     if jtop.output.strip() == "active":
-        found.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
-    found += (line for _, line in _processes(box))
-    return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(found))[:MAX_SUSPECTS]
+        lines.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
+    lines += (line for _, line in _processes(box))
+    return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(lines))[:MAX_SUSPECTS]
 
 
 def indicator(box: Box) -> str:
@@ -64,10 +64,10 @@ def _journal(box: Box, since: float) -> Iterator[str]:
     arguments += [word for name in JOURNALLED for word in ("-t", name)]
     completed = box.tools.execute("journalctl", *arguments, timeout_s=QUERY_S)
     for line in completed.output.splitlines():
-        found = JOURNAL_LINE.match(line)
-        if not found or float(found[1]) <= since:
+        match = JOURNAL_LINE.match(line)
+        if not match or float(match[1]) <= since:
             continue
-        name, message = found[2], found[3]
+        name, message = match[2], match[3]
         if name not in ("sudo", "pkexec"):
             yield f"{name}: {message}"
         elif (command := COMMAND.search(message)) and MOVES_CLOCKS.search(command[1]):

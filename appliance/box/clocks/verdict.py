@@ -179,11 +179,11 @@ class ClockVerdict:
 
 def take_reading(box: Box) -> ClockVerdict:
     """Read and judge the clocks. Without root the state is `unknown` at best. Does not raise."""
-    seen = readings.read(box)
-    refusal = str(seen.platform.refusal or "")
-    if not seen.platform.is_jetson:
-        return ClockVerdict(seen, refusal)
-    return ClockVerdict(seen, refusal, _mode_fault(seen.modes), dict(_domains(seen, seen.modes)))
+    clocks = readings.read(box)
+    refusal = str(clocks.platform.refusal or "")
+    if not clocks.platform.is_jetson:
+        return ClockVerdict(clocks, refusal)
+    return ClockVerdict(clocks, refusal, _mode_fault(clocks.modes), dict(_domains(clocks, clocks.modes)))
 
 
 def megahertz(hz: int | None) -> str:
@@ -215,37 +215,37 @@ def _mode_fault(modes: PowerModes) -> str:
     return ""
 
 
-def _domains(seen: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+def _domains(clocks: ClockReadings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
     """Judge each clock domain: (name, Domain) for cores, GPU, memory and their switches."""
     mode, limits = modes.target.mode, Limits(modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
     if modes.target.needs_root:
         yield "mode", hidden
-    online = [core for core in seen.cpus if core.online]
+    online = [core for core in clocks.cpus if core.online]
     for core in online:
         parameter = modes.conf.cpu_parameter(core.number) if modes.conf else ""
         yield f"cpu{core.number}", _clock(core.range, limits, parameter, KHZ)
-    if seen.gpu is None:
+    if clocks.gpu is None:
         yield "gpu", Domain({}, False, "has no devfreq node: the GPU's driver is not up", fixable=True)
     else:
-        yield "gpu", _clock(seen.gpu, limits, "GPU")
-    if seen.railgate is not None:
+        yield "gpu", _clock(clocks.gpu, limits, "GPU")
+    if clocks.railgate is not None:
         fault = "the GPU may be powered down when idle (railgate_enable is 1)"
-        yield "railgate", _counted(seen.railgate, 0, fault)
-    if seen.emc is not None:
-        yield "emc", _emc(seen.emc, limits)
-    elif not seen.is_root:
+        yield "railgate", _counted(clocks.railgate, 0, fault)
+    if clocks.emc is not None:
+        yield "emc", _emc(clocks.emc, limits)
+    elif not clocks.is_root:
         yield "emc", hidden
-    elif seen.has_debugfs:
+    elif clocks.has_debugfs:
         yield "emc", Domain({}, False, f"{paths.EMC} cannot be read")
     else:
         why = f"debugfs is not mounted at {paths.DEBUGFS}"
         yield "emc", Domain({}, False, why, cause=Cause.NO_DEBUGFS)
-    yield "cores", _cores(seen.cpus, mode, modes.current.name)
+    yield "cores", _cores(clocks.cpus, mode, modes.current.name)
     if states := [state for core in online for state in core.idle]:
         yield "idle", _idle(states)
     if mode is not None and mode.tpc_mask is not None:
-        yield "tpc", _tpc(seen, mode.tpc_mask)
+        yield "tpc", _tpc(clocks, mode.tpc_mask)
 
 
 @dataclass(frozen=True)
@@ -382,11 +382,11 @@ def _counted(value: int, expected: int, fault: str) -> Domain:
     return Domain({"value": value, "expected": expected}, not why, why, fixable=bool(why))
 
 
-def _tpc(seen: ClockReadings, expected: int) -> Domain:
+def _tpc(clocks: ClockReadings, expected: int) -> Domain:
     """Compare the mask of GPU clusters with the mode's."""
-    mask = seen.tpc_mask
+    mask = clocks.tpc_mask
     values = {"value": mask, "expected": expected}
-    if mask is None and not seen.is_root:
+    if mask is None and not clocks.is_root:
         return Domain(values, None, NEEDS_ROOT, cause=Cause.ROOT)
     if mask is None:
         # On JetPack 7 even root cannot read it: its file there is not known.

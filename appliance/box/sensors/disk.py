@@ -39,14 +39,14 @@ def volumes(box: Box) -> tuple[Volume, ...]:
     mounts = {fields[1]: (fields[2], tuple(fields[3].split(","))) for fields in lines if len(fields) >= 4}
     used = dict.fromkeys(_mount_of(path, mounts) for path in paths.WRITTEN)
     needed = {_mount_of(path, mounts) for path in paths.NEEDED}
-    found = []
+    mounted = []
     for mount in used:
         stat = box.statvfs(box.root.at(mount))
         total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
         read_only = "ro" in mounts.get(mount, ("", ()))[1] or bool(stat.f_flag & os.ST_RDONLY)
         volatile = mount in needed and _is_volatile(mount, mounts)
-        found.append(Volume(mount, total, free, stat.f_files, stat.f_favail, read_only, volatile))
-    return tuple(one for one in found if one.mount in needed or not one.read_only) or tuple(found)
+        mounted.append(Volume(mount, total, free, stat.f_files, stat.f_favail, read_only, volatile))
+    return tuple(one for one in mounted if one.mount in needed or not one.read_only) or tuple(mounted)
 
 
 def _mount_of(path: str, mounts: Mounts) -> str:

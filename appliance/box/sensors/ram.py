@@ -36,8 +36,8 @@ def memory(root: Root) -> Memory | None:
 
 def swapped_in_pages(root: Root) -> int | None:
     """Pages swapped in since boot; None if /proc/vmstat lacks the count."""
-    found = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None:

@@ -182,9 +182,9 @@ def _units(box: Box) -> str:
     shown = {}
     for name in UNITS:
         one = unit(box, name)
-        known = one.properties if one else {"problem": "systemd does not tell"}
-        shown[name] = {key: value for key, value in known.items() if PLAIN.fullmatch(value)}
-        shown[name]["StatusText"] = outline(known.get("StatusText", ""))
+        properties = one.properties if one else {"problem": "systemd does not tell"}
+        shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
+        shown[name]["StatusText"] = outline(properties.get("StatusText", ""))
     return _json(shown)
 
 
@@ -204,8 +204,8 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
 def _boots(box: Box) -> str:
     """Reset reason, and the times of each boot without its id."""
     ran = box.tools.execute("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
-    found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
-    lines = [f"{line[1]} {line[2]}" for line in found if line]
+    matches = (BOOT.fullmatch(line) for line in ran.output.splitlines())
+    lines = [f"{line[1]} {line[2]}" for line in matches if line]
     reset = re.fullmatch(r"[A-Z0-9_]{1,20}", box.reset_source)
     return "\n".join([f"reset: {reset[0] if reset else 'not known'}", *lines]) + "\n"
 

@@ -97,31 +97,31 @@ def outlined(value: Any) -> Any:
 
 def journal(text: str) -> str:
     """Times, and outlines of names and messages, without host names."""
-    found = filter(None, map(JOURNAL.match, text.splitlines()))
-    return "".join(f"[{line[1]}] {outline(line[2])}: {outline(line[3])}\n" for line in found)
+    matches = filter(None, map(JOURNAL.match, text.splitlines()))
+    return "".join(f"[{line[1]}] {outline(line[2])}: {outline(line[3])}\n" for line in matches)
 
 
 def kernel(text: str) -> str:
     """Lines of the kernel about heat, current, GPU, memory and disks."""
     lines = []
     for line in text.splitlines():
-        if (found := JOURNAL.match(line)) and KERNEL.match(message := found[3]):
+        if (match := JOURNAL.match(line)) and KERNEL.match(message := match[3]):
             for pattern in KERNEL_NAMES:
                 message = pattern.sub(rf"\1{WITHHELD}\2", message)
-            lines.append(f"[{found[1]}] {message}")
+            lines.append(f"[{match[1]}] {message}")
     return "\n".join(lines) + "\n"
 
 
 def configuration(text: str) -> str:
     """Known keys and values of a configuration, and `…` for others. Raises OSError."""
-    known = {(section, key): value for section, key, value in _lines(SHIPPED.read_text("utf-8"))}
+    shipped = {(section, key): value for section, key, value in _lines(SHIPPED.read_text("utf-8"))}
     lines = []
     for section, key, value in _lines(text):
         if not key:
-            shown = section if (section, "") in known else WITHHELD
+            shown = section if (section, "") in shipped else WITHHELD
             lines.append(f"{shown}:" + (f" {WITHHELD}" if value not in ("", "{}") else ""))
-        elif (section, key) in known:
-            is_shown = value == known[section, key] or SHOWN_VALUE.fullmatch(value)
+        elif (section, key) in shipped:
+            is_shown = value == shipped[section, key] or SHOWN_VALUE.fullmatch(value)
             lines.append(f"  {key}: {value if is_shown else WITHHELD}")
         else:
             lines.append(f"  {WITHHELD}")
@@ -133,12 +133,12 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
     section = ""
     for line in text.splitlines():
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
-        found = re.fullmatch(r"(\s*)([A-Za-z_]\w*):(?:\s+(.*))?", line)
-        if found and not found[1]:
-            section = found[2]
-            yield section, "", (found[3] or "").strip()
+        match = re.fullmatch(r"(\s*)([A-Za-z_]\w*):(?:\s+(.*))?", line)
+        if match and not match[1]:
+            section = match[2]
+            yield section, "", (match[3] or "").strip()
         elif line:
-            yield section, found[2] if found else WITHHELD, (found[3] or "").strip() if found else ""
+            yield section, match[2] if match else WITHHELD, (match[3] or "").strip() if match else ""
 
 
 def scrubber(box: Box) -> Callable[[str], str]:
@@ -149,8 +149,8 @@ def scrubber(box: Box) -> Callable[[str], str]:
 
 def replacing(secrets: Iterable[str]) -> Callable[[str], str]:
     """Function that replaces addresses and `secrets` by `…`."""
-    known = (rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in sorted(secrets, key=len, reverse=True))
-    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *map(re.compile, known))
+    literals = (rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in sorted(secrets, key=len, reverse=True))
+    patterns = (MAC, IPV6, IPV4, EMAIL, HOME, *map(re.compile, literals))
 
     def scrub(text: str) -> str:
         for pattern in patterns:

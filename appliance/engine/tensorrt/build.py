@@ -212,10 +212,10 @@ def fused_attentions(runtime: Any, engine: Any) -> int | None:
     The inspector's words are from TensorRT's issue 4397, so only reports may depend on them.
     """
     try:
-        told: dict[str, Any] = json.loads(
+        inspection: dict[str, Any] = json.loads(
             engine.create_engine_inspector().get_engine_information(runtime.LayerInformationFormat.JSON)
         )
-        return sum("_mha_v" in layer["Name"] for layer in told["Layers"])
+        return sum("_mha_v" in layer["Name"] for layer in inspection["Layers"])
     except Exception as error:
         logger.warning("TensorRT does not tell an engine's layers: %s: %s", type(error).__name__, error)
         return None
@@ -275,9 +275,9 @@ def _build(
             refusals.append(f"node {refusal.node_name()} ({refusal.node_operator()}): {refusal.desc()}")
         reason = f": {_line('; '.join(refusals))}" if refusals else log.reason()
         raise BundleError(f"{path}: TensorRT {version} cannot parse it{reason}")
-    found = {network.get_input(number).name for number in range(network.num_inputs)}
-    if found != (expected := {tensor.name for tensor in source.spec.inputs}):
-        raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(found ^ expected))}")
+    names = {network.get_input(number).name for number in range(network.num_inputs)}
+    if names != (expected := {tensor.name for tensor in source.spec.inputs}):
+        raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(names ^ expected))}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
     if not source.tf32:  # otherwise products in float32 have ten bits of mantissa
@@ -373,8 +373,8 @@ class EngineCache:
 
     def size(self, source: EngineSource) -> int:
         """Bytes of a graph's cached engines; 0 if one is missing. Raises BundleError."""
-        kept = [self.folder / self.name(part) for part in self.parts(source)]
-        return sum(path.stat().st_size for path in kept) if all(path.exists() for path in kept) else 0
+        paths = [self.folder / self.name(part) for part in self.parts(source)]
+        return sum(path.stat().st_size for path in paths) if all(path.exists() for path in paths) else 0
 
     def digests(self, source: EngineSource) -> tuple[str, ...]:
         """SHA-256 of a graph's engines; "" for a missing or damaged one. Raises BundleError, StorageError."""
@@ -393,20 +393,20 @@ class EngineCache:
         Raises BundleError, EngineFault, StorageError.
         """
         ingredients = self._ingredients(source)
-        kept = self.folder / self.name(source)
+        path = self.folder / self.name(source)
         try:
-            if (engine := _read(kept, ingredients)) is not None:
+            if (engine := _read(path, ingredients)) is not None:
                 return engine
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder):
                 # Another process may have built it in the meantime.
-                if (engine := _read(kept, ingredients)) is not None:
+                if (engine := _read(path, ingredients)) is not None:
                     return engine
-                return self._build(source, kept, ingredients)
+                return self._build(source, path, ingredients)
         except OSError as error:
             raise StorageError(f"the cache of engines {self.folder}: {error}") from error
 
-    def _build(self, source: EngineSource, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
+    def _build(self, source: EngineSource, path: Path, ingredients: Mapping[str, Any]) -> bytes:
         """Build an engine and store it, with `ingredients` in its header."""
         for left in self.folder.glob("*.new"):  # from a build that was killed
             left.unlink()
@@ -426,8 +426,8 @@ class EngineCache:
             lambda line: self.report(self.tally.line(f"building {what}", line)),
             keep=partial(replace_file, timings),
         )
-        replace_file(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
-        self.announce(self.tally.line(f"built {what}", f"{len(engine) >> 20} MiB in {kept}"))
+        replace_file(path, _json(_header(ingredients, engine)) + b"\n" + engine)
+        self.announce(self.tally.line(f"built {what}", f"{len(engine) >> 20} MiB in {path}"))
         return engine
 
     def _ingredients(self, source: EngineSource) -> dict[str, Any]:

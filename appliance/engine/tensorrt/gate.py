@@ -87,11 +87,11 @@ def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> 
     grid = manifest.times(manifest.sampler.nearest(NFE))
     for frames in _lengths(manifest.max_frames):
         segment = speech.segment(frames - frames // 3, frames // 3, grid, "exact", guidance=0.0)
-        found, expected = (_or_failed(partial(one.condition, segment), FAILED) for one in (engine, exact))
-        yield Comparison("condition", frames, 0, 1, distance(found, expected), bound)
+        actual, expected = (_or_failed(partial(one.condition, segment), FAILED) for one in (engine, exact))
+        yield Comparison("condition", frames, 0, 1, distance(actual, expected), bound)
         mel = speech.log_mel(frames)
-        found, expected = (_or_failed(partial(one.decode, mel), FAILED) for one in (engine, exact))
-        yield Comparison("vocoder", frames, 0, 1, distance(found, expected), bound)
+        actual, expected = (_or_failed(partial(one.decode, mel), FAILED) for one in (engine, exact))
+        yield Comparison("vocoder", frames, 0, 1, distance(actual, expected), bound)
     yield from compare_steps(engine, exact, speech, _lengths(manifest.max_frames))
     reply, reference = (min(n, manifest.max_frames // 2) for n in USUAL)
     defaults = manifest.defaults
@@ -160,13 +160,13 @@ def _steps(
     engine: Synthesizer, exact: Synthesizer, segment: Segment, graphs: Sequence[str]
 ) -> Iterator[Comparison]:
     """Compare a segment whose successive steps run these graphs."""
-    known, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
+    reference, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
     # With `exact`, a row includes the reference.
-    frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
+    frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - reference, reference)
     rows = engine.manifest.sampler.rows(segment.guidance)
     moved = zip(graphs, _velocities(engine, segment), _velocities(exact, segment), strict=True)
-    for graph, found, expected in moved:
-        yield Comparison(graph, *frames, rows, distance(found, expected), bound)
+    for graph, actual, expected in moved:
+        yield Comparison(graph, *frames, rows, distance(actual, expected), bound)
 
 
 def _velocities(engine: Synthesizer, segment: Segment) -> list[FloatArray]:

@@ -169,8 +169,8 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> BuildPlan:
         weights += stored
         engines.append(PlannedEngine(graph, len(source.profiles), bool(size), size or stored))
     estimate = None
-    if known := [engine for engine in engines if engine.graph in build_s]:
-        rate = sum(build_s[engine.graph] for engine in known) / sum(engine.profiles for engine in known)
+    if timed := [engine for engine in engines if engine.graph in build_s]:
+        rate = sum(build_s[engine.graph] for engine in timed) / sum(engine.profiles for engine in timed)
         estimate = rate * sum(engine.profiles for engine in engines if not engine.kept)
     platform = backend.cache.platform
     device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
@@ -346,13 +346,13 @@ def _build_and_compare(
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
         engine = Synthesizer(bundle, backend, host=host, lanes=1, safer=safer)
-        found = _compare(bundle, engine, backend, open_backend)
+        outcome = _compare(bundle, engine, backend, open_backend)
         attentions.clear()
         for graph, counts in backend.attentions.items():
-            known = [count for count in counts if count is not None]
-            if graph in STEPS and graph not in safer and len(known) == len(counts):
-                attentions[graph] = sum(known)
-        return found
+            fused_counts = [count for count in counts if count is not None]
+            if graph in STEPS and graph not in safer and len(fused_counts) == len(counts):
+                attentions[graph] = sum(fused_counts)
+        return outcome
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault as error:
@@ -401,7 +401,7 @@ def _remove_old(folder: Path, used: Collection[str]) -> None:
     Raises OSError.
     """
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    kept: set[str] = set()
+    digests: set[str] = set()
     seen = Counter[str]()
     for path in by_age:
         of = path.name.partition(".")[0]
@@ -411,11 +411,11 @@ def _remove_old(folder: Path, used: Collection[str]) -> None:
             continue
         record = json.loads(path.read_bytes())
         if record["format"] == FORMAT:
-            kept.update(itertools.chain.from_iterable(record["engines"].values()))
+            digests.update(itertools.chain.from_iterable(record["engines"].values()))
     for path in folder.glob("*.engine"):
         with path.open("rb") as stream:
             head = stream.readline()
-        if not any(digest.encode() in head for digest in kept):
+        if not any(digest.encode() in head for digest in digests):
             path.unlink()
             logger.info("removed %s, which no bundle uses any more", path)
 

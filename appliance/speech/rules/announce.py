@@ -38,8 +38,8 @@ def announced(front: FrontEnd, voices: VoiceIndex, queue: Queue, wish: Wish, spo
     if not front.speakable(name, words=words, language=wish.language_code).text:
         return spoken
     written = wish.announce.replace("{user}", name)
-    said = front.speakable(written, words=words, language=wish.language_code).text
-    opening = said + ":" * said[-1:].isalnum()
+    announcement = front.speakable(written, words=words, language=wish.language_code).text
+    opening = announcement + ":" * announcement[-1:].isalnum()
     text = tidied(f"{opening} {spoken.text}")
     later = len(text) - len(spoken.text)
 

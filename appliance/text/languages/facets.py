@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
     point: str = ""
     """Word between the whole number and its decimals."""
     decimal: str = ","
-    """Decimal mark. The other one of comma and point groups thousands."""
+    """Decimal mark: comma or point. The other mark groups thousands."""
     mixed: bool = False
     """True if both marks can be either. Then a comma is a decimal mark only before a unit."""
     pairs: bool = False

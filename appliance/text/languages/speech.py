@@ -244,11 +244,8 @@ class Speech:
             hour, minute, *_ = map(int, [*re.findall(r"\d+", text), "0"])
             return self.clock(hour, minute, form.endswith("marked"))
         if form == "weekday":
-            return next(
-                names[0]
-                for short, names in self.dates.weekdays.items()
-                if text.lower().startswith(short.lower())
-            )
+            days = self.dates.weekdays.items()
+            return next(day for short, (day, _) in days if text.lower().startswith(short.lower()))
         if self.numerals.has(f"part {form}"):
             return self.cardinal(int(text), form)
         if form == "year":

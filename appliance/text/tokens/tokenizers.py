@@ -65,7 +65,7 @@ def says(vocabulary: Vocabulary, character: str) -> bool:
 
 
 def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
-    """True for Latin letters and those of the voice's script. Of other letters espeak speaks the names."""
+    """True for Latin letters and letters of the voice's script. espeak speaks the names of others."""
     if unicodedata.category(character)[0] in "LM":
         scripts = dict.fromkeys(("LATIN", *known(vocabulary.voice).scripts))
         own = "".join(LETTERS[script] for script in scripts)

@@ -129,7 +129,7 @@ def test_before_a_reboot_for_the_power_mode_none_is_built(
     assert (ready.backend, ready.passed_over) == ("tensorrt", ())
 
 
-def test_a_version_that_builds_other_engines_leaves_those_of_the_one_before(
+def test_another_version_keeps_the_engines_of_the_previous_one(
     made: Bundle, prepared: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engines of the earlier version remain, so that undoing the upgrade builds nothing."""
@@ -272,14 +272,14 @@ def test_tf32_is_tried_before_float32(engines: Path) -> None:
     assert not started(demo, engines, falsified(blank_in_float16)).counts["build"]
 
 
-def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
+def test_a_bundle_that_is_wrong_in_float32_too_is_refused(bundle: Bundle, engines: Path) -> None:
     message = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
     with pytest.raises(BundleError, match=message):
         opened(bundle, engines, falsified(always_blank))
     assert not records(engines)
 
 
-def test_without_float32_the_next_backend_speaks(bundle: Bundle, engines: Path, caplog: Any) -> None:
+def test_if_float32_is_missing_the_next_backend_speaks(bundle: Bundle, engines: Path, caplog: Any) -> None:
     caplog.set_level("INFO")
     bundle = without_float32(bundle)
     with pytest.raises(BundleError, match="not for Orin with tensorrt: vocoder at"):
@@ -313,7 +313,7 @@ def age_the_record(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "builds"), [(damage, 1), (spoil_the_record, 0), (age_the_record, 0)])
-def test_what_changes_is_built_or_compared_again(
+def test_changed_inputs_are_built_or_compared_again(
     made: Bundle, prepared: Path, engines: Path, change: Callable[[Path], None], builds: int
 ) -> None:
     shutil.copytree(prepared, engines)
@@ -408,7 +408,7 @@ def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) and len(records(engines)) == 1
 
 
-def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
+def test_a_dry_run_lists_missing_engines_and_builds_none(made: Bundle, prepared: Path, engines: Path) -> None:
     def planned(folder: Path) -> list[str]:
         trt = TensorRT(Device())
         with installed(trt.device, trt):
@@ -435,7 +435,7 @@ def test_a_dry_run_says_what_is_missing_and_builds_none(made: Bundle, prepared: 
     assert any(line.startswith("time      about 1 min, by earlier builds here") for line in planned(engines))
 
 
-def test_a_full_disk_is_said_in_advance(made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_foreseen(made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "free_bytes", lambda folder: 1000)
     trt = TensorRT(Device())
     with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
@@ -463,7 +463,7 @@ def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
     assert started(made, engines).counts["build"] == 3
 
 
-def test_unfused_attention_is_said(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any) -> None:
+def test_unfused_attention_is_reported(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any) -> None:
     trt, lines = TensorRT(Device()), list[str]()
     trt.unfused = {"step_keys"}
     started(bundle, engines, trt, report=lines.append)
@@ -519,7 +519,7 @@ def test_check_reports_the_state_of_the_engines(
         assert checked(made, prepared, tmp_path, capsys, backend)["level"] == "SKIP"
 
 
-def test_the_command_builds_and_says_what_it_does(
+def test_the_command_builds_and_reports_its_steps(
     made: Bundle, engines: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})

@@ -164,7 +164,7 @@ LAUNCHES = {
 
 
 @pytest.mark.parametrize("case", LAUNCHES)
-def test_steps_are_captured_where_it_pays(bench: Bench, case: str) -> None:
+def test_steps_are_captured_if_it_pays(bench: Bench, case: str) -> None:
     engine = bench.engine()
     engine.captures = "nothing" not in case
     for frames, launches in LAUNCHES[case]:
@@ -190,7 +190,7 @@ def test_launches_are_captured_where_steps_are_short(
     assert bool(bench.device.counts["capture"]) == captures
 
 
-def test_lanes_of_other_sizes_end_what_was_captured(bench: Bench) -> None:
+def test_lanes_of_other_sizes_end_a_capture(bench: Bench) -> None:
     """A context whose shapes change voids its graphs; alternating lanes launch their kernels one by one."""
     engine, device = bench.engine(), bench.device
     given = [segment(90, nfe=16, seed=1), segment(140, nfe=16, seed=2)]
@@ -340,7 +340,7 @@ CHANGES: dict[str, Callable[[Device, Path], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_engine_is_built_once_and_whatever_changes_anew(bench: Bench, tmp_path: Path, change: str) -> None:
+def test_an_engine_is_built_once_and_again_after_a_change(bench: Bench, tmp_path: Path, change: str) -> None:
     own = replace(bench.tiny, folder=shutil.copytree(bench.tiny.folder, tmp_path / "bundle"))
     assert [Bench(own, bench.device, bench.folder).builds() for _ in range(2)] == [1, 0]
     assert sorted(path.suffix for path in bench.folder.iterdir()) == [".engine", ".timing"]
@@ -354,7 +354,7 @@ def test_an_engine_is_built_once_and_whatever_changes_anew(bench: Bench, tmp_pat
     lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
     lambda data: data.replace(b"Orin", b"Thor", 1), lambda data: b"\xff" + data,
 ])  # fmt: skip
-def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], bytes], caplog: Any) -> None:
+def test_a_damaged_engine_is_built_again(bench: Bench, damage: Callable[[bytes], bytes], caplog: Any) -> None:
     bench.builds()
     [kept] = bench.folder.glob("*.engine")
     whole = kept.read_bytes()
@@ -364,7 +364,7 @@ def test_a_damaged_engine_is_built_anew(bench: Bench, damage: Callable[[bytes], 
     assert f"{kept}: damaged; the engine is built again" in caplog.text
 
 
-def test_what_a_build_has_measured_serves_the_next(bench: Bench) -> None:
+def test_the_measurements_of_a_build_serve_the_next(bench: Bench) -> None:
     """A failed build leaves its measurements to the next one too."""
     bench.trt.refused = {"vocoder"}
     with pytest.raises(BundleError):
@@ -537,7 +537,7 @@ def test_a_graph_that_is_absent_or_cannot_be_parsed_is_named(bench: Bench, tmp_p
     assert not list(bench.folder.iterdir())
 
 
-def test_what_is_refused_strongly_typed_is_built_weakly_typed(bench: Bench, caplog: Any) -> None:
+def test_a_graph_refused_strongly_typed_is_built_weakly_typed(bench: Bench, caplog: Any) -> None:
     bench.trt = TensorRT(bench.device, "10.3.0")
     bench.trt.refused_strongly_typed = {"update"}
     assert bench.load()

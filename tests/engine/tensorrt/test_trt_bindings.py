@@ -18,28 +18,12 @@ from tests.engine import bindings
 from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.fakes.nvidia import cudart
+from tests.harness.rows import rows
 
 # The warnings come from the bindings and from timing caches, which TensorRT-RTX accepts and leaves empty.
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-OBJECTS = {
-    "runtime": "",
-    "self._runtime": "",
-    "self._deserialiser": "Runtime",
-    "builder": "Builder",
-    "network": "INetworkDefinition",
-    "network.get_input()": "ITensor",
-    "layer": "ILayer",
-    "layer.get_output()": "ITensor",
-    "parser": "OnnxParser",
-    "refusal": "ParserError",
-    "config": "IBuilderConfig",
-    "ranges": "IOptimizationProfile",
-    "cache": "ITimingCache",
-    "engine": "ICudaEngine",
-    "engine.create_engine_inspector()": "EngineInspector",
-    "context": "IExecutionContext",
-}
+OBJECTS = dict(rows(__file__, "objects.jsonl"))
 """Names of TensorRT's objects in our source → their classes; empty for the module itself."""
 OURS = {"log", "progress", "profile", "source", "graph", "bound"}
 """Parameters annotated as Any whose types are ours."""
@@ -106,7 +90,7 @@ def tensorrt(request: pytest.FixtureRequest) -> tuple[str, dict[str, str | None]
 
 
 @pytest.mark.slow
-def test_each_version_has_what_is_used_and_takes_calls(
+def test_each_version_has_our_names_and_accepts_our_calls(
     tensorrt: tuple[str, dict[str, str | None]],
 ) -> None:
     """pybind11 writes signatures into docstrings. If the library cannot start, for example with too old a
@@ -164,7 +148,7 @@ CUDA = {
 """Numbers of parameters → functions that we call, equal in cuda-python 12.6.1, 12.9.10 and 13.5.0."""
 
 
-def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None:
+def test_our_calls_of_cuda_python_fit_its_versions_and_the_fake() -> None:
     called: dict[str, set[int]] = {}
     for module in (cuda, trt):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -204,7 +188,7 @@ def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
 
 @pytest.mark.torch
 @pytest.mark.tensorrt
-def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
+def test_unparsable_and_unbuildable_graphs_are_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
     source, log = source_of(tiny, "update"), build.make_log(rtx)
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no graph")

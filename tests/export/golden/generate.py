@@ -21,7 +21,7 @@ OUT = Path(__file__).with_name("zipvoice.npz")
 def upstream(*, distilled: bool) -> Any:
     """The published model, with the weights of `drawn`."""
     board: Any = types.ModuleType("torch.utils.tensorboard")
-    board.SummaryWriter = None  # its logger of training is imported
+    board.SummaryWriter = None  # its module imports the logger for training
     sys.modules.setdefault(board.__name__, board)
     from zipvoice.models.zipvoice import ZipVoice
     from zipvoice.models.zipvoice_distill import ZipVoiceDistill

@@ -72,7 +72,7 @@ Entry = tuple[str, int, str | bytes]
 
 @dataclass
 class Clock:
-    """A clock that only `advance` moves: a box with `clock.arguments` sleeps without taking time."""
+    """A clock that only `advance` moves: a box with `clock.arguments` sleeps in no time."""
 
     uptime_s: float = 600.0
     wall_s: float = 1_795_000_000.0
@@ -90,7 +90,8 @@ class Jetson:
     """A box of a profile, in `folder`: the tree is `folder/root`, the programs are in `folder/bin`."""
 
     def __init__(self, folder: Path, profile: str, saved: Iterable[Entry] = ()) -> None:
-        """Build it as booted once, or as `saved`. Raises ValueError for an unknown profile."""
+        """Build the profile after its first boot, or the Jetson `saved`. Raises ValueError for an unknown
+        profile."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         restore(folder, saved or _factory(profile))
@@ -113,10 +114,10 @@ class Jetson:
             path.chmod(0o755)
 
     def box(self, **overrides: Any) -> Box:
-        """The box as appliance.box takes it, faults included; root's unless `user` says otherwise.
+        """The box for appliance.box, faults included; it is root's unless `user` returns another id.
 
-        Overrides are fields of Box. With `user` not 0 the tools refuse as they do without root, and debugfs
-        and root's own folders cannot be read.
+        Overrides are fields of Box. If `user` is not 0, the tools refuse what needs root, and debugfs and
+        root's folders cannot be read.
         """
         user = overrides.setdefault("user", lambda: self.machine.user)
         if self.machine.fault("clock_1970") is not None:
@@ -150,19 +151,19 @@ class Jetson:
         )
 
     def boot(self) -> None:
-        """Off and on: another boot id, the mode that was set for then, nothing pinned, /run empty."""
+        """Switch off and on: a new boot id, the stored power mode, nothing pinned, an empty /run."""
         self.machine.boot()
 
     def set_mode(self, name: str) -> None:
-        """Another power mode, TPCs too, behind the tools' back; clocks are unpinned. Raises ValueError."""
+        """Set a power mode and its TPCs without nvpmodel; all clocks are unpinned. Raises ValueError."""
         self.machine.apply(self.machine.power_modes.blocks[self.profile.mode(name).id])
 
     def pin(self) -> None:
-        """Clocks to the caps of the present mode, without a tool."""
+        """Pin clocks to the caps of the present mode, without a tool."""
         self.machine.pin()
 
     def unpin(self) -> None:
-        """Clocks let go, without a tool."""
+        """Unpin all clocks, without a tool."""
         self.machine.unpin()
 
     def fault(self, name: str, **details: Any) -> None:
@@ -173,7 +174,7 @@ class Jetson:
         faults.heal(self, name)
 
     def unit(self, name: str, **properties: object) -> None:
-        """Set what systemctl tells of a unit. StartFails="…" lets starting it fail."""
+        """Set properties that systemctl reports for a unit. StartFails="…" makes its starts fail."""
         self.machine.unit(name, **properties)
 
     def journal(
@@ -209,13 +210,14 @@ class Jetson:
         return self.machine.read(path)
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, as root would, whatever faults there are."""
+        """Write a file as root would, regardless of faults."""
         where = self.path(path)
         where.parent.mkdir(parents=True, exist_ok=True)
         where.write_text(text, encoding="utf-8")
 
     def snapshot(self) -> dict[str, tuple[int, str | bytes]]:
-        """Every file, link and folder of the tree with its mode, and contents: equal when nothing changed."""
+        """Every file, link and folder of the tree with its mode and contents. Two snapshots are equal if
+        nothing changed."""
         return {path: (mode, content) for path, mode, content in entries(self.root)}
 
     def saved(self) -> tuple[Entry, ...]:
@@ -229,7 +231,7 @@ class Jetson:
 
     @property
     def reboots(self) -> int:
-        """Number of reboots asked for: of nvpmodel once confirmed, or of systemctl."""
+        """Number of reboots that nvpmodel, after a confirmation, or systemctl requested."""
         return len(self.machine.lines("reboots"))
 
     def calls(self, program: str = "") -> list[str]:
@@ -240,7 +242,7 @@ class Jetson:
 
 @functools.cache
 def _factory(profile: str) -> tuple[Entry, ...]:
-    """Build a profile once a process: planting and booting cost several times as much as copying."""
+    """Build a profile once per process: planting and booting take several times as long as copying."""
     with tempfile.TemporaryDirectory() as name:
         machine = Machine.build(Path(name), profile)
         for unit, properties in FACTORY_UNITS.items():
@@ -262,7 +264,7 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 
 def restore(folder: Path, saved: Iterable[Entry]) -> None:
-    """Make the files that `entries` has listed, in an empty folder."""
+    """Create the files of `entries` in an empty folder."""
     for name, mode, content in saved:
         path = os.path.join(folder, name)
         if isinstance(content, str):

@@ -1,6 +1,6 @@
-"""nvpmodel.conf in the vendor's format: written from a profile, and read as the fake nvpmodel reads it.
+"""nvpmodel.conf in the vendor's format: written from a profile, and parsed as nvpmodel parses it.
 
-The comments, the order and the section names are our own; the syntax is the device's.
+Comments, order and section names are this project's; the syntax is the device's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _block(profile: Profile, mode: Mode) -> Iterator[str]:
 
 @dataclass
 class Block:
-    """A power mode as the file has it."""
+    """A power mode of the file."""
 
     id: int
     name: str
@@ -76,7 +76,7 @@ class Block:
 @dataclass
 class Conf:
     paths: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(parameter, argument) → the file that it is written to."""
+    """(parameter, argument) → the file that nvpmodel writes."""
     blocks: dict[int, Block] = field(default_factory=dict)
     default: int = 0
 
@@ -101,5 +101,5 @@ def read(content: str) -> Conf:
 
 
 def capped(value: str) -> int | None:
-    """A frequency limit of a block; None is without a limit."""
+    """A frequency limit of a block; None for no limit."""
     return None if int(value) == UNCAPPED else int(value)

@@ -1,4 +1,4 @@
-"""Faults of a Jetson, one function each; they act on the tree, on the tools, or on the Box."""
+"""Faults of a Jetson, a function for each; a fault acts on the tree, on the tools, or on the Box."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def inject(jetson: Jetson, name: str, **details: object) -> None:
 
 
 def heal(jetson: Jetson, name: str) -> None:
-    """Take away a fault that acts on the tools or on the Box, and the heat."""
+    """Remove a fault that acts on the tools or on the Box, and cool the device down."""
     jetson.machine.clear_fault(name)
     if name == "thermal_throttle":
         _heat(jetson.machine, 48_593, cooling=0)
@@ -51,12 +51,13 @@ FLAGS = {
 
 
 def _flagged(jetson: Jetson, name: str) -> None:
-    """The tools look for the flag."""
+    """Set the fault's flag, which the tools read."""
     jetson.machine.set_fault(name, {})
 
 
 def _mode_not_set(jetson: Jetson) -> None:
-    """No mode was applied in this boot (JetPack 7): nothing is capped; the status file names the last one."""
+    """No mode was applied in this boot (JetPack 7): nothing is capped, and the status file names the last
+    mode."""
     status = jetson.read("/var/lib/nvpmodel/status")
     jetson.set_mode("MAXN")
     jetson.write("/var/lib/nvpmodel/status", status)
@@ -64,12 +65,12 @@ def _mode_not_set(jetson: Jetson) -> None:
 
 
 def _silent_gpu(jetson: Jetson, message: bool = True) -> None:
-    """jetson_clocks leaves the GPU as it is and ends with 0, with or without its line."""
+    """jetson_clocks leaves the GPU unpinned and exits with 0, with or without its error message."""
     jetson.machine.set_fault("silent_gpu", {"message": message})
 
 
 def _no_devfreq(jetson: Jetson, calls: int = 2) -> None:
-    """The GPU's clock is absent until jetson_clocks was called so often."""
+    """The GPU's clock is absent for jetson_clocks' next `calls` looks at it."""
     machine = jetson.machine
     aside = f"{machine.profile.gpu_parent}/asleep"
     machine.path(machine.profile.devfreq).rename(machine.path(aside))
@@ -191,7 +192,7 @@ FAULTS: dict[str, Callable[..., None]] = {
 
 @dataclass(frozen=True)
 class FaultyRoot(Root):
-    """The tree as a user without root sees it, and as a disk that is full or read-only takes it."""
+    """The tree as a user without root, a full disk or a read-only disk shows it."""
 
     private: bool = False
     """True if debugfs and root's own folders are closed and the system's files cannot be written."""

@@ -1,6 +1,6 @@
-"""The machine behind the tree: power modes, clocks and boots, with coupled attributes kept in step.
+"""The machine behind the tree: power modes, clocks and boots, with coupled attributes kept consistent.
 
-The fake tools and the tests' Jetson both act through it, so whatever one does the other sees.
+The fake tools and the tests' Jetson act through one Machine, so that each sees the other's changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CPU = "/sys/devices/system/cpu"
 STATUS = "/var/lib/nvpmodel/status"
 CONF = "/etc/nvpmodel.conf"
 IDLE_EMC_HZ = {5: 2_133_000_000, 6: 3_199_000_000, 7: 2_133_000_000}
-"""Memory clock when it is not locked, by JetPack; of JetPack 6 the maximum, which looks like a lock."""
+"""Unlocked memory clock, by JetPack; JetPack 6's is the maximum, which looks like a lock."""
 
 
 class Machine:
@@ -38,7 +38,7 @@ class Machine:
 
     @classmethod
     def build(cls, folder: Path, profile: str) -> Machine:
-        """A new one, as the factory leaves it, not yet booted. Raises ValueError for an unknown profile."""
+        """A new machine in its factory state, not yet booted. Raises ValueError for an unknown profile."""
         if profile not in PROFILES:
             raise ValueError(f"no profile {profile!r}, only {', '.join(PROFILES)}")
         (folder / "state" / "faults").mkdir(parents=True)
@@ -56,7 +56,7 @@ class Machine:
         return here
 
     def inside(self, path: str) -> str:
-        """A path of the device, also when it comes from a Root and has the tree's folder in front."""
+        """Path of the device, without the tree's folder in front, which a Root's path has."""
         return path[len(str(self.root)) :] if path.startswith(f"{self.root}/") else path
 
     def read(self, path: str) -> str:
@@ -64,13 +64,13 @@ class Machine:
         return self.path(path).read_text(encoding="utf-8").strip("\0\n\t ")
 
     def number(self, path: str) -> int:
-        """A file that holds one number. Raises OSError."""
+        """The number in a file. Raises OSError."""
         return int(self.read(path))
 
     def write(self, path: str, value: object) -> None:
         """Write to a file, as the kernel shows it afterwards: with a newline."""
         where, text = self.path(path), f"{str(value).rstrip()}\n"
-        # Most writes change nothing, and to read is faster.
+        # A read is faster than a write, and most writes change nothing.
         if not where.exists() or where.read_text(encoding="utf-8") != text:
             where.write_text(text, encoding="utf-8")
 
@@ -103,7 +103,7 @@ class Machine:
 
     @contextmanager
     def units(self) -> Iterator[dict[str, dict[str, str]]]:
-        """The properties of units by name, to change while nobody else does."""
+        """Properties of units by name, under a lock; changes are stored at the end of the block."""
         path = self.state / "units.json"
         with (self.state / "units.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,7 +120,7 @@ class Machine:
             row.update({key: str(value) for key, value in properties.items()})
 
     def refuses(self, path: str) -> str:
-        """Return the error of writing there, if a fault says so."""
+        """Return the error for a write to `path` if a fault causes one."""
         for name, why in (
             ("read_only_root", "Read-only file system"),
             ("disk_full", "No space left on device"),
@@ -132,7 +132,7 @@ class Machine:
 
     @property
     def user(self) -> int:
-        """User id of the tools: root, unless a Box or a fault names another."""
+        """User id of the tools: root, unless a Box or a fault sets another."""
         told = os.environ.get("F5_FAKE_USER")
         return int(told) if told else 0 if self.fault("not_root") is None else 1000
 
@@ -143,7 +143,7 @@ class Machine:
 
     @property
     def mode(self) -> conf.Block:
-        """The mode of the status file, which is over the file's default. Raises OSError, KeyError."""
+        """Mode of the status file; without a valid status, the default mode. Raises OSError, KeyError."""
         modes = self.power_modes
         try:
             return modes.blocks[int(self.read(STATUS).removeprefix("pmode:"))]
@@ -151,7 +151,7 @@ class Machine:
             return modes.blocks[modes.default]
 
     def apply(self, block: conf.Block) -> None:
-        """Bring the box into a mode as nvpmodel does, which unpins all clocks. Raises OSError."""
+        """Apply a mode as nvpmodel does, which unpins all clocks. Raises OSError."""
         modes = self.power_modes
         limits: dict[str, dict[str, int | None]] = {}
         for parameter, argument, value in block.settings:
@@ -177,7 +177,7 @@ class Machine:
 
     def _cap_cluster(self, cluster: int, limits: Mapping[str, int | None] | None) -> None:
         if limits is None:
-            return  # offline cores keep the limits that they had
+            return  # offline cores keep their limits
         cap = limits["MAX_FREQ"] or self.profile.cpu_max_khz
         top = max(khz for khz in self.profile.cpu_khz if khz <= cap)
         for core in range(cluster * conf.CLUSTER, (cluster + 1) * conf.CLUSTER):
@@ -208,7 +208,7 @@ class Machine:
 
     @property
     def gpu(self) -> str | None:
-        """The folder of the GPU's clock; None while the GPU has not come up."""
+        """Folder of the GPU's clock; None before the GPU is up."""
         return self.profile.devfreq if self.path(self.profile.devfreq).is_dir() else None
 
     def set_gpu(self, low_hz: int, high_hz: int) -> None:
@@ -217,7 +217,7 @@ class Machine:
         self.write(f"{self.profile.devfreq}/cur_freq", low_hz)
 
     def set_emc(self, *, locked: bool) -> None:
-        """Lock the memory's clock at its cap, or let it go."""
+        """Lock the memory's clock at its cap, or unlock it."""
         cap = max(hz for hz in self.profile.emc_hz if hz <= self.number(self.profile.emc_cap))
         rate = cap if locked else min(cap, IDLE_EMC_HZ[self.profile.jetpack])
         self.write(self.profile.emc_files["cur"], rate)
@@ -228,13 +228,13 @@ class Machine:
             self.write(f"{EMC}/rate", rate)
 
     def idle_states(self, *, disabled: bool) -> None:
-        """Forbid all cores to sleep, or allow it; cores that are offline too."""
+        """Forbid or allow sleep states on all cores, including offline ones."""
         for core in range(self.profile.cpus):
             for state in self.path(f"{CPU}/cpu{core}/cpuidle").iterdir():
                 (state / "disable").write_text(f"{int(disabled)}\n")
 
     def pin(self, *, gpu: bool = True) -> None:
-        """Everything to the caps of the present mode, as jetson_clocks does it."""
+        """Pin all clocks to the caps of the present mode, as jetson_clocks does."""
         for core in filter(self.core_online, range(self.profile.cpus)):
             top = self.number(f"{CPU}/cpu{core}/cpufreq/scaling_max_freq")
             self.set_core(core, top, top)
@@ -246,7 +246,7 @@ class Machine:
         self.set_emc(locked=True)
 
     def unpin(self) -> None:
-        """Everything as the present mode has it, not pinned."""
+        """Set all clocks to the present mode's ranges."""
         self.apply(self.mode)
 
     def _release(self) -> None:
@@ -260,7 +260,8 @@ class Machine:
         return len(self.lines("boots"))
 
     def boot(self) -> None:
-        """Switch off and on: the mode of the status file, nothing pinned, /run empty, sensors renumbered."""
+        """Switch off and on: the mode of the status file, nothing pinned, an empty /run, renumbered
+        sensors."""
         tree = Tree(self.root, self.profile)
         tree.boot_id()
         tree.hwmon(self.boots)
@@ -281,7 +282,7 @@ class Machine:
         raise LookupError(f"no hwmon named {name!r}")
 
     def ran_nvpmodel(self, at_s: float) -> None:
-        """Leave what systemd shows of a run of nvpmodel.service that ended well, `at_s` s after boot."""
+        """Set the properties that systemd shows after a good run of nvpmodel.service, `at_s` s after boot."""
         stamp = str(round(at_s * 1e6))
         with self.units() as units:
             units.setdefault("nvpmodel.service", {}).update(

@@ -22,14 +22,14 @@ TRIPS = {
     "trip_point_0_temp": "99000",
     "trip_point_1_type": "critical",
     "trip_point_1_temp": "104500",
-    # Passive by its type, but only the alarm of the hot surface is bound to it.
+    # The type is passive, but only the alarm of the hot surface is bound to this zone.
     "trip_point_2_type": "passive",
     "trip_point_2_temp": "70000",
 }
 
 
 class Monitors(Planter):
-    """Sensors of a box that idles in a cool room."""
+    """Sensors of an idle box in a cool room."""
 
     def thermal(self) -> None:
         """Plant the zones under JetPack's names and numbers, and the cooling devices that act on heat."""

@@ -18,7 +18,7 @@ class Planter:
         self._made: set[Path] = set()
 
     def put(self, path: str, text: str = "") -> None:
-        """A file, and the folders above it."""
+        """Create a file, and the folders above it."""
         where = self.root / path[1:]
         if where.parent not in self._made:
             where.parent.mkdir(parents=True, exist_ok=True)
@@ -26,12 +26,12 @@ class Planter:
         where.write_text(text, encoding="utf-8")
 
     def put_all(self, folder: str, files: Files) -> None:
-        """Several attributes of one folder, each with the newline that the kernel ends it with."""
+        """Create several attributes of a folder, each with the kernel's newline at its end."""
         for name, text in files.items():
             self.put(f"{folder}/{name}", f"{text}\n")
 
     def link(self, path: str, target: str, *, absolute: bool = False) -> None:
-        """A link to a path of this tree: relative as sysfs makes them, or absolute."""
+        """Create a link to a path of this tree: relative like sysfs' links, or absolute."""
         where = self.root / path[1:]
         where.parent.mkdir(parents=True, exist_ok=True)
         where.unlink(missing_ok=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests.harness.rows import rows
+
 UNCAPPED = -1
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """The memory's clock in debugfs."""
 EMC_STEPS = "/sys/kernel/debug/bpmp/debug/emc/possible_rates"
 BWMGR = "/sys/devices/platform/bwmgr/devfreq/bwmgr"
-"""The memory's clock on JetPack 7: a devfreq device, for all to read."""
+"""The memory's clock on JetPack 7: a devfreq device that every user can read."""
 
 OOT = """\
 # KERNEL_VARIANT: oot
@@ -24,38 +26,14 @@ RELEASES = {
     6: f"# R36 (release), REVISION: 4.3, GCID: 38968081, {GENERIC} Wed Jan  8 01:49:37 UTC 2025\n{OOT}",
     7: f"# R39 (release), REVISION: 2.0, GCID: 45755727, {GENERIC} Fri Jun 12 03:20:51 UTC 2026\n{OOT}",
 }
-L4T = ("nvidia-l4t-core", "nvidia-l4t-nvpmodel", "nvidia-l4t-tools", "nvidia-l4t-bootloader")
 DRIVERS = ("nvidia-l4t-kernel", "nvidia-l4t-kernel-oot-modules", "nvidia-l4t-display-kernel")
 """Packages whose versions begin with the kernel's; JetPack 7 has nvgpu in a separate package (public lists of
 both)."""
 KERNELS = {5: "5.10.104-tegra", 6: "5.15.148-tegra", 7: "6.8.12-1021-tegra"}
-PACKAGES: dict[int, dict[str, str]] = {
-    5: {
-        "nvidia-jetpack": "5.1.1-b56",
-        "nvidia-l4t-core": "35.3.1-20230319081403",
-        "libnvinfer8": "8.5.2-1+cuda11.4",
-        "python3-libnvinfer": "8.5.2-1+cuda11.4",
-        "libcudnn8": "8.6.0.166-1+cuda11.4",
-    },
-    6: {
-        "nvidia-jetpack": "6.2+b77",
-        **dict.fromkeys(L4T, "36.4.3-20250107174145"),
-        **dict.fromkeys(DRIVERS, "5.15.148-tegra-36.4.3-20250107174145"),
-        "libnvinfer10": "10.3.0.30-1+cuda12.5",
-        "python3-libnvinfer": "10.3.0.30-1+cuda12.5",
-        "libcudnn9-cuda-12": "9.3.0.75-1",
-    },
-    7: {
-        "nvidia-jetpack": "7.2+b40",
-        **dict.fromkeys(L4T, "39.2.0-20260612032051"),
-        **dict.fromkeys((*DRIVERS, "nvidia-l4t-kernel-nvgpu"), "6.8.12-1021-tegra-39.2.0-20260612032051"),
-        "libnvinfer10": "10.16.2.10-1+cuda13.2",
-        "python3-libnvinfer": "10.16.2.10-1+cuda13.2",
-        "libcudnn9-cuda-13": "9.20.0.48-1",
-    },
-}
+PACKAGES: dict[int, dict[str, str]] = dict(rows(__file__, "packages.jsonl"))
+"""JetPack → packages with their versions."""
 UBUNTU = {5: ("20.04", "focal", "3.8"), 6: ("22.04", "jammy", "3.10"), 7: ("24.04", "noble", "3.12")}
-"""Version, name, and the Python that comes with it."""
+"""Version, name, and Python of the Ubuntu."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +45,14 @@ class Mode:
     cpus: int
     cpu_khz: int
     tpc_mask: int
-    """A set bit is a TPC that is switched off."""
+    """Mask of TPCs; a set bit switches a TPC off."""
     gpu_hz: int
     emc_hz: int = UNCAPPED
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A module with a JetPack on it."""
+    """A module with a JetPack."""
 
     name: str
     jetpack: int
@@ -103,7 +81,7 @@ class Profile:
 
     @property
     def compatible(self) -> tuple[str, ...]:
-        """The device tree's words for the board, most exact first."""
+        """The board's names in the device tree, most specific first."""
         return (f"nvidia,p3737-0000+{self.module}", "nvidia,tegra234")
 
     @property

@@ -1,7 +1,7 @@
-"""Sources of the files by which clocks are judged on an AGX Orin devkit with L4T 39.2, JetPack 7.2.
+"""Sources of the files by which the product judges clocks on an AGX Orin devkit with L4T 39.2, JetPack 7.2.
 
-Of the profile jp7-0005. What nobody has shown is GUESSED, and a test goes through those: they may make a
-state `unknown`, never `pinned` or `unpinned`.
+The profile is jp7-0005. A file without a public source is GUESSED. A test damages the guessed files: they may
+make a state `unknown`, never `pinned` or `unpinned`.
 """
 
 from tests.harness.rows import rows

@@ -49,7 +49,7 @@ class Tree(Monitors):
         )
 
     def gpu(self) -> None:
-        """The GPU's device and clock, and a second clock in the same class that is not the GPU's."""
+        """Plant the GPU's device and clock, and a second clock of the same class that is not the GPU's."""
         profile = self.profile
         files = {"load": "0", "railgate_enable": "1", "tpc_pg_mask": "0", "power/control": "auto"}
         self.put_all(profile.gpu_parent, files)
@@ -82,7 +82,7 @@ class Tree(Monitors):
     def memory_clock(self) -> None:
         profile = self.profile
         low, high = str(profile.emc_min_hz), str(profile.emc_max_hz)
-        # JetPack 7 keeps these, too; what locks the clock there does not touch them.
+        # JetPack 7 has these files too, but its lock of the clock does not change them.
         self.put_all(EMC, {"rate": low, "min_rate": low, "max_rate": high, "mrq_rate_locked": "0"})
         if profile.jetpack == 7:
             table = " ".join(map(str, profile.emc_hz))
@@ -136,7 +136,7 @@ class Tree(Monitors):
         self.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/uuid").read_text())
 
     def wear_and_reset(self) -> None:
-        """Plant an eMMC that is little worn, and the reset reason of a reboot."""
+        """Plant an eMMC with little wear, and the reset reason of a reboot."""
         self.put_all("/sys/block/mmcblk0/device", {"life_time": "0x01 0x02", "pre_eol_info": "0x01"})
         self.put("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "MAINSWRST\n")
 

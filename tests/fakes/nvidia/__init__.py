@@ -17,9 +17,10 @@ from tests.fakes.nvidia.device import Device
 def installed(
     device: Device, trt: tensorrt.TensorRT | None = None
 ) -> Iterator[tuple[cudart.Runtime, onnxruntime_gpu.Runtime]]:
-    """The fake runtimes of a device in the place of cuda-python's, ONNX Runtime's and TensorRT's modules.
+    """Replace the modules of cuda-python, ONNX Runtime and TensorRT by a device's fake runtimes within the
+    block.
 
-    TensorRT is not installed where `trt` is None.
+    If `trt` is None, TensorRT is not installed.
     """
     runtimes = cudart.Runtime(device), onnxruntime_gpu.Runtime(device)
     bindings: Any = types.ModuleType("cuda.bindings")
@@ -47,7 +48,7 @@ def open_on(device: Device) -> OrtCudaBackend:
 def open_trt_on(
     device: Device, engines: Path, max_batch: int | None = None, trt: tensorrt.TensorRT | None = None
 ) -> TrtBackend:
-    """The TensorRT backend on a fake device, with its engines in a folder."""
+    """The TensorRT backend on a fake device, with its engines in the folder `engines`."""
     with installed(device, trt or tensorrt.TensorRT(device)):
         backend = TrtBackend(engines)
     backend.max_batch = backend.max_batch if max_batch is None else max_batch

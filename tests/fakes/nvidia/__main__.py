@@ -1,4 +1,5 @@
-"""`python -m tests.fakes.nvidia serve …`: the command line with a fake GPU; a wrong use ends it with 3."""
+"""`python -m tests.fakes.nvidia serve …`: the command line with a fake GPU; it exits with 3 after a wrong
+use."""
 
 import sys
 
@@ -9,7 +10,7 @@ from tests.fakes.nvidia import installed
 from tests.fakes.nvidia.device import Device
 from tests.fakes.nvidia.tensorrt import TensorRT
 
-# A quick warm-up.
+# Keep the warm-up quick.
 OrtCudaBackend.max_batch = TrtBackend.max_batch = 2
 
 device = Device()

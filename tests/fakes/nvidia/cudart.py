@@ -44,7 +44,7 @@ block."""
 
 
 class Runtime:
-    """Stands in for the module. Errors of a stream show at its next synchronisation, as on a device."""
+    """Replaces the module. Errors of a stream appear at its next synchronisation, as on a device."""
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
@@ -114,7 +114,7 @@ class Runtime:
         if on.capture is None:
             self.device.counts[kind.name.removeprefix("cudaMemcpy")] += 1
         elif kind is not cudaMemcpyKind.cudaMemcpyDeviceToDevice:
-            # The staging memory holds something else by the time of the replay.
+            # The staging memory has other contents at the time of the replay.
             raise self.device.refuse(f"{kind.name} while a stream is captured")
         before = ctypes.string_at(source, size) if out_of == "pinned" else b""
 
@@ -215,7 +215,7 @@ class Runtime:
         return OK if stream.failure is None else cudaError_t.cudaErrorLaunchFailure
 
     def _free(self, address: int, kind: str, call: str) -> tuple[cudaError_t]:
-        """Waits for the device."""
+        """Free memory after all enqueued work has run."""
         self.device.outside_a_capture(call)
         for stream in [*self.device.streams.values()]:
             self._settle(stream)

@@ -24,7 +24,7 @@ class WrongUse(AssertionError):
 
 @dataclass
 class Block:
-    """An allocation, of the device or pinned."""
+    """An allocation of device memory or pinned memory."""
 
     memory: NDArray[np.uint8]
     address: int
@@ -33,7 +33,7 @@ class Block:
 
 @dataclass
 class Event:
-    """Passed when everything that was enqueued before it has run."""
+    """An event passes when all work enqueued before it has run."""
 
     stream: Stream | None = None
     """Stream that recorded it, or None."""
@@ -55,11 +55,11 @@ class Node:
 
 @dataclass
 class Capture:
-    """Work of a stream that is captured and not run."""
+    """Captured work of a stream, which does not run."""
 
     nodes: list[Node] = field(default_factory=list)
     is_spoilt: bool = False
-    """Whether something was tried that cannot be captured."""
+    """True if work was tried that cannot be captured."""
 
 
 class Stream:
@@ -70,7 +70,7 @@ class Stream:
         self.capture: Capture | None = None
         self._work: deque[Callable[[], None]] = deque()
         self._running = threading.RLock()
-        """Any thread may wait for the device."""
+        """Lock of the work: any thread may wait for the device."""
 
     def take(self, node: Node) -> None:
         node.check("")
@@ -124,7 +124,7 @@ class Device:
         return WrongUse(message)
 
     def outside_a_capture(self, what: str) -> None:
-        """Raises WrongUse for what would wait, allocate or free while a stream is captured."""
+        """Raises WrongUse if a stream is captured: a wait, an allocation or a release is forbidden then."""
         if any(stream.capture is not None for stream in [*self.streams.values()]):
             raise self.refuse(f"{what} while a stream is captured")
 
@@ -132,7 +132,7 @@ class Device:
         return sum(block.size for block in [*self._blocks[kind].values()])
 
     def allocate(self, size: int, kind: str) -> int:
-        """Poisoned memory; 0 when the device has no more."""
+        """Address of poisoned memory; 0 if the device has too little left."""
         self.outside_a_capture(f"{kind} memory is allocated")
         if kind == "device" and size + self.allocated(kind) > self.memory_bytes:
             return 0
@@ -157,7 +157,7 @@ class Device:
         return at >= 0 and address + size <= starts[at] + blocks[starts[at]].size
 
     def check(self, address: int, size: int, kind: str, what: str) -> None:
-        """Raises WrongUse for bytes that are not in one allocation of that kind."""
+        """Raises WrongUse unless the bytes lie within one allocation of that kind."""
         if size == 0 or self.is_in(address, size, kind):
             return
         stale = any(b.address <= address < b.address + b.size for b in self._retired)
@@ -165,7 +165,7 @@ class Device:
         raise self.refuse(f"{what}: {size} bytes at {address:#x} are {where} ({kind})")
 
     def stream(self, handle: int) -> Stream:
-        """Raises WrongUse for a stream that is not there."""
+        """Stream of a handle. Raises WrongUse if there is none."""
         if handle not in self.streams:
             raise self.refuse(f"no stream {handle:#x}")
         return self.streams[handle]

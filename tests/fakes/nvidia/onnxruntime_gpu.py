@@ -66,7 +66,7 @@ class Binding:
             raise self._device.refuse(f"{name} is bound to {kind}:{number}")
         size = math.prod(shape) * np.dtype(dtype).itemsize
         self._device.check(address, size, "device", f"{name} is bound")
-        # A guess: kernels load floating point by 16 bytes, indices one by one.
+        # A guess: kernels load floating point in blocks of 16 bytes, and single indices.
         least = 16 if np.issubdtype(dtype, np.floating) else np.dtype(dtype).itemsize
         if address % least:
             raise self._device.refuse(f"{name} is bound at {address:#x}, which is no multiple of {least}")
@@ -77,7 +77,7 @@ class Binding:
 class Session:
     path = ""
     misreads = False
-    """Takes padding for frames."""
+    """True if the session computes padding as frames."""
 
     def __init__(self, runtime: Runtime, real: Any, options: dict[str, str]) -> None:
         self.real, self._runtime, self._options = real, runtime, options
@@ -141,7 +141,7 @@ def _entry(options: Any, key: str) -> str:
 
 
 class Runtime:
-    """Stands in for the module `onnxruntime`."""
+    """Replaces the module `onnxruntime`."""
 
     RunOptions = onnxruntime.RunOptions
     SessionOptions = onnxruntime.SessionOptions
@@ -153,11 +153,12 @@ class Runtime:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.libraries_missing = False
-        """Whether the provider is there but cannot be started, which the real one only logs."""
+        """True if the provider exists but cannot start, which the real one only logs."""
         self.cudnn_missing = False
-        """Shows at the first Conv, as in ONNX Runtime from 1.30 on."""
+        """True if cuDNN is missing, which fails at the first Conv, as in ONNX Runtime since 1.30."""
         self.fuses = True
-        """Whether the memory-efficient kernel was built in. Without it padding is read as frames: a guess."""
+        """True if the memory-efficient kernel was built in. Without it the session reads padding as frames: a
+        guess."""
         self.providers = [PROVIDER, "CPUExecutionProvider"]
         self.sessions: WeakSet[Session] = WeakSet()
 

@@ -52,7 +52,7 @@ class ILogger:
 
 
 class IProgressMonitor:
-    """Base of monitors, which have phase_start, step_complete and phase_finish."""
+    """Base class of monitors, which have phase_start, step_complete and phase_finish."""
 
 
 NetworkDefinitionCreationFlag = named("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH", "STRONGLY_TYPED")
@@ -66,7 +66,7 @@ ExecutionContextAllocationStrategy = named("Strategy", "STATIC", "ON_PROFILE_CHA
 
 
 class TensorRT:
-    """Stands in for the module."""
+    """Replaces the module."""
 
     ILogger, IProgressMonitor, DataType, LayerType = ILogger, IProgressMonitor, DataType, LayerType
     NetworkDefinitionCreationFlag = NetworkDefinitionCreationFlag
@@ -79,7 +79,7 @@ class TensorRT:
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
         self.refused_strongly_typed: set[str] = set()
-        """Graphs that can be built weakly typed only."""
+        """Graphs that can only be built weakly typed."""
         self.uncapturable: set[str] = set()
         """Graphs whose runs end a capture."""
         self.unstartable: set[str] = set()
@@ -87,7 +87,7 @@ class TensorRT:
         self.unfused: set[str] = set()
         """Graphs in which no attention is fused."""
         self.in_tf32: set[str] = set()
-        """Graphs that were built with ten bits of mantissa, TensorRT's default."""
+        """Graphs built with ten bits of mantissa, TensorRT's default."""
         self.refused_profiles: set[int] = set()
         self.before_build: Callable[[], None] = lambda: None
         """Hook within a build, while it makes no callback, which is nearly all of its time."""
@@ -150,7 +150,7 @@ class Network:
         return self.layers[index]
 
     def check_types(self, flags: set[int]) -> bool:
-        """Whether a weakly typed network computes in the graph's types."""
+        """True if a weakly typed network computes in the graph's types."""
         held = {layer.type: (layer.precision, layer.output_type) for layer in self.layers}
         return flags == {BuilderFlag.FP16, BuilderFlag.OBEY_PRECISION_CONSTRAINTS} and held == {
             LayerType.CONSTANT: (None, None),
@@ -188,7 +188,7 @@ class OnnxParser:
             self._errors.append(SimpleNamespace(desc=lambda: said, **names))
             return False
         self._network.path = model
-        # Sizes that vary are −1.
+        # Variable sizes are −1.
         self._network.inputs = [
             SimpleNamespace(name=i.name, shape=tuple(n if isinstance(n, int) else -1 for n in i.shape))
             for i in session.get_inputs()
@@ -352,7 +352,7 @@ class Engine:
 
     @property
     def device_memory_size_v2(self) -> int:
-        """Differs from graph to graph, so that shared memory has to grow."""
+        """Size that differs from graph to graph, so that shared memory must grow."""
         return max(4 * math.prod(three[2]) for shapes in self.profiles for three in shapes.values())
 
     def create_engine_inspector(self) -> EngineInspector:
@@ -366,7 +366,7 @@ class Engine:
 
 
 class EngineInspector:
-    """A step graph has one fused attention, and one other layer, a profile."""
+    """Reports, for each profile of a step graph, a fused attention and another layer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

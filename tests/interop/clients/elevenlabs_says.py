@@ -68,7 +68,7 @@ def blocking(client: ElevenLabs) -> dict:
 
 
 def written(url: str, key: str) -> dict:
-    """A text in pieces; without a token; in a voice that is not there."""
+    """A text in pieces; a text without a token; a text in an unknown voice."""
     found: dict = {"refused": []}
     for api_key, voice in ((key, "ann"), ("none", "ann"), (key, "bob")):
         speech = ElevenLabs(base_url=url, api_key=api_key).text_to_speech
@@ -81,10 +81,10 @@ def written(url: str, key: str) -> dict:
 
 
 def connected(speech, voice: str) -> bytes:
-    """The text in this voice.
+    """The text in this voice. The SDK uses the threaded client of websockets 15.0.1.
 
-    Of the threaded client of websockets 15.0.1 some connections over TLS never send their request, to its own
-    server too: 27 of 2,822 on CPython 3.13.0. Its asyncio client sent all of 3,641 to the gateway.
+    Over TLS some of its connections never send their request, even to its own server: 27 of 2,822 on CPython
+    3.13.0. Its asyncio client sent all of 3,641 to the gateway.
     """
 
     def said() -> bytes:

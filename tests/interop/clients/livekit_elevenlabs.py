@@ -23,7 +23,7 @@ async def written(tts, words=WORDS):
 
 
 async def left(tts):
-    """A stream that is closed at its first sound."""
+    """Close a stream at its first sound."""
     stream = tts.stream()
     stream.push_text("A long story. " * 100)
     stream.flush()

@@ -1,4 +1,4 @@
-"""LiveKit's NVIDIA plugin, its voices, both ways to speak: `python livekit_says.py ADDRESS` → JSON."""
+"""LiveKit's NVIDIA plugin: its voices, and both ways to speak: `python livekit_says.py ADDRESS` → JSON."""
 
 import asyncio
 import json

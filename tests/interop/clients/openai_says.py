@@ -1,4 +1,4 @@
-"""OpenAI's own SDK's calls: `python openai_says.py BASE_URL` → JSON."""
+"""The calls of OpenAI's SDK: `python openai_says.py BASE_URL` → JSON."""
 
 import asyncio
 import base64

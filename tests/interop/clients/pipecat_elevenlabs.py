@@ -1,4 +1,5 @@
-"""Pipecat's ElevenLabs services in a pipeline, elsewhere: `python pipecat_elevenlabs.py HOST:PORT`."""
+"""Pipecat's ElevenLabs services in a pipeline, at another address: `python pipecat_elevenlabs.py
+HOST:PORT`."""
 
 import asyncio
 import json
@@ -52,7 +53,7 @@ class Heard(FrameProcessor):
 
 
 def until(event):
-    """Sleeps until that has happened."""
+    """Sleep until the event is set."""
     for _ in range(6000):
         if event.is_set():
             return

@@ -1,8 +1,8 @@
-"""The calls that Riva's talk.py makes, by the nvidia-riva-client of this environment, old or new.
+"""The calls of Riva's talk.py, by the nvidia-riva-client of this environment, old or new.
 
     python riva_calls.py ADDRESS PROMPT.wav [AUTHORITY CERTIFICATE KEY]
 
-Prints what came of each as JSON.
+Prints the result of each as JSON.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""A long stream of Riva's client, for somebody to press Ctrl-C: `python riva_endless.py ADDRESS`."""
+"""A long stream of Riva's client, which a person ends by Ctrl-C: `python riva_endless.py ADDRESS`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Steps broken on purpose, each a mistake that a change to the engine could make without raising anything."""
+"""Deliberately broken steps; each is a mistake that a change of the engine could make without an error."""
 
 import numpy as np
 
@@ -7,17 +7,17 @@ from tests.measure.quality.mouth import Damage
 
 
 def guidance_exchanged(lane: LaneState) -> None:
-    """The guided and the unguided row have changed places."""
+    """Exchange the guided and the unguided row."""
     lane.weights = lane.weights[:, ::-1].copy()
 
 
 def time_stands_still(lane: LaneState) -> None:
-    """Every step reads the modulation rows of the first."""
+    """Let every step read the modulation rows of the first."""
     lane.times = np.full_like(lane.times, lane.times[0])
 
 
 def half_steps(lane: LaneState) -> None:
-    """Every step goes half as far as it should."""
+    """Let every step go half as far as it should."""
     lane.weights = lane.weights / 2
 
 

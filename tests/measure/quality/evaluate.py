@@ -45,7 +45,7 @@ SETS = {
     GENERAL: Path(__file__).with_name("general-lines.txt"),
 }
 SEEDS = 10_000
-"""Between two draws."""
+"""Difference of the seeds of two draws."""
 
 Say = Callable[["Line", int], tuple[Sound, int]]
 """A line and a seed → (samples,) and their rate."""
@@ -68,7 +68,7 @@ class Model:
     name: str
     precision: str
     how: str
-    """The sampling, if it is not the daemon's own."""
+    """The sampling; empty for the daemon's."""
     fingerprint: str
     """Fingerprint of the bundle's files: another model is another row."""
     say: Say
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Two rows with the same are the same measurement."""
+        """Key of a measurement: rows with equal keys repeat each other."""
         what = (self.model, self.precision, self.how, self.texts, self.sentences, self.voice)
         return (*what, len(self.draws), self.fingerprint)
 
@@ -111,7 +111,7 @@ class Record:
         return next((row for row in self.rows if row.key == key), None)
 
     def add(self, row: Row) -> None:
-        """Keep a row, in the place of its predecessor of another fingerprint."""
+        """Store a row; it replaces its predecessor of another fingerprint."""
         self.rows = [old for old in self.rows if old.key[:-1] != row.key[:-1]] + [row]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"measured_with": _circumstances(), "rows": [*map(asdict, self.rows)]}, indent=1)
@@ -167,7 +167,7 @@ class Evaluation:
     draws: int
 
     def row(self, model: Model, texts: str, lines: Sequence[Line], voice: str) -> Row:
-        """The lines of a voice, as found in the record or measured now."""
+        """The row of a voice, from the record or measured now."""
         own = [line for line in lines if line.voice == voice]
         draws, count = self.draws, len(own)
         conditions = (model.name, model.precision, model.how, texts, count, voice)
@@ -192,7 +192,8 @@ class Evaluation:
 
 
 def texts_of(name: str, voices: Iterable[str], limit: int | None = None) -> list[Line]:
-    """Lines of a set, or of a file by its path: of the first `limit` texts. Raises ValueError for neither."""
+    """Lines of the first `limit` texts of a set, or of a file by its path. Raises ValueError if there is
+    neither."""
     path = SETS.get(name, Path(name))
     if not path.is_file():
         raise ValueError(f"{name}: neither a set ({', '.join(SETS)}) nor a file")
@@ -204,7 +205,7 @@ def texts_of(name: str, voices: Iterable[str], limit: int | None = None) -> list
 
 
 def bundled(mouth: Mouth, name: str, sampling: Sampling | None = None) -> Model:
-    """A bundle in the daemon's own steps, and in its own sampling unless another is named."""
+    """A bundle in the daemon's steps, and in its default sampling unless another is named."""
 
     def say(line: Line, seed: int) -> tuple[Sound, int]:
         whole = {"segmentation": Segmentation.UPSTREAM, "sampling": sampling}
@@ -219,7 +220,7 @@ def _precision(mouth: Mouth) -> str:
 
 
 def fingerprint(mouth: Mouth) -> str:
-    """The beginning of a hash over the hashes of the bundle's files."""
+    """Begin of a hash over the hashes of the bundle's files."""
     files = mouth.bundle.manifest.files
     return hashlib.sha256("".join(files[name].sha256 for name in sorted(files)).encode()).hexdigest()[:16]
 

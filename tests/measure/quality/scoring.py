@@ -83,9 +83,9 @@ def errors(reply: Reply, judges: Judges) -> Errors:
 
 
 def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Judges) -> Scores:
-    """Judge every reply. `voices` holds the embedding of each reference; there are at least two.
+    """Judge every reply.
 
-    Raises ValueError when there is no reply.
+    `voices` holds the embedding of each reference, of two or more. Raises ValueError if there is no reply.
     """
     total, own, other, moods, silences = Errors(0, 0), [], [], [], []
     for reply in replies:

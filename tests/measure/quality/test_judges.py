@@ -50,7 +50,7 @@ def test_a_transcript_does_not_depend_on_what_was_transcribed_before() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), rows(__file__, "alike.jsonl"))
-def test_what_sounds_alike_is_alike(one: str, other: str) -> None:
+def test_spellings_of_one_sound_are_equal(one: str, other: str) -> None:
     assert plain(one) == plain(other)
 
 
@@ -68,7 +68,7 @@ def test_a_judge_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @given(*[st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=8)] * 2)
-def test_wrong_words_are_those_of_another_counter(said: list[str], heard: list[str]) -> None:
+def test_another_counter_finds_the_same_wrong_words(said: list[str], heard: list[str]) -> None:
     jiwer = pytest.importorskip("jiwer")
     found = jiwer.process_words(" ".join(said), " ".join(heard))
     wrong = found.substitutions + found.deletions + found.insertions

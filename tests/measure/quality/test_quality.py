@@ -25,12 +25,13 @@ DEMO = Path("appliance/demo/bundle")
 VOICES = Path(__file__).parents[3] / DEMO.parent / "voices"
 LINES = Path(__file__).with_name("lines.txt")
 MAX_WER = 0.15
-"""The shipped voices come to 0.05 on these lines, noise and babble to 1.0."""
+"""Highest word error rate. The shipped voices have 0.05 on these lines, noise and babble 1.0."""
 MIN_OWN_VOICE = 0.9
-"""Share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
+"""Lowest share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
 
 MIN_NATURALNESS = 3.3
-"""Shipped voices come to 3.9; half steps (2.74), time that stands still (2.86) blur and keep most words."""
+"""Lowest naturalness. Shipped voices have 3.9. Half steps (2.74) and a time that stands still (2.86) blur
+speech but keep most words."""
 
 
 class Speak:
@@ -85,7 +86,7 @@ def test_the_voice_is_understood_and_is_its_own(speak: Speak, count: int) -> Non
 
 @of_lines(2, 6)
 def test_streamed_requests_are_understood(speak: Speak, count: int) -> None:
-    # Two sentences each, so that they are cut.
+    # The lines have two sentences each, so that they are cut.
     pairs = [f"{one} {other}" for one, other in zip(lines()[:count:2], lines()[1:count:2], strict=True)]
     scores = speak(pairs, how=Segmentation.LOW_LATENCY)
     assert scores.wer <= MAX_WER, scores
@@ -93,7 +94,7 @@ def test_streamed_requests_are_understood(speak: Speak, count: int) -> None:
 
 def test_a_short_text_does_not_begin_with_the_references_last_words(speak: Speak) -> None:
     scores = speak(["nice one", "good game", "so cool", "well done"])
-    assert scores.wer <= 0.25, scores  # slowed as upstream slows them: above 1
+    assert scores.wer <= 0.25, scores  # at upstream's pace: above 1
 
 
 @of_lines(3, 6)

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.rows import rows
 from tests.text.test_chat import front
 
-# The workshop has wetext.
+# wetext is installed in the workshop.
 pytestmark = [pytest.mark.torch, pytest.mark.judges, pytest.mark.slow]
 
 NUMBERS = [
@@ -33,14 +33,14 @@ LINES = [
 ]
 TASTES = {
     "两": "二",  # 200 is either, and so is 2 before a measure
-    "幺": "一",  # in telephone numbers: how they are dictated
+    "幺": "一",  # digits of telephone numbers, as people dictate them
     "公斤": "千克",
     "零下": "负",  # of temperatures
     "点半": "点三十分",
     "百分之百": "百分之一百",
     "每小时(.+)公里": r"\1公里每小时",
 }
-"""Ways to say the same."""
+"""Pairs of ways to say the same."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_both_read_a_line_alike(theirs: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize(("line", "right", "other", "why"), rows(__file__, "otherwise.jsonl"))
-def test_where_they_differ_a_person_has_looked(
+def test_a_person_has_judged_the_differences(
     theirs: Callable[[str], str], line: str, right: str, other: str, why: str
 ) -> None:
     assert (ours(line), theirs(line)) == (right, other), f"ours is right: {why}"

@@ -41,13 +41,13 @@ def lines() -> list[str]:
 
 
 def reference_wave(samples: int) -> NDArray[np.int16]:
-    """Noise of RMS 0.15 and so loud enough not to be raised."""
+    """Noise of RMS 0.15, which is loud enough that upstream does not raise it."""
     draw = np.random.default_rng(samples).standard_normal(samples)
     return np.clip(np.rint(draw * 0.15 * 32768), -32768, 32767).astype(np.int16)
 
 
 def vocabulary(tokens: list[list[str]]) -> list[str]:
-    """The space, and all that the lines use but every ninth, which stays unknown."""
+    """The space, and the tokens of the lines except every ninth, which stays unknown."""
     used = sorted({token for line in tokens for token in line} - {" "})
     return [" ", *(token for place, token in enumerate(used) if place % 9)]
 

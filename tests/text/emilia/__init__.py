@@ -1,1 +1,1 @@
-"""Emilia's tokens: lines of our own, what upstream makes of them, and what espeak said of their English."""
+"""Emilia's tokens: lines of our own, upstream's results for them, and espeak's phones of their English."""

@@ -56,7 +56,7 @@ def upstream(tokens: Path) -> list[list[int]]:
 
 
 def recorded() -> dict[str, list[tuple[str, str]]]:
-    """English of the lines, and the clauses that espeak reads in it."""
+    """English parts of the lines, and the clauses that espeak reads in them."""
     library = espeak.opened()
     found = {}
 
@@ -70,7 +70,7 @@ def recorded() -> dict[str, list[tuple[str, str]]]:
 
 
 def write_tongues() -> None:
-    """Keep each row's voice and text, as `EspeakTokenizer.g2p` reads it."""
+    """Write the phones of each row's text, as `EspeakTokenizer.g2p` reads it in the row's voice."""
     from piper_phonemize import phonemize_espeak
 
     path = FOLDER / "tongues.jsonl"

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 def read(kind: str) -> list[tuple[str, str, str]]:
-    """(language, text, spoken) of all files of a kind."""
+    """(language, text, spoken) of all files of that kind."""
     return [
         (path.stem.removeprefix(kind), row["text"], row["spoken"])
         for path in sorted(HERE.glob(f"{kind}*.jsonl"))
@@ -30,7 +30,7 @@ def read(kind: str) -> list[tuple[str, str, str]]:
 ROWS = read("lines_")
 LINES = dict.fromkeys(code for code, *_ in ROWS)
 TABLES = read("rows_")
-"""Lines that reach the rows of the tables that no line of chat reaches."""
+"""Lines for the rows of the tables that no chat line reaches."""
 CHAT = [*map(dict.values, rows(str(HERE), "chat_lines.jsonl")), *ROWS]
 AROUND = (("", "."), ("", ", ok"), ("", " lol"), ("@user ", ""), ('"', '"'), ("(", ")"), (" ", "  "))
 
@@ -58,18 +58,18 @@ def front(code: str) -> FrontEnd:
 
 
 def test_every_language_that_is_registered_has_its_lines() -> None:
-    assert set(LINES) == set(LANGUAGES) - {"en", "zh"}  # theirs are in chat_lines.jsonl
+    assert set(LINES) == set(LANGUAGES) - {"en", "zh"}  # chat_lines.jsonl has these languages
     counts = {code: sum(code == row[0] for row in ROWS) for code in LINES}
     assert min(counts.values()) >= 40, counts
 
 
 @pytest.mark.parametrize(("code", "text", "spoken"), [*ROWS, *TABLES], ids=lambda value: value[:40])
-def test_a_line_is_spoken_in_its_language(code: str, text: str, spoken: str) -> None:
+def test_a_line_is_read_in_its_language(code: str, text: str, spoken: str) -> None:
     assert front(code).speakable(text).text == spoken
 
 
 @pytest.mark.parametrize("code", LINES)
-def test_no_digit_is_left(code: str) -> None:
+def test_no_digit_remains(code: str) -> None:
     for other, text, _ in ROWS:
         if language(other).scripts == language(code).scripts:
             assert not any(c.isdecimal() for c in front(code).speakable(text).text), text

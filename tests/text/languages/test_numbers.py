@@ -1,4 +1,4 @@
-"""Numbers that must differ, and numbers in words, written by hand."""
+"""Numbers whose words must differ, and numbers in words, written by hand."""
 
 import random
 import time
@@ -47,7 +47,7 @@ ARABIC_OBLIQUE = {
     **{"اثنا عشر": "اثني عشر", "دولاران": "دولارين", "مليون وثلاثة": "مليون وثلاثة"},
     **{"ثمان وعشرون دقيقة وعشر ثوان": "ثمان وعشرين دقيقة وعشر ثوان"},
 }
-"""Words before and after a preposition."""
+"""Arabic words before and after a preposition."""
 RUSSIAN_OF = {
     **{1: "одного", 2: "двух", 8: "восьми", 13: "тринадцати", 40: "сорока", 54: "пятидесяти четырёх"},
     **{80: "восьмидесяти", 90: "девяноста", 100: "ста", 250: "двухсот пятидесяти", 800: "восьмисот"},
@@ -56,7 +56,7 @@ RUSSIAN_OF = {
 
 
 @pytest.mark.parametrize("row", NUMBERS, ids=lambda row: f"{row['language']}-{row['words']}")
-def test_a_number_in_words_is_that_of_a_grammar(row: dict[str, Any]) -> None:
+def test_a_number_in_words_agrees_with_the_grammar(row: dict[str, Any]) -> None:
     assert getattr(speech(row["language"]), row["says"])(*row["of"]) == row["words"]
 
 

@@ -22,14 +22,14 @@ UNITS = (
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
-def test_a_unit_after_a_number_is_spoken_in_words(code: str) -> None:
+def test_a_unit_after_a_number_becomes_words(code: str) -> None:
     assert set(AMONG) == set(LANGUAGES)
     points = "," if code in ("de", "es", "fr", "it", "pt", "ru", "tr", "vi") else "."
     bare = set(re.findall(r"\w+", AMONG[code]))
     for sign in UNITS:
         for number in ("1", "2", "65", f"2{points}5", "7 "):
             if (sign, number) == ("A", "7 "):
-                continue  # a word
+                continue  # not a unit but a word
             said = front(code).speakable(AMONG[code].format(f"{number}{sign}")).text
             words = set(re.findall(r"\w+", said)) - bare
             left = {"m", "s", "h"} if code == "zh" else set(re.findall(r"\w+", sign)) - {"A"}
@@ -55,8 +55,8 @@ def test_no_full_stop_stands_inside_a_number(code: str, number: str) -> None:
 @pytest.mark.parametrize("code", LANGUAGES)
 @settings(max_examples=30)
 @given(GROUPS)
-def test_every_group_of_digits_is_heard(code: str, groups: str) -> None:
-    """Another number in its place sounds otherwise."""
+def test_every_group_of_digits_changes_the_words(code: str, groups: str) -> None:
+    """Another number in its place changes the spoken text."""
     said = front(code).speakable(AMONG[code].format(groups)).text
     for match in re.finditer("[0-9]+", groups):
         last = match[0][-1]

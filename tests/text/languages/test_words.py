@@ -33,7 +33,7 @@ def test_an_error_names_file_row_and_column(tmp_path: Path, row: str, message: s
     assert str(caught.value).startswith(f"words/words-de.tsv, {message}")
 
 
-def test_a_bundles_rows_replace_those_of_a_language(tmp_path: Path) -> None:
+def test_a_bundles_rows_replace_the_languages_rows(tmp_path: Path) -> None:
     path = written(tmp_path, "unit\tkg\tKilo", "short\tkA\tkeine Ahnung")
     vocabulary = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZ.,"), "char")
     said = FrontEnd(vocabulary, languages=("de",), words={"de": path}).speakable("ka, 5 kg und 3 m").text
@@ -65,7 +65,7 @@ ENGLISH = frozenset(
 
 
 def _spoken(code: str) -> set[str]:
-    """Words of three and more letters of a language's file, but for its patterns and lists."""
+    """Words of three or more letters in a language's file, without its patterns and lists."""
     rows = LANGUAGES[code].read_text("utf-8").splitlines()[1:]
     others = ("at ", "list", "pattern", "writing", "numbers")
     cells = (row.split("\t") for row in rows if not row.startswith(others))

@@ -1,4 +1,4 @@
-"""English text → phones: hibari's tokens, our own list over them, any text, and the table that is read."""
+"""English text → phones: hibari's tokens, our list over them, any text, and the table in the package."""
 
 import itertools
 import json
@@ -15,28 +15,20 @@ from appliance.text.phones.front import OWN, Phones, front, rows
 from appliance.text.phones.table import Table
 from appliance.text.sayable import FrontEnd
 from appliance.text.tokens.tokenizers import maker, warm
+from tests.harness import rows as tables
 from tests.text.phones import generate
 
 GOLDEN: dict[str, str] = dict(map(json.loads, generate.GOLDEN.read_text("utf-8").splitlines()))
-OTHERWISE = {
-    # hibari takes these for articles, spells nothing that it does not know, and drawn out words are unknown.
-    "A C D C rules": "ˈA sˈi dˈi sˈi ɹˈulz",
-    "A C D C and or T C P I P": "ˈA sˈi dˈi sˈi ænd ɔɹ tˈi sˈi pˈi ˈI pˈi",
-    "A M C to twenty dollars E O Y": "ˈA ˈɛm sˈi tə twˈɛnti dˈɑləɹz ˈi ˈO wˈI",
-    "LOL that was insanee": "ˌɛlˌOˈɛl ðæt wʌz ɪnsˈAn",
-    "noo": "nˈO",
-    "noo way": "nˈO wˈA",
-    "soo good": "sˌO ɡˈʊd",
-    "rm -rf": "ˌɑɹˈɛm ˌɑɹˈɛf",
-}
-"""Lines that are read otherwise on purpose."""
+OTHERWISE = dict(tables.rows(__file__, "otherwise.jsonl"))
+"""Lines that we read differently on purpose. hibari takes these words for articles, spells nothing unknown
+and does not know drawn-out words."""
 UNLIKE = (
-    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # abbreviations are the normaliser's
+    "Mr. Smith, Mrs. Jones, Dr. Who and St. Mary met Prof. Oak.",  # our normaliser expands abbreviations
     'Wait... what? No!! Really?! Yes; no: maybe, (perhaps) [not] "quoted" ‘single’ “double”.',
     "I S B N nine seven eight, three, one six, one four eight four one zero, zero",
     'he said "lap twenty-seven" twice',
 )
-"""Others that differ, in a stress or a space."""
+"""Lines that differ from hibari in a stress or a space."""
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +53,7 @@ def test_the_golden_file_is_what_hibari_says() -> None:
     assert generate.golden() == generate.GOLDEN.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    # Our own list, with endings, in any case, and as a part of a word.
-    ("kekw KEKW kekws", "kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊlju kˌɛkdˈʌbᵊljuz"),
-    ("Siobhan's, monkaS", "ʃəvˈɔnz, mˌɑŋkəˈɛs"), ("im sure u dont", "ˌIm ʃˈʊɹ jˈu dˈOnt"),
-    ("gg, G G", "ʤˈi ʤˈi, ʤˈi ʤˈi"),
-    # Numbers, chat words and compounds that hibari's normaliser, ours and neither have read.
-    ("3.14", "θɹˈi pˈYnt wˈʌn fˈɔɹ"), ("brb soo yess", "bˈi ˈɑɹ bˈi sˌO jˈɛs"),
-    ("wolf-frobnitz", "wˈʊlf fɹˈɑbnɪts"), ("café CAFÉ cafe\u0301", "kæfˈA kæfˈA kæfˈA"),
-    ("This is plan B.", "ðˌɪs ɪz plˈæn bˈi."), ("It’s “fine”", "ˌɪts fˈIn"),
-    # Nothing to say.
-    ("", ""), (' " 你好 \u200b', ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), tables.rows(__file__, "readings.jsonl"))
 def test_readings(text: str, expected: str) -> None:
     assert said(text) == expected
 
@@ -106,7 +87,7 @@ def test_any_text_is_read_and_its_words_found() -> None:
         assert list(pool.map(Phones().read, short)) == [readings[text] for text in short]
 
 
-def test_a_bundle_of_phones_says_what_the_front_end_leaves() -> None:
+def test_a_bundle_of_phones_reads_the_rest_of_the_front_end() -> None:
     vocabulary = Vocabulary(alphabet.TOKENS, "phones")
     front_end = FrontEnd(vocabulary, languages=("en",))
     warm("phones")

@@ -7,7 +7,7 @@ import unicodedata
 from pathlib import Path
 
 from appliance.text.languages.en.numbers import english, english_ordinal
-from appliance.text.languages.quantity import roman
+from appliance.text.languages.quantity import ONLY_ROMAN, roman
 from appliance.text.languages.words import own
 from appliance.text.spans import Kind, before
 
@@ -35,14 +35,12 @@ def is_spelt(word: str) -> bool:
 
 
 def is_initials(word: str) -> bool:
-    """True if capitals are spelt letter by letter: PDF, but not JSON, which is spoken as a word."""
+    """True if capitals are spelt letter by letter: PDF. Speakers say JSON as a word."""
     return word not in _SPOKEN and (word in SPELT or is_spelt(word))
 
 
 _ROMAN = re.compile(r"(?=[IVX]{2,}|[IVXL]{3,}|[ivx]{2,})L?X{0,3}(?:IX|IV|V?I{0,3})|x{0,2}(?:ix|iv|v?i{0,3})")
-_NUMBERED = re.compile(r"(WW|FF|GTA|MW|RE|DMC|SF|BO|DS|TES)(I{1,3}|I?[VX]|[VX]I{1,3}|XI?V|XVI?)")
-"""Matches initials of a title with its number."""
-_ONLY_ROMAN = frozenset(str.split("II III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
+_ONLY_ROMAN = ONLY_ROMAN | {"II"}
 """Numerals that are no words, even in small letters."""
 _BEFORE_ROMAN = re.compile(
     r"(?:\b[A-Z][\w']*|\b(?:part|chapter|season|act|level|phase|type|class|mark|volume|book|tier|stage|episode"
@@ -52,10 +50,6 @@ _MONARCH = re.compile(
     r"\b(?:Henry|Louis|Elizabeth|George|Edward|Charles|Richard|William|Philip|Napoleon|Pope \w+|King \w+"
     r"|Queen \w+|John Paul|Benedict) $"
 )
-_IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
-"""Matches IT as information technology, not the pronoun."""
-
-_SHOUTED_NAME = re.compile(r"\bTHE (?:US|EU|UN)$|\b(?:IN|FROM|TO|NEAR|LEAVING|VISIT) LA$")
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
@@ -63,22 +57,11 @@ def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     word, earlier = match[0], before(match)
     if len(word) == 1:
         return None
-    if numbered := _NUMBERED.fullmatch(word):
-        return Kind.ROMAN, f"{' '.join(numbered[1])} {english(roman(numbered[2]))}"
     if _ROMAN.fullmatch(word) and (
         word.upper() in _ONLY_ROMAN or (_BEFORE_ROMAN.search(earlier) and (not shouted or len(word) > 2))
     ):
         value = roman(word.upper())
         return Kind.ROMAN, f"the {english_ordinal(value)}" if _MONARCH.search(earlier) else english(value)
-    if re.fullmatch(r"X{1,4}[SL]", word):
-        return Kind.ACRONYM, " ".join(word)
-    if word == "AAA":
-        return Kind.ACRONYM, "triple A"
-    after = match.string[match.end() : match.end() + 5]
-    if (word == "AAAA" and after == " batt") or (
-        word == "IT" and not shouted and _IT.search(f"{earlier}IT{after}")
-    ):
-        return Kind.ACRONYM, " ".join(word)
     short = re.sub(r"([A-Z])\1{2,}", r"\1", word)
     if short != word:
         if len(short) == 1:
@@ -90,8 +73,6 @@ def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return None
     if stem in SPELT and not (shouted and stem in _SHORT_WORDS):
         return Kind.ACRONYM, " ".join(short.removesuffix("'S")) + ("'s" if stem != short else "")
-    if _SHOUTED_NAME.search(earlier + word):
-        return Kind.ACRONYM, " ".join(word)
     if "'" not in short and short not in _SHORT_WORDS and is_spelt(short):
         return Kind.ACRONYM, " ".join(short)
     if len(short) >= 4 or (short in _SHORT_WORDS and short != "A") or shouted:

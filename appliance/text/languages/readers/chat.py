@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.quantity import NOTHING, NUMERAL, ROMAN, is_address, one_of, roman
+from appliance.text.languages.quantity import NOTHING, NUMERAL, ONLY_ROMAN, ROMAN, is_address, one_of, roman
 from appliance.text.languages.readers.reader import Reader, unstopped
 from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Table, before
 
-_ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
-"""Roman numerals that cannot be a word."""
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
 _NEXT_LETTERS = re.compile(r"\s([^\W\d_]{2})")
 _TITLES = "GTA|gta|FF|WW|DQ|MGS|DMC|TES|SF|MW"
@@ -136,7 +134,7 @@ class ChatReader(Reader):
             is_feminine = re.fullmatch(self._chat.roman_feminine, match[2])
             return s.ordinal(roman(numeral), "f" if is_feminine else "")
         century = rf"(?i)(?<!\w)(?:{s.dates.short_century})\s?$"
-        is_number = numeral in _ONLY_ROMAN or re.search(century, before(match)) or self._is_numbered(match)
+        is_number = numeral in ONLY_ROMAN or re.search(century, before(match)) or self._is_numbered(match)
         return s.cardinal(roman(numeral)) if is_number else None
 
     def _is_numbered(self, match: re.Match[str]) -> bool:

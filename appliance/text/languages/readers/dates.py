@@ -62,11 +62,8 @@ class DateReader(Reader):
     def _short_date(self, match: re.Match[str]) -> str | None:
         if match[0] in self.speech.signs.fractions:
             return None
-        return (
-            self._date(match)
-            if self.speech.after(match, self._dates.before) or int(match["d"]) > 12
-            else None
-        )
+        is_date = int(match["d"]) > 12 or self.speech.after(match, self._dates.before)
+        return self._date(match) if is_date else None
 
     def _dotted_date(self, match: re.Match[str]) -> str | None:
         return self._date(match) if self.speech.after(match, self._dates.before) else None

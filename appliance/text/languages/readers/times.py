@@ -101,8 +101,6 @@ class TimeReader(Reader):
     def _minutes(self, match: re.Match[str]) -> str | None:
         """Read 90'. None at the end of a quotation."""
         is_quoted = re.search(r"['’](?!\w)|(?<!\w)['’](?!\d\d(?!\d))", before(match, 200))
-        return (
-            None
-            if is_quoted or "min" not in self.speech.units.nouns
-            else self.speech.in_unit(match[1], "min")
-        )
+        if is_quoted or "min" not in self.speech.units.nouns:
+            return None
+        return self.speech.in_unit(match[1], "min")

@@ -165,12 +165,9 @@ class UnitReader(MoneyReader):
 
     def _noun(self, sign: str) -> Noun | None:
         """Noun of a currency or unit."""
-        money = self.noun_of(sign)
-        return (
-            money[0]
-            if money
-            else self._units.cased.get(sign) or self._names.get(re.sub(r"[\s^]", "", sign.lower()))
-        )
+        if money := self.noun_of(sign):
+            return money[0]
+        return self._units.cased.get(sign) or self._names.get(re.sub(r"[\s^]", "", sign.lower()))
 
     def _said(self, amount: Amount, gender: str = "") -> str:
         return self.amount(amount, self._noun(amount.sign), gender)

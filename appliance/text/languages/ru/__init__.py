@@ -13,15 +13,8 @@ from appliance.text.spans import Kind, Say, Table, before
 _ENDINGS = {
     "й": "ый", "я": "ая", "е": "ое", "го": "ого", "му": "ому", "м": "ым", "ю": "ую", "х": "ых", "ми": "ыми"
 } | {ending: ending for ending in HARD}  # fmt: skip
-_MONTHS = "января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
-_SHORT = "руб|р|коп|тыс|млн|млрд|шт|чел|мин|сек|ч|кг|км|см|мм|м|л|г"
-"""Units and scales that may be written with a full stop."""
 _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
-_COMPOUNDS = (
-    "летн|дневн|часов|минутн|секундн|кратн|процентн|этажн|комнатн|метров|месячн|градусн|рубл[её]в|долларов"
-)
-"""Beginnings of adjectives that are joined to a number: 10-летний."""
 
 
 class Grammar(Speech):
@@ -103,7 +96,7 @@ class Grammar(Speech):
         return read
 
     def digit_rules(self) -> Table:
-        two_days = rf"(\d{{1,2}})(?=\s?(?:на|по|до|и|-|–)\s?\d{{1,2}}\s(?:{_MONTHS}))"
+        two_days = rf"(\d{{1,2}})(?=\s?(?:на|по|до|и|-|–)\s?\d{{1,2}}\s(?:{'|'.join(self.months)}))"
         not_money = r"(?!\s?(?:[%$€₽]|млн|тыс|руб))"
         suffixed = rf"(?i)(\d{{1,6}})-?({one_of(_ENDINGS)}|ти)(?!\w)"
         year = rf"(?i){_YEAR}(?:\s?(год(?:а|у|ом|ы|ов|ах)?|г\.?))?(?!\w|[.,:/]\d)"
@@ -120,7 +113,11 @@ class Grammar(Speech):
             (Kind.YEAR, r"(\d\d)\s(год[ау])(?!\w)", self._short_year),
             (Kind.YEAR, year, self._year),
             (Kind.NUMBER, suffixed, self._suffixed),
-            (Kind.NUMBER, rf"(\d{{1,3}})-?((?:{_COMPOUNDS})[а-яё]+)", self._compound),
+            (
+                Kind.NUMBER,
+                rf"(\d{{1,3}})-?((?:{self.words.patterns['compound'].pattern})[а-яё]+)",
+                self._compound,
+            ),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(5|10|20|100){_ENDS}", self._out_of),
             (Kind.RANGE, r"(\d{1,3})[-–](\d{1,3})(?=\s([а-яё]+))", self._places),
             (Kind.NUMBER, r"(\d{1,3})(?=\s([а-яё]+))", self._place),
@@ -177,11 +174,9 @@ class Grammar(Speech):
         """Read 98 года, в 98 году. None for 22 года, which are years, not a year."""
         is_age = self.is_after("genitive", match) and match[1][1] == "1" and match[1] < "70"
         is_count = match[2] == "года" and (form(match[1]) == 1 or is_age)
-        return (
-            None
-            if is_count
-            else f"{ordinal(int(match[1]), 'ого' if match[2] == 'года' else 'ом')} {match[2]}"
-        )
+        if is_count:
+            return None
+        return f"{ordinal(int(match[1]), 'ого' if match[2] == 'года' else 'ом')} {match[2]}"
 
     def _years(self, match: re.Match[str]) -> str:
         """Read 2024-2026."""
@@ -194,7 +189,7 @@ class Grammar(Speech):
     def _year(self, match: re.Match[str]) -> str | None:
         """Read a year. Its case is the case of the word after it (2026 году), or of the words before it."""
         word, earlier = (match[2] or "").lower(), before(match)
-        is_dated = re.search(rf"(?i)(?<!\w)(?:{_MONTHS}) $", earlier)
+        is_dated = self.is_after("month", match)
         if not word and not is_dated:
             is_end = re.match(r"\s?(?:[,.!?)]|$|по\s\d{4}|[^а-яё\d])", match.string[match.end() :])
             ending = (
@@ -204,12 +199,7 @@ class Grammar(Speech):
             return ordinal(int(match[1]), ending) if is_end and ending and match[1] != "2000" else None
         if word in ("", "г", "г."):
             word = "году" if self.is_after("locative", match) and not is_dated else "года"
-            if not (
-                is_dated
-                or self.is_after("locative", match)
-                or self.is_after("genitive", match)
-                or self.is_after("from", match)
-            ):
+            if not is_dated and not any(self.is_after(p, match) for p in ("locative", "genitive", "from")):
                 word = "год"
         endings = {"год": "ый", "года": "ого", "годом": "ым", "годы": "ые", "годов": "ых", "годах": "ых"}
         ending = endings.get(word, "ому" if self.is_after("to", match) else "ом")
@@ -217,12 +207,9 @@ class Grammar(Speech):
 
     def _written_year(self, match: re.Match[str]) -> str | None:
         """Leave out г. in 24.12.2026 г., because the words of the date have it already."""
-        is_dated = re.search(r"\d[-./]\d{1,2}[-./]\d{2,4}\s?$", before(match))
-        return (
-            ("." if match[0][-1] == "." and not match.string[match.end() :].strip() else "")
-            if is_dated
-            else None
-        )
+        if not self.is_after("date", match):
+            return None
+        return "." * (match[0][-1] == "." and not match.string[match.end() :].strip())
 
     def _suffixed(self, match: re.Match[str]) -> str | None:
         """Read 1-й, 2-я, 90-е as ordinals, 2-х, 5-ти as cardinals. 2М is two million, 2м is two metres."""
@@ -233,12 +220,7 @@ class Grammar(Speech):
         if suffix == "ти" or (suffix == "х" and 2 <= number <= 4):
             return genitive(self.cardinal(number))
         ending = _ENDINGS[suffix]
-        if (
-            suffix == "е"
-            and number
-            and number % 10 == 0
-            and not re.match(rf"(?i)\s(?:мест|числ|видео|[а-яё]+ние\b|{_MONTHS})", after)
-        ):
+        if suffix == "е" and number and number % 10 == 0 and not self.is_before("neuter", match):
             ending = "ые"
         elif suffix == "м" and self.is_after("locative", match):
             ending = "ом"
@@ -261,7 +243,7 @@ class Grammar(Speech):
 
     def _full_stop(self, match: re.Match[str]) -> str | None:
         """Drop the full stop of руб. and other abbreviations within a sentence."""
-        return "" if re.search(rf"(?i)\d\s?(?:{_SHORT})$", before(match)) else None
+        return "" if self.is_after("short unit", match) else None
 
     def _smile(self, match: re.Match[str]) -> str | None:
         """Drop a closing bracket without its opening one, which is a smile."""

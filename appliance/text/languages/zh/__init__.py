@@ -27,7 +27,7 @@ class Grammar(Speech):
         return f"{chinese_digits(str(number))}年"
 
     def clock(self, hour: int, minute: int, marked: bool, second: int = 0) -> str:
-        words = f"{self.twos(str(hour))}点"
+        words = f"{self.spoken(str(hour), 'two')}点"
         if minute == 30 and not second:
             return f"{words}半"
         if minute or second:
@@ -62,22 +62,16 @@ class Grammar(Speech):
             return Amount(amount.number, "", "瓦")
         return amount
 
-    def twos(self, number: str) -> str:
-        """Words of a number that counts something: 两 for two."""
-        return "两" if number == "2" else self.spoken(number)
-
-    def group(self, text: str, form: str) -> str:
-        return self.twos(text) if form == "two" else super().group(text, form)
-
     def bare(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         number, after = self.plain(match["number"]), match.string[match.end() : match.end() + 1]
-        return self.signed(match, self.twos(number) if after and after in _MEASURES else self.spoken(number))
+        words = self.spoken(number, "two" if after and after in _MEASURES else "")
+        return self.signed(match, words)
 
     def counted(self, number: str, noun: Noun) -> str:
         name = noun.forms[0]
         if name == "百分之":
             return f"{name}{'百' if number == '100' else self.spoken(number)}"
-        return f"{self.spoken(number) if name in _UNCOUNTED else self.twos(number)}{name}"
+        return f"{self.spoken(number) if name in _UNCOUNTED else self.spoken(number, 'two')}{name}"
 
     def negative(self, match: re.Match[str]) -> str:
         groups = match.groupdict()
@@ -97,25 +91,18 @@ class Grammar(Speech):
         time = rf"{hour}[:：](?P<minute>\d{{2}})(?:[:：](?P<second>\d{{2}}))?{_LETTER_END}"
         half = rf"(?i){hour}(?:[:：.](?P<minute>\d{{2}}))?(?:[:：](?P<second>\d{{2}}))?"
         half += r"\s?(?P<half>[ap])\.?m(?![A-Za-z])\.?"
-        years = rf"((?:19|20)\d\d){DASH}((?:19|20)\d\d)(?=年|赛季|学年|财年|届|级|[^\d{_MEASURES}.%A-Za-z])"
         percents = (
             rf"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?(?P<number>{NUMBER})\s?(?P<each>[%％])?{DASH}"
             rf"(?P<minus>[-−])?(?P<last>{NUMBER})\s?[%％]{_LETTER_END}(?!\s?=|-\d)"
         )
-        known = "|".join((*self.lists["names"], *self.lists["services"]))
         emergency = "|".join(self.lists["emergency"])
         slash = rf"(?!0\d\d|(?:\d+/)?(?:19|20)\d\d(?!\d))(\d{{1,4}})/(\d{{1,4}}){_LETTER_END}"
         return (
             (Kind.LAUGHTER, rf"233+(?!\.?\d|[%{_MEASURES}号])", self._laughter),
-            (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", self._repeated),
             (Kind.PHONE, rf"(?:{emergency}){_NOT_COUNTED}", self._emergency),
-            (Kind.CODE, rf"(?:{known}){_NOT_COUNTED}", self._known_number),
-            (Kind.CODE, r"\d{3,}(?![\d-])", self._named_number),
-            (Kind.YEAR, years, self._years),
             (Kind.YEAR, r"(\d{2})年", self._two_digit_year),
             (Kind.TIME, half, self._clock),
             (Kind.TIME, time, self._clock),
-            (Kind.TIME, r"(\d{1,2})[:：]([0-5]\d)\.(\d{1,3})(?!\.?\d)", self._lap),
             (Kind.RANGE, percents, self._percents),
             (Kind.FRACTION, slash, self._slash),
         )
@@ -125,23 +112,10 @@ class Grammar(Speech):
         is_word = not earlier.strip() or not earlier[-1].isalnum() or self.is_after("laughing", match)
         return "哈哈哈" if not self.is_after("counted", match) and (len(match[0]) > 3 or is_word) else None
 
-    def _repeated(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        """Read 666 as praise, with three digits, and 8888 digit by digit, unless it counts something."""
-        earlier = before(match)
-        if match[0][:4] == "6666" and not (earlier.strip() and earlier[-1].isalnum()):
-            return Kind.REPEAT, chinese_digits("666")
-        return None if self._is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
-
     def _emergency(self, match: re.Match[str]) -> str | None:
         is_counted = self._is_counted(match) or bool(self.is_before("noun", match))
         is_counted = is_counted and not self.is_after("dialled", match)
         return None if is_counted else chinese_digits(match[0]).replace("一", "幺")
-
-    def _named_number(self, match: re.Match[str]) -> str | None:
-        return chinese_digits(match[0]) if self.is_after("named", match) else None
-
-    def _known_number(self, match: re.Match[str]) -> str | None:
-        return None if self.is_after("counted", match) else chinese_digits(match[0])
 
     def _two_digit_year(self, match: re.Match[str]) -> str | None:
         """Read 86年 as the year 1986. None for 86 years."""
@@ -158,14 +132,10 @@ class Grammar(Speech):
             return None
         return f"{chinese_digits(digits)}年"
 
-    def _years(self, match: re.Match[str]) -> str | None:
-        a, b = match[1], match[2]
-        return f"{chinese_digits(a)}到{chinese_digits(b)}" if int(a) < int(b) else None
-
     def _lasting(self, hours: int, minutes: int, seconds: int) -> str:
         """Words of a duration: 倒计时00:45, 速通2:30:15."""
         parts = ((hours, "小时"), (minutes, "分" if seconds else "分钟"), (seconds, "秒"))
-        return "".join(f"{self.twos(str(n))}{name}" for n, name in parts if n) or "零秒"
+        return "".join(f"{self.spoken(str(n), 'two')}{name}" for n, name in parts if n) or "零秒"
 
     def _clock(self, match: re.Match[str]) -> str | None:
         groups = match.groupdict()
@@ -176,12 +146,6 @@ class Grammar(Speech):
         if not half and self.is_after("lasting", match):
             return self._lasting(*(hour, minute, second) if groups.get("second") else (0, hour, minute))
         return ("" if self.is_after("halves", match) else half) + self.clock(hour, minute, False, second)
-
-    def _lap(self, match: re.Match[str]) -> str:
-        """Read 1:02.35."""
-        minutes = f"{self.twos(match[1])}分" if int(match[1]) else ""
-        zero = "零" if minutes and match[2][0] == "0" and match[2] != "00" else ""
-        return f"{minutes}{zero}{chinese(int(match[2]))}秒{chinese_digits(match[3])}"
 
     def _percents(self, match: re.Match[str]) -> str:
         """Read 5%-10%, 5-10%."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 
 from appliance.text.tokens.chinese import segment
-from appliance.text.tokens.emilia.words import chinese_words, english_words
 
 _MARKS = str.maketrans("，。！？；：、‘’“”⋯", ",.!?;:,''\"\"…")
 _ELLIPSIS = re.compile(r"···|・・・|\.\.\.")
@@ -27,7 +26,7 @@ KEPT = 2_048
 
 
 class CachedMaker:
-    """Maker of tokens that caches those of short texts. Thread-safe if `make` is."""
+    """Maker of tokens with a cache for short texts. Thread-safe if `make` is."""
 
     def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
         self._make = make
@@ -46,6 +45,9 @@ class Emilia(CachedMaker):
         self._phones = phones
 
     def _made(self, text: str) -> tuple[str, ...]:
+        # Imported here: it reads the words of two languages, which other tokenizers do not need.
+        from appliance.text.tokens.emilia.words import english_words
+
         made: list[str] = []
         for part, language in segments(_ELLIPSIS.sub("…", text.translate(_MARKS))):
             if language == "en":
@@ -101,6 +103,8 @@ def _is_chinese(part: str) -> bool:
 
 def _chinese(text: str) -> list[str]:
     from pypinyin import Style, lazy_pinyin
+
+    from appliance.text.tokens.emilia.words import chinese_words
 
     syllables = lazy_pinyin(
         list(segment(chinese_words(text))), style=Style.TONE3, tone_sandhi=True, neutral_tone_with_five=True

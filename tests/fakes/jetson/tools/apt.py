@@ -45,7 +45,7 @@ def _install(machine: Machine, name: str, version: str) -> None:
 
 
 def _unpack(machine: Machine, name: str) -> None:
-    """Files of NVIDIA's packages; drivers make their nodes at the next boot."""
+    """Create the files of NVIDIA's packages; drivers create their nodes at the next boot."""
     if name == "nvidia-l4t-nvpmodel":
         path = machine.path(f"/etc/nvpmodel/{machine.profile.conf}")
         path.parent.mkdir(exist_ok=True)

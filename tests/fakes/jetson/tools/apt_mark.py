@@ -1,4 +1,4 @@
-"""apt-mark: hold and unhold, as dpkg's status file keeps them."""
+"""apt-mark: hold and unhold, in dpkg's status file."""
 
 from __future__ import annotations
 

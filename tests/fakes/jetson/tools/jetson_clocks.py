@@ -1,4 +1,4 @@
-"""jetson_clocks: shows, pins, stores and restores; its exit code proves nothing, as the real one's."""
+"""jetson_clocks: shows, pins, stores and restores. Like the real one's, its exit code proves nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(arguments: list[str], machine: Machine) -> int:
 
 
 def _gpu_not_up(machine: Machine) -> bool:
-    """True while the GPU's clock is absent; each call counts down."""
+    """True while the GPU's clock is absent; each call counts down to its appearance."""
     fault = machine.fault("no_devfreq")
     if fault is None:
         return machine.gpu is None
@@ -86,7 +86,7 @@ def _store(machine: Machine, file: str) -> int:
             print(f"Error: file {file} already exists!")
             return 1
     print(f"Storing system configuration in {file}")
-    # The script redirects into the file and looks no further: its exit code stays 0 when the disk refuses.
+    # The script redirects into the file without a check: its exit code stays 0 on a full disk.
     if machine.refuses(file):
         print(f"{ME}: line 281: {file}: {machine.refuses(file)}", file=sys.stderr)
         return 0
@@ -112,7 +112,7 @@ def _restore(machine: Machine, file: str) -> int:
 
 
 def _settle(machine: Machine) -> None:
-    """Let what runs follow the limits that were written."""
+    """Move the running clocks within the limits that were written."""
     for core in range(machine.profile.cpus):
         cpufreq = f"{CPU}/cpu{core}/cpufreq"
         high = machine.number(f"{cpufreq}/scaling_max_freq")

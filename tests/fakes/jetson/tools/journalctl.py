@@ -1,6 +1,7 @@
-"""journalctl: the lines that a test planted, chosen by unit, identifier and boot.
+"""journalctl: lines that a test planted, filtered by unit, identifier and boot.
 
-Known: -u -t -k -b --list-boots -n -o {short, short-monotonic, cat} -q, each a word. All else is ignored.
+Known options: -u -t -k -b --list-boots -n -o {short, short-monotonic, cat} -q, each a separate word. Others
+are ignored.
 """
 
 from __future__ import annotations

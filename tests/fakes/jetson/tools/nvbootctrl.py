@@ -1,4 +1,4 @@
-"""nvbootctrl -t rootfs dump-slots-info: two slots that can be started, as public scripts read them."""
+"""nvbootctrl -t rootfs dump-slots-info: two bootable slots, in the format that public scripts read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nvpmodel: tells the power mode, sets it, or wants a reboot for it, in the vendor's words."""
+"""nvpmodel: shows the power mode, sets it, or asks for a reboot, in the vendor's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that would change a machine and that no fake stands for: each is noted and refused."""
+"""Programs without a fake that would change a machine: each call is logged and refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fakes.jetson.machine import Machine
 
 
 def main(arguments: list[str], machine: Machine) -> int:
-    """Refuse; the exit status. The first argument is the program's name."""
+    """Refuse and return the exit status. The first argument is the program's name."""
     machine.log(arguments[0], arguments[1:])
     print(f"{arguments[0]}: a fake Jetson has none", file=sys.stderr)
     return 1

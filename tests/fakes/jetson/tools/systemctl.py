@@ -1,4 +1,4 @@
-"""systemctl: units are rows of properties that a test sets."""
+"""systemctl: a unit is a table of properties that a test sets."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import time
 from tests.fakes.jetson.machine import Machine, captured
 
 ABANDONED_S = 60.0
-"""A real one runs for ever; ours, when a test has forgotten it, does not."""
+"""Longest run. A real one never ends; the limit is for tests that forget to end it."""
 
 
 def main(arguments: list[str], machine: Machine) -> int:

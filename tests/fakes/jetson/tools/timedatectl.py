@@ -1,4 +1,4 @@
-"""timedatectl show -p NTPSynchronized --value: yes when timesyncd's file is there."""
+"""timedatectl show -p NTPSynchronized --value: yes if timesyncd's file exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile CUDA's libraries that only count, for the onnxruntime-gpu that is installed, with gcc."""
+"""Compiles counting replacements for CUDA's libraries, for the installed onnxruntime-gpu, with gcc."""
 
 import importlib.util
 import re
@@ -9,7 +9,7 @@ CUDART = Path(__file__).with_name("cudart.c")
 COMPUTES = re.compile(
     "emm|Forward$|AddTensor|ReduceTensor$|LtMatmul$|Transform$|geam|scal_v2|copy_v2|Execute$"
 )
-"""Functions that launch kernels of their own."""
+"""Functions that launch their own kernels."""
 MAKES = re.compile("cudnnCreate.*Descriptor$|Create$")
 ANSWERS = {
     "cublasCreate_v2": "void **made) { *made = (void *)0x5000; return 0; }",
@@ -26,7 +26,7 @@ ANSWERS = {
     "cudnnCreate": "void **made) { *made = (void *)0x7000; return 0; }",
     "cudnnGetStream": "void *handle, void **stream) { *stream = 0; return 0; }",
 }
-"""Functions whose result is read."""
+"""Functions whose result the provider reads."""
 NAMES = ("cublasGetStatusName", "cublasGetStatusString", "cudnnGetErrorString")
 HEAD = """#include <stdint.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ def provider() -> Path:
 def build(folder: Path) -> list[Path]:
     """Write the libraries into `folder` and return them, libcudart first.
 
-    Raises RuntimeError if the provider calls a function of libcudart that `cudart.c` does not have.
+    Raises RuntimeError if the provider calls a function of libcudart that `cudart.c` lacks.
     """
     found = provider()
     called = [name.split("@") for name in _names(found, "--undefined-only") if "@lib" in name]
@@ -58,7 +58,7 @@ def build(folder: Path) -> list[Path]:
     defined = {name.split("@")[0] for name in _names(made[0], "--defined-only")}
     if unknown := needed.pop(cudart) - defined:
         raise RuntimeError(f"{CUDART.name} has no {', '.join(sorted(unknown))}, which this provider calls")
-    # Opened by name at run time since 1.30, as are the driver and the random numbers.
+    # The provider opens these by name at run time (since 1.30), like the driver and the random numbers.
     versioned = set(needed)
     by_name = re.findall(rb"(?<=\0)cudnn[A-Z]\w*(?=\0)", found.read_bytes())
     needed.setdefault("libcudnn.so.9", set()).update({name.decode() for name in by_name})
@@ -90,7 +90,8 @@ def _function(name: str) -> str:
 
 
 def _compile(folder: Path, library: str, source: Path, cuda: str, *, versioned: bool) -> Path:
-    """A shared library of that name, its symbols of a version named like it, as NVIDIA's are."""
+    """Compile a shared library of that name; a versioned one has symbols of a version of the same name, like
+    NVIDIA's."""
     options = ["-O1", "-w", "-fPIC", "-shared", f"-DCUDA={cuda}", f"-Wl,-soname,{library}", "-pthread"]
     if versioned:
         script = folder / f"{library}.map"

@@ -48,7 +48,7 @@ class Card:
     """Properties of a GPU by which libraries choose kernels."""
 
     capability: int
-    """e.g. 87 for 8.7."""
+    """Compute capability, for example 87 for 8.7."""
     multiprocessors: int
     shared_kib: int
     """On-chip memory of a multiprocessor."""
@@ -62,7 +62,7 @@ BLACKWELL = Card(120, 170, 100, 1536)
 
 
 class Runtime(types.ModuleType):
-    """The module: functions give a tuple that begins with the status, as cuda-python's do."""
+    """The fake module: like cuda-python's, functions return a tuple that begins with the status."""
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
@@ -96,7 +96,7 @@ class Runtime(types.ModuleType):
         return cudaError_t(0), about
 
     def cudaMemGetInfo(self) -> tuple[cudaError_t, int, int]:
-        """Free and whole memory; a driver keeps some for each graph."""
+        """Free and total memory; a driver reserves some for each graph."""
         taken = self.counted("live") + GRAPH_BYTES * self.counted("captures")
         return cudaError_t(0), MEMORY_BYTES - taken, MEMORY_BYTES
 
@@ -126,7 +126,7 @@ class Runtime(types.ModuleType):
         return found
 
     def wrong_uses(self) -> list[str]:
-        """All that CUDA forbids or leaves undefined and that was done since the process began, in order."""
+        """Uses since the process began that CUDA forbids or leaves undefined, in order."""
         text: bytes = self._library.wrong_uses()
         return text.decode().splitlines()
 
