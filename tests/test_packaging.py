@@ -39,7 +39,7 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
 
 def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
-    names = "clients cuda-tests riva-old device dev export hibari jetpack ort-cuda quality tensorrt torch"
+    names = "clients cuda-tests riva-old device dev export hibari jetpack ort-cuda quality tensorrt torch vox"
     assert {*names.split(), "upstream", "upstream-server"} == {lock.stem for lock in locks}
     for lock in locks:
         text = re.sub(r" \\\n +--hash=sha256:[0-9a-f]{64}", "", lock.read_text())

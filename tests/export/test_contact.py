@@ -189,9 +189,9 @@ def test_each_row_has_twenty_lines_or_asks_for_them(name: str, tmp_path: Path) -
     try:
         lines = lines_of(languages)
     except ContactFailed as error:
-        assert "--lines FILE" in str(error) and languages == ("lv",)
+        assert "--lines FILE" in str(error) and languages in {("lv",), ("my",), ("fa",)}
         (tmp_path / "own.txt").write_text("one\n\n two \n")
-        assert lines_of(languages, tmp_path / "own.txt") == [("lv", "one"), ("lv", "two")]
+        assert lines_of(languages, tmp_path / "own.txt") == [(*languages, "one"), (*languages, "two")]
         return
     assert len({text for _, text in lines}) == contact.LINES
     assert {code for code, _ in lines} <= {*languages}

@@ -69,6 +69,16 @@ def upstream_table(record: Mapping[str, Any]) -> str:
     waits = {name: cells[count]["first_audio_s"]["median"] for name, cells in clients.items()}
     rows.append(_ratios(f"first audio, clients: {count}", waits, waits["socket"], "{:.2f} s"))
     rows.append(_ratios("peak memory", memory, memory["socket"], "{:.0f} MB"))
+    if "vox" in memory:
+        costs = {name: cell["cpu_s_per_audio_s"] for name, cell in latency["long whole"].items()}
+        first = {name: cell["first_audio_s"]["median"] for name, cell in latency["long stream"].items()}
+        for what, ours, form in (
+            (f"CPU for a second of {long_s}", costs, "{:.3f} s"),
+            (f"first audio of {long_s}", first, "{:.2f} s"),
+            ("peak memory", memory, "{:.0f} MB"),
+            ("CPU until ready", record["start_cpu_s"], "{:.2f} s"),
+        ):
+            rows.append(_ratios(f"{what}, vox-tts", ours, ours["vox"], form))
     machine, versions, load = record["machine"], record["upstream_versions"], record["load"]
     rows.append(
         f"\n{machine['cores']} cores of {machine['processor']}, threads of each server: {record['threads']}, "

@@ -1,12 +1,13 @@
-"""f5-tts' servers against our daemon on this machine's CPU: same weights, texts, reference, steps and
-threads.
+"""f5-tts' servers and vox-tts against our daemon on this machine's CPU: same weights, texts, reference, steps
+and threads.
 
     scripts/bench-upstream [--quick] [--out FILE]
 
-Four processes take turns, so that a busy minute of the machine affects all of them:
+Five processes take turns, so that a busy minute of the machine affects all of them:
 
     socket    f5_tts/socket_server.py: sends a chunk of text's audio when that chunk is complete
     file      f5-tts' infer_process, as its infer_cli calls it: the whole reply at once
+    vox       vox-tts, an implementation in C++ that lacks average upsampling: only its cost is comparable
     shipped   our daemon with an exported bundle (`short-kv` skips some of the steps' work)
     exact     our daemon with upstream's computation
 
@@ -18,6 +19,7 @@ tokens are letters because upstream has no phones. The weights of Vocos are rand
 import argparse
 import ast
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -95,16 +97,19 @@ class Contender:
     """A text and a seed → the complete reply."""
     stream: Callable[[str, int], Answer] | None = None
     """The same for a streamed reply; None: the server cannot stream."""
+    start_cpu_s: float = 0.0
+    """CPU seconds of the process until it was ready."""
 
 
 @contextlib.contextmanager
 def upstream(
     kind: str, python: Path, folder: Path, threads: int, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run tests.measure.upstream_server in its environment, without a network."""
+    """Run a server of upstream or vox-tts in its environment, without a network."""
+    module = "vox_server" if kind == "vox" else f"upstream_server {kind}"
     offline = {"HF_HUB_CACHE": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
     environment = {**os.environ, **offline, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
-    command = [str(python), "-m", "tests.measure.upstream_server", kind, str(NFE), *arguments]
+    command = [str(python), "-m", *f"tests.measure.{module}".split(), str(NFE), *arguments]
     log = folder / f"{kind}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -112,7 +117,7 @@ def upstream(
             cwd=folder,  # socket_server writes output.wav here
             env=environment,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if kind == "file" else errors,
+            stdout=errors if kind == "socket" else subprocess.PIPE,
             stderr=errors,
             text=True,
         )
@@ -138,10 +143,10 @@ def listening(process: subprocess.Popen[str]) -> None:
 
 
 def await_ready(process: subprocess.Popen[str]) -> None:
-    """Wait for the first line of the file server. Raises NotEqual."""
+    """Wait for the first line of a server over stdin. Raises NotEqual."""
     assert process.stdout is not None
     if process.stdout.readline() != "ready\n":
-        raise NotEqual("infer_process' server ended")
+        raise NotEqual("the server ended before it was ready")
 
 
 def ask_socket(text: str, port: int = PORT) -> Answer:
@@ -164,20 +169,23 @@ def ask_socket(text: str, port: int = PORT) -> Answer:
 def ask_file(
     process: subprocess.Popen[str], text: str, seed: int | None = None, out: Path | None = None
 ) -> Answer:
-    """A reply of the file server with the server's own time; no sound comes before the end."""
+    """A reply of a server over stdin, by the server's clock. infer_process sends no sound before the end."""
     assert process.stdin is not None and process.stdout is not None
     request = {"text": text, "seed": seed, "out": str(out) if out else None}
     process.stdin.write(json.dumps(request) + "\n")
     process.stdin.flush()
     line = process.stdout.readline()
     if not line:
-        raise NotEqual("infer_process failed; its log says why")
+        raise NotEqual("the server failed; its log says why")
     reply = json.loads(line)
-    return Answer(reply["wall_s"], reply["wall_s"], reply["audio_s"])
+    return Answer(reply["wall_s"], reply.get("first_audio_s", reply["wall_s"]), reply["audio_s"])
 
 
 def upstream_model(folder: Path) -> Path:
     """A DiT of the demo's size and a Vocos, of random weights, in the layout of upstream's loaders."""
+    import torch
+    from safetensors.torch import save_file
+
     from export.model.vocos import VocosConfig
     from tests.export.random_checkpoint import write_random, write_random_vocos
 
@@ -186,6 +194,9 @@ def upstream_model(folder: Path) -> Path:
     write_random(folder, arch, LETTERS, mels=spec.mels)
     vocoder = VocosConfig(spec.mels, 256, 768, 6, n_fft=spec.n_fft, hop=spec.hop, padding="center")
     write_random_vocos(folder / "vocos", vocoder)
+    # vox-tts reads a .bin only with torch.
+    weights = torch.load(folder / "vocos" / "pytorch_model.bin", weights_only=True)
+    save_file(weights, folder / "vocos" / "vocos.safetensors")
     mels = {"mel_spec_type": spec.kind, "target_sample_rate": spec.sample_rate_hz}
     model = {"tokenizer": "char", "backbone": "DiT", "arch": asdict(arch), "mel_spec": mels}
     (folder / "family.yaml").write_text(yaml.safe_dump({"model": {"name": "demo", **model}}), "utf-8")
@@ -221,7 +232,7 @@ def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
     sources = ["--family", model / "family.yaml", "--checkpoint", model / "model.safetensors"]
     sources += ["--vocab", model / "vocab.txt", "--vocoder-path", model / "vocos", "--out", shipped]
     options = "--precision fp16 --language en --max-frames 2304"
-    options += " --licence Apache-2.0 --vocoder-licence Apache-2.0"
+    options += " --licence Apache-2.0 --vocoder-licence Apache-2.0 --accept random-weights"
     if cli.main(["bundle", *map(str, sources), *options.split()]) != 0:
         raise NotEqual("no bundle could be made of upstream's files, see above")
     shutil.copytree(shipped, exact)
@@ -258,6 +269,7 @@ def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[
             daemon.process.pid,
             lambda text, seed: answer(whole(client, text, seed)),
             lambda text, seed: answer(streamed(client, text, seed)),
+            cpu_s(daemon.process.pid),
         )
         yield contender, client
 
@@ -282,23 +294,30 @@ def judge(file: subprocess.Popen[str], client: Client, folder: Path) -> dict[str
     return found
 
 
+def cpu_s(pid: int) -> float:
+    return cpu_seconds()[pid][1]
+
+
 def latencies(
     contenders: Sequence[Contender], texts: Mapping[str, str], rounds: int
 ) -> dict[str, dict[str, Any]]:
     """{"short whole", …: {contender: figures}}, after a warm-up."""
     ways = [
-        (f"{length} {way}", text, contender.name, ask)
+        (f"{length} {way}", text, contender, ask)
         for length, text in texts.items()
         for contender in contenders
         for way, ask in (("whole", contender.whole), ("stream", contender.stream))
         if ask is not None
     ]
-    answers: dict[tuple[str, str], list[Answer]] = {(row, name): [] for row, _, name, _ in ways}
+    answers: dict[tuple[str, str], list[Answer]] = {(row, who.name): [] for row, _, who, _ in ways}
+    taken_s = dict.fromkeys(answers, 0.0)
     for turn in range(rounds + 1):
-        for row, text, name, ask in ways:
-            found = ask(text, turn)
+        for row, text, who, ask in ways:
+            begun_s = cpu_s(who.pid)
+            reply = ask(text, turn)
             if turn:
-                answers[row, name].append(found)
+                answers[row, who.name].append(reply)
+                taken_s[row, who.name] += cpu_s(who.pid) - begun_s
         say(f"latency: round {turn} of {rounds}")
     table: dict[str, dict[str, Any]] = {}
     for (row, name), replies in answers.items():
@@ -306,6 +325,8 @@ def latencies(
             key: summary([getattr(reply, key) for reply in replies])
             for key in ("wall_s", "first_audio_s", "audio_s")
         }
+        spoken_s = sum(reply.audio_s for reply in replies)
+        table[row][name]["cpu_s_per_audio_s"] = round(taken_s[row, name] / spoken_s, 4)
     return table
 
 
@@ -375,13 +396,15 @@ def load() -> dict[str, Any]:
     return {"average": average, "cores": others.cores(), "neighbours": others.busiest()}
 
 
-def upstream_versions(python: Path) -> dict[str, str]:
-    code = f"from importlib.metadata import version as v; print(dict(zip({VERSIONS}, map(v, {VERSIONS}))))"
+def versions_of(python: Path, packages: tuple[str, ...]) -> dict[str, str]:
+    code = f"from importlib.metadata import version as v; print({{name: v(name) for name in {packages}}})"
     found: dict[str, str] = ast.literal_eval(subprocess.check_output([str(python), "-c", code], text=True))
     return found
 
 
-def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool) -> dict[str, Any]:
+def compare(
+    python: Path, vox: Path | None, work: Path, threads: int, rounds: int, *, quick: bool
+) -> dict[str, Any]:
     """Start everything, judge, measure. Raises NotEqual."""
     texts, clients, requests = ({"long": LONG}, (2,), 4) if quick else (TEXTS, CLIENTS, STORM)
     at, machine, before = time.time(), describe(Box()), load()
@@ -395,7 +418,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
     package = subprocess.check_output([str(python), "-c", where], text=True).strip()
     options = {
         "--host": "127.0.0.1",
-        "--model": os.path.relpath(model / "server", Path(package) / "configs"),
+        "--model": os.path.relpath(model / "family", Path(package) / "configs"),
         "--ckpt_file": str(model / "model.safetensors"),
         "--vocab_file": str(model / "vocab.txt"),
         "--ref_audio": str(SPEECH),
@@ -411,16 +434,24 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         await_ready(filed)
         listening(served)
         contenders = [
-            Contender("file", filed.pid, lambda text, _: ask_file(filed, text)),
-            Contender("socket", served.pid, lambda text, _: ask_socket(text)),
+            Contender("file", filed.pid, lambda text, _: ask_file(filed, text), None, cpu_s(filed.pid)),
+            Contender("socket", served.pid, lambda text, _: ask_socket(text), None, cpu_s(served.pid)),
             *(contender for contender, _ in daemons),
         ]
+        if vox is not None:
+            voxed = stack.enter_context(
+                upstream("vox", vox, work, threads, str(threads), str(model), str(SPEECH))
+            )
+            await_ready(voxed)
+            ask = functools.partial(ask_file, voxed)
+            contenders.append(Contender("vox", voxed.pid, ask, ask, cpu_s(voxed.pid)))
         equal = judge(filed, daemons[0][1], work)
         say(f"the same noise gives log-mels that differ by {equal['log_mel_error']:.2%}")
         others = Others(tuple(contender.pid for contender in contenders))
         table = latencies(contenders, texts, rounds)
         check_durations(table)
-        minutes = storms(contenders[1:], clients, requests, rounds)
+        # vox-tts' process answers one request at a time.
+        minutes = storms([c for c in contenders[1:] if c.name != "vox"], clients, requests, rounds)
         during = {"cores": others.cores(), "neighbours": others.busiest()}
         memory = {c.name: round(memory_mb(c.pid)["peak"], 1) for c in contenders}
     return {
@@ -431,7 +462,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
         "took_s": round(time.time() - at, 1),
         "machine": machine,
-        "upstream_versions": upstream_versions(python),
+        "upstream_versions": versions_of(python, VERSIONS) | (versions_of(vox, ("vox-tts",)) if vox else {}),
         "load": {"before": before, "during": during, "after": load()},
         "threads": threads,
         "nfe": NFE,
@@ -441,6 +472,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         "latency": table,
         "clients": minutes,
         "memory_mb": memory,
+        "start_cpu_s": {contender.name: round(contender.start_cpu_s, 2) for contender in contenders},
     }
 
 
@@ -453,6 +485,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", type=Path, required=True, help="of upstream's environment")
+    parser.add_argument("--vox", type=Path, help="python of vox-tts' environment; left out: without it")
     parser.add_argument("--quick", action="store_true", help="a minute: long text, two clients, no `shipped`")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="that count (%(default)s)")
     parser.add_argument("--threads", type=int, default=CORES, metavar="N", help="of a server (%(default)s)")
@@ -468,7 +501,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-upstream-") as folder:
         try:
             record = compare(
-                options.python.absolute(), Path(folder), options.threads, options.rounds, quick=options.quick
+                options.python.absolute(),
+                options.vox and options.vox.absolute(),
+                Path(folder),
+                options.threads,
+                options.rounds,
+                quick=options.quick,
             )
         except (NotEqual, CallFailed) as error:
             print(f"error: {error}", file=sys.stderr)
