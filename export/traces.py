@@ -23,8 +23,7 @@ from torch import nn
 
 from appliance.contract.graphs import GraphSpec
 from appliance.durable import replace_file
-from export.graphs.to_onnx import export as trace
-from export.graphs.to_onnx import stored
+from export.graphs import to_onnx
 
 ROOT = Path(__file__).resolve().parent
 TRACERS = "graphs/*.py", "model/*.py", "families/*.py", "watermark.py", "../appliance/contract/graphs.py"
@@ -36,14 +35,14 @@ MOST_KEPT = 500
 def export(module: nn.Module, spec: GraphSpec, path: Path, folder: Path | None = None) -> None:
     """Write what `to_onnx.export` writes, by a graph that `folder` keeps, else add it there."""
     if folder is None:
-        return trace(module, spec, path)
+        return to_onnx.export(module, spec, path)
     kept = folder / f"{source()[:16]}-{key(module, spec, path.name)}.xz"
     try:
         packed = kept.read_bytes()
         os.utime(kept)
         fill(packed, module, path)
     except (OSError, lzma.LZMAError):
-        trace(module, spec, path)
+        to_onnx.export(module, spec, path)
         with contextlib.suppress(OSError):  # a folder that nobody can write keeps none
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(kept, pack(module, path))
@@ -58,7 +57,7 @@ def pack(module: nn.Module, path: Path) -> bytes:
         if tensor.name in weights:
             tensor.raw_data = b""
         elif tensor.external_data:
-            tensor.raw_data = stored(tensor, path.parent)
+            tensor.raw_data = to_onnx.stored(tensor, path.parent)
     return lzma.compress(model.SerializeToString(deterministic=True))
 
 
