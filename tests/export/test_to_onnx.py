@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -228,7 +229,7 @@ def test_a_trace_depends_on_structure_alone(tmp_path: Path) -> None:
     assert harness.key(one, spec, "a") == harness.key(other, spec, "a") != harness.key(one, spec, "b")
     assert harness.key(condition(11, 32), spec, "a") != harness.key(one, spec, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traces, "trace", None)  # a kept graph needs no trace
+        patch.setattr(traces, "to_onnx", None)  # a kept graph needs no trace
         assert written(other, traces.export, folder) == anew
         assert written(one, traces.export, folder) == written(one, harness.of)
 
@@ -237,7 +238,7 @@ def test_kept_graphs_are_few_and_a_damaged_one_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traces, "MOST_KEPT", 2)
-    monkeypatch.setattr(traces, "trace", harness.of)
+    monkeypatch.setattr(traces, "to_onnx", SimpleNamespace(export=harness.of, stored=to_onnx.stored))
     wanted = []
     for name in ("a", "b", "c", "c", "c"):
         traces.export(Odd(), VOCODER, tmp_path / f"{name}.onnx", tmp_path / "kept")
