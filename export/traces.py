@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent
 TRACERS = "graphs/*.py", "model/*.py", "families/*.py", "watermark.py", "../appliance/contract/graphs.py"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "f5-appliance", "graphs")
 MOST_KEPT = 500
-"""Graphs in a folder, of which a bundle has 7 to 20; of v1_Base each takes up to 60 kB."""
+"""Graphs in a folder, of which a bundle has 7 to 20."""
 
 
 def export(module: nn.Module, spec: GraphSpec, path: Path, folder: Path | None = None) -> None:
