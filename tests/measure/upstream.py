@@ -232,7 +232,7 @@ def bundles_of(model: Path, folder: Path) -> dict[str, Path]:
     sources = ["--family", model / "family.yaml", "--checkpoint", model / "model.safetensors"]
     sources += ["--vocab", model / "vocab.txt", "--vocoder-path", model / "vocos", "--out", shipped]
     options = "--precision fp16 --language en --max-frames 2304"
-    options += " --licence Apache-2.0 --vocoder-licence Apache-2.0 --accept random-weights"
+    options += " --licence Apache-2.0 --vocoder-licence Apache-2.0 --accept random-weights --traces none"
     if cli.main(["bundle", *map(str, sources), *options.split()]) != 0:
         raise NotEqual("no bundle could be made of upstream's files, see above")
     shutil.copytree(shipped, exact)
