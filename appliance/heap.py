@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-OPTIONS = {-8: 1, -3: 4 << 20, -1: 32 << 20}
+OPTIONS = {-8: 1, -3: 1 << 20, -1: 32 << 20}
 """M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h, with their values.
 
 Each of several arenas keeps pages that the others cannot use. Without fixed thresholds glibc raises both as

@@ -1,4 +1,4 @@
-"""Streaming encoders by soundfile's libsndfile."""
+"""Streaming encoders by soundfile's libsndfile, imported at its first use because it takes 2 MB."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 
 from appliance.audio.marking import MARK
@@ -51,7 +50,10 @@ OGG_PAGE_MS = 50.0
 
 def is_available(encoding: Encoding) -> bool:
     """False if libsndfile is too old for MP3 or Opus."""
-    form = FORMATS[encoding]
+    if (form := FORMATS.get(encoding)) is None:
+        return True
+    import soundfile
+
     return bool(soundfile.check_format(form.container, form.codec))
 
 
@@ -60,6 +62,8 @@ class Compressor:
 
     def __init__(self, encoding: Encoding, rate_hz: int, mark: str = MARK) -> None:
         """Raises soundfile.SoundFileError for an unsupported rate."""
+        import soundfile
+
         form = FORMATS[encoding]
         self._sink = _Sink()
         self._is_mp3 = encoding is Encoding.MP3

@@ -91,11 +91,6 @@ def levelled(samples: FloatArray, rate_hz: int, level: ReplyLevel) -> FloatArray
     return limited
 
 
-def true_peak(samples: FloatArray, rate_hz: int) -> float:
-    """(samples,) → largest magnitude of the wave through the samples."""
-    return float(_frame_peaks(samples, rate_hz, 0.0).max(initial=0.0))
-
-
 def _hop_powers(samples: FloatArray, rate_hz: int) -> FloatArray:
     """(hops,) mean squares after the K filter, by Parseval's theorem."""
     hop = round(HOP_S * rate_hz)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance import heap
 from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine.backend import Backend, Graph, Tensor
 
@@ -50,7 +51,8 @@ class ModulationTable:
             rows = self._host.empty((len(new), *shape), "float32")
             for tensor, values in zip(inputs.values(), zip(*new, strict=True), strict=False):
                 self._host.upload(np.array(values, np.float32), tensor)
-            self._load().bind(inputs, {"rows": rows}).run()
+            self._load().bind(inputs, {"rows": rows}).run(release=True)
+            heap.trim()  # the graph's weights are free
             for key, row in zip(new, self._host.download(rows), strict=True):
                 self._place[key] = self._free.pop()
                 self._backend.upload(row, self._backend.view(self.table, shape, (self._place[key],)))

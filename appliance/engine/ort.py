@@ -30,6 +30,13 @@ OLDEST = (1, 18)
 """First version of ONNX Runtime that reads IR 10."""
 SHRINKS = ("memory.enable_memory_arena_shrinkage", "cpu:0")
 """Option of a run that returns the arena's free memory to the system."""
+ARENA = {"initial_chunk_size_bytes": 1 << 16, "max_dead_bytes_per_chunk": 1 << 16}
+"""Size of the arena's first region, which is never released, and the most that a tensor's chunk may waste."""
+REGION = {"initial_growth_chunk_size_bytes": 64 << 20}
+"""Size of the first region after the arena has shrunk. Pages count once they are written.
+
+Regions that double from 1 MB on would hold more, because no tensor lies in the rests of two.
+"""
 PRODUCT_DEPTH = 256
 EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
 INTEGER_MODEL = Path(__file__).with_name("products.onnx")
@@ -152,18 +159,14 @@ def share_memory(options: Any) -> None:
     """Let all sessions of the process compute in one arena. They run one at a time, and each arena grows."""
     _make_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    # Weights between its chunks would keep regions from being released.
-    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
 
 
 @functools.cache
 def _make_arena() -> None:
-    """Register the arena, without a maximum, with the runtime's default growth and chunks."""
-    runtime = import_runtime()
-    kind = runtime.OrtMemoryInfo(
-        "Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT
-    )
-    runtime.create_and_register_allocator(kind, runtime.OrtArenaCfg(0, -1, -1, -1))
+    """Register the arena, without a maximum."""
+    ort = import_runtime()
+    kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(kind, ort.OrtArenaCfg(ARENA | REGION))
 
 
 def shrink_memory() -> None:
@@ -177,6 +180,10 @@ def shrink_memory() -> None:
 
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
     """Load a session. Raises BundleError if the runtime cannot read the file, OutOfDeviceMemory."""
+    # Otherwise each new length would allocate one piece of working memory, into which no other length fits.
+    options.enable_mem_pattern = False
+    # Weights between the pieces would keep them from being released.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     try:
         return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # the runtime's exceptions have no base class in common

@@ -103,12 +103,7 @@ class OrtCudaBackend(DeviceMemory):
             "cudnn_conv_algo_search": "HEURISTIC",
             "enable_cuda_graph": str(int(is_step)),
         }
-        usual = self._runtime.SessionOptions()
-        # Otherwise each new length would allocate one piece of working memory, with weights between the
-        # pieces.
-        usual.enable_mem_pattern = False
-        usual.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
-        session = load_session(self._runtime, path, usual, [(PROVIDER, options)])
+        session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])
         # If its libraries are missing, the provider is replaced by the CPU's, with a line in the log.
         if PROVIDER not in (used := session.get_providers()):
             raise BundleError(

@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import numpy as np
-import soundfile
 
 from appliance.errors import InvalidReference
 from appliance.voices.containers import FIELD, FORMATS, UNSAID, check_whole, cut_off, least_samples, untagged
@@ -32,6 +31,8 @@ def decode(audio: bytes) -> Recording:
     Raises InvalidReference for a file that is no audio, damaged, cut off, too long, or of a format, codec,
     rate or number of channels that is not allowed.
     """
+    import soundfile  # here, because it takes 2 MB
+
     if not audio:
         raise InvalidReference(FIELD, f"is empty: send {FORMATS}")
     audio = untagged(audio)

@@ -23,6 +23,8 @@ class Network:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.enable_cpu_mem_arena = False
+        # The weights stay in half precision.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         properties = self._session.get_modelmeta().custom_metadata_map
         self._numbers = {character: number for number, character in enumerate(properties["characters"], 1)}
