@@ -182,9 +182,10 @@ def parse_conf(text: str) -> Conf:
 
 
 def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
-    """Mode that the site names, else the best known one.
+    """Mode that the configuration names, or else the best known mode.
 
-    If the current mode allows as much, it stays: it may be newer than this code.
+    Without a configured mode, the current mode stays if its limits are as high: a newer JetPack may have it
+    under a name that is unknown here. `site`: text of the configuration, or the error of reading it.
     """
     try:
         name = power_mode(_text(site))
@@ -208,7 +209,7 @@ def power_mode(text: str) -> str:
     """Parse `device.power_mode` of the daemon's configuration; "" stands for the best mode.
 
     Root's commands have no YAML parser. They read the one form of POWER_MODE_LINE; any other form raises
-    ValueError instead of being overlooked. `appliance check` compares the result with YAML's.
+    ValueError, so that no setting is overlooked. `appliance check` compares the result with YAML's.
     """
     section, values = "", []
     for raw in text.splitlines():

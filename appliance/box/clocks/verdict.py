@@ -33,7 +33,7 @@ class Cause(enum.Enum):
     CAP = enum.auto()
     """Something limits the clock."""
     CONF = enum.auto()
-    """nvpmodel.conf is another module's."""
+    """nvpmodel.conf belongs to another module."""
     NO_DEBUGFS = enum.auto()
     ROOT = enum.auto()
     """Only root can read the domain."""
