@@ -242,7 +242,9 @@ class Terms:
 
     @property
     def payer(self) -> str:
-        """Key of the fair share."""
+        """Name whose share of the engine the request uses: its channel, else its caller, else the request
+        alone.
+        """
         return self.channel or self.caller or self.request_id
 
     @property

@@ -1,5 +1,5 @@
-"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. Texts are parsed here, not
-read.
+"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. This file parses texts, and
+reads no file.
 
 The target is chosen by name: ids differ between modules, and the mode with the highest power has not the
 highest id. A site may name a lower mode for its supply or cooling: `device.power_mode` of the daemon's
@@ -117,7 +117,7 @@ class CurrentMode:
     name: str = ""
     id: int | None = None
     problem: str = ""
-    """Reason why the mode is unknown. If there is a name, it is no reason to doubt it."""
+    """Reason why the mode is unknown. If `name` is set as well, the name is still right."""
     unset: bool = False
     """True if nvpmodel has applied no mode in this boot."""
 
