@@ -295,7 +295,7 @@ class TorchOracle:
         return torch.stack([*rows, shift, scale])
 
     def _condition(self, case: Case, dtype: torch.dtype) -> Tensor:
-        """Output that the graph `condition` should have: the model's input projection with latents of zeros."""
+        """Output that the graph `condition` should have: the model's input projection of zero latents."""
         rows = self.sampler.most_rows
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, rows)
         cond = torch.zeros(rows, case.frames, self.model.mels, dtype=dtype)

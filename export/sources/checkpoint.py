@@ -254,7 +254,7 @@ def unwrapped(
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
-    """Split a stored name into its wrappers and the model's own name, which begins with a component of `own`."""
+    """Split a stored name into its wrappers and the model's own name, which begins with one of `own`."""
     parts = [part for part in name.split(".") if part not in _COMPILED]
     at = next((i for i, part in enumerate(parts) if part in own), None)
     if at is None:
