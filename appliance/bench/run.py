@@ -134,7 +134,7 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
 def stages_ms(outcome: Outcome) -> dict[str, float]:
     """Milliseconds of a reply by STAGES. Their sum is its wall time."""
     _, t = outcome.whole
-    known = {
+    stages = {
         "text": t.text_ms,
         "wait": max(t.queue_ms - t.text_ms, 0.0),
         "condition": t.condition_ms,
@@ -143,8 +143,8 @@ def stages_ms(outcome: Outcome) -> dict[str, float]:
         "join": t.join_ms,
         "encode": t.encode_ms,
     }
-    other = t.total_ms - sum(known.values())
-    return {**known, "other": other, "rpc": outcome.end_s * 1e3 - t.total_ms}
+    other = t.total_ms - sum(stages.values())
+    return {**stages, "other": other, "rpc": outcome.end_s * 1e3 - t.total_ms}
 
 
 def figures(cell: Cell, replies: Sequence[Outcome]) -> dict[str, Any]:

@@ -68,8 +68,8 @@ class Wish(Choices):
 
     def over(self, usual: Choices) -> Wish:
         """The wish, with the usual choices for values that the caller left open."""
-        left = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
-        return replace(self, **{name: getattr(usual, name) for name in left})
+        unset = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
+        return replace(self, **{name: getattr(usual, name) for name in unset})
 
     def size(self, most: int) -> int:
         """Characters that reading the wish amounts to, of which `most` are read; never 0."""

@@ -163,8 +163,8 @@ class FrontEnd:
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
         listed = []
         for code in dict.fromkeys((*chosen, *self._bundles)):
-            read = known if code in self._bundles else registered
-            language = self._corrected.get(code) or read(code)
+            language_of = known if code in self._bundles else registered
+            language = self._corrected.get(code) or language_of(code)
             if self._says(language):
                 listed.append(language)
             elif code in chosen:

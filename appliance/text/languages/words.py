@@ -173,7 +173,7 @@ def read(*paths: Path) -> Words:
 
 def _rows(path: Path) -> dict[tuple[str, str], Row]:
     """Read and check the rows of a file. Raises WordsError."""
-    found: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], Row] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -187,10 +187,10 @@ def _rows(path: Path) -> dict[tuple[str, str], Row]:
             raise WordsError(f"{place}: has {len(cells)} columns; {', '.join(COLUMNS)} are allowed")
         row = Row(place, *cells)
         _check(row)
-        if same := found.get((row.table, row.written)):
+        if same := rows.get((row.table, row.written)):
             raise row.error("written", f"{row.written!r} is in {same.place} too")
-        found[row.table, row.written] = row
-    return found
+        rows[row.table, row.written] = row
+    return rows
 
 
 def _check(row: Row) -> None:

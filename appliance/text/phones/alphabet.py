@@ -23,7 +23,7 @@ _ALIKE = {
 
 def folded(phonemes: str) -> list[tuple[str, int, int]]:
     """Tokens of a string of misaki's, each with the first and end index of its symbols."""
-    found: list[tuple[str, int, int]] = []
+    spans: list[tuple[str, int, int]] = []
     stress, begin = "", 0
     for place, symbol in enumerate(phonemes):
         if symbol in STRESSES[1:]:
@@ -33,9 +33,9 @@ def folded(phonemes: str) -> list[tuple[str, int, int]]:
         if symbol not in KNOWN:
             continue
         stressed = bool(stress) and symbol in VOWELS
-        found.append((stress + symbol if stressed else symbol, begin if stressed else place, place + 1))
+        spans.append((stress + symbol if stressed else symbol, begin if stressed else place, place + 1))
         stress = "" if stressed else stress
-    return found
+    return spans
 
 
 def tokens(phonemes: str) -> list[str]:

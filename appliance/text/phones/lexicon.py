@@ -131,8 +131,8 @@ class Lexicon:
         if len(word) > LONGEST_WORD:
             return None
         emphasis = SMALL if word == word.lower() else CAPITALS if word == word.upper() else CAPITALISED
-        if (said := self._function_word(word, tag, ahead)) is not None:
-            return said
+        if (reading := self._function_word(word, tag, ahead)) is not None:
+            return reading
         small = word.lower()
         if self._is_small_at_heart(word, tag) and (
             self.find(small) or self._inflected(small, tag, None, ahead)
@@ -157,10 +157,10 @@ class Lexicon:
         names = [self._entry(letter.upper()) for letter in letters if letter.isalpha()]
         if not names or None in names:
             return None
-        said = (
+        spelling = (
             "".join(name.reading for name in names if name).replace(SECONDARY, "").replace(PRIMARY, SECONDARY)
         )
-        return PRIMARY.join(said.rsplit(SECONDARY, 1))
+        return PRIMARY.join(spelling.rsplit(SECONDARY, 1))
 
     def _look_up(self, word: str) -> LexiconEntry | None:
         value = self._table.get(KIND, word)
@@ -262,8 +262,8 @@ class Lexicon:
         return None
 
     def _stem(self, stems: list[str], tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
-        known = next(filter(self._is_known, stems), None)
-        return (self._said(known, tag, emphasis, ahead) if known is not None else None) or None
+        stem = next(filter(self._is_known, stems), None)
+        return (self._said(stem, tag, emphasis, ahead) if stem is not None else None) or None
 
 
 def _parent(tag: str) -> str:

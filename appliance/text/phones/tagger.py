@@ -50,7 +50,7 @@ class Tagger:
             *(f"w-1={before}", f"s3-1={before[-3:]}", f"w-2={far_before}"),
             *(f"w+1={after}", f"s3+1={after[-3:]}", f"w+2={far_after}"),
         )
-        scores = sum(found for found in map(self._weights, features) if found is not None)
+        scores = sum(weights for weights in map(self._weights, features) if weights is not None)
         return self._tags[int(np.argmax(scores))]
 
     def _read_weights(self, feature: str) -> NDArray[np.int32] | None:
@@ -58,9 +58,9 @@ class Tagger:
         value = self._table.get(WEIGHTS, feature)
         if value is None:
             return None
-        known = np.frombuffer(value, WEIGHT)
+        pairs = np.frombuffer(value, WEIGHT)
         weights = np.zeros(len(self._tags), np.int32)
-        weights[known["tag"]] = known["tenths"]
+        weights[pairs["tag"]] = pairs["tenths"]
         return weights
 
     def _named(self, word: str) -> str:

@@ -32,12 +32,12 @@ class Network:
 
     def __call__(self, word: str) -> str:
         """Reading of a word. Characters that the network does not know are dropped; a long word is cut."""
-        known = "".join(character for character in word if character in self._numbers)
-        parts = (known[at : at + self._longest] for at in range(0, len(known), self._longest))
+        letters = "".join(character for character in word if character in self._numbers)
+        parts = (letters[at : at + self._longest] for at in range(0, len(letters), self._longest))
         return "".join(map(self._kept, parts))
 
     def _read(self, letters: str) -> str:
         numbers = np.array([[self._numbers[letter] for letter in letters]], np.int64)
-        [[found]] = self._session.run(None, {"chars": numbers})
+        [[symbols]] = self._session.run(None, {"chars": numbers})
         # Repeats are one symbol and 0 is none, as in CTC.
-        return "".join(self._symbols[number - 1] for number, _ in groupby(found.tolist()) if number)
+        return "".join(self._symbols[number - 1] for number, _ in groupby(symbols.tolist()) if number)

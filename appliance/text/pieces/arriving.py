@@ -187,6 +187,6 @@ class TextSplitter:
 
     def _heard(self, text: str) -> list[str]:
         """Words of a text, as spoken."""
-        said, marks = Rewriting(text), Marks()
-        rewrite(said, TextConfig(), marks, self._languages, lambda mark: True)
-        return _WORD.findall(marks.restored(said.text).casefold())
+        rewritten, marks = Rewriting(text), Marks()
+        rewrite(rewritten, TextConfig(), marks, self._languages, lambda mark: True)
+        return _WORD.findall(marks.restored(rewritten.text).casefold())

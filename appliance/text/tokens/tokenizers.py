@@ -60,8 +60,8 @@ def says(vocabulary: Vocabulary, character: str) -> bool:
         return _spoken_by_espeak(vocabulary, character)
     if vocabulary.tokenizer == "phones":
         return front.can_say(character)
-    made = vocabulary.split(character, chinese.to_tokens)  # none if the tokenizer drops it
-    return bool(made) and all(token in vocabulary.index for token in made if token != " ")
+    tokens = vocabulary.split(character, chinese.to_tokens)  # none if the tokenizer drops it
+    return bool(tokens) and all(token in vocabulary.index for token in tokens if token != " ")
 
 
 def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:

@@ -95,8 +95,8 @@ class Grammar(Speech):
     def _date(self, year: str, month: str, day: str) -> str | None:
         if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
             return None
-        said = f"{self.months[int(month) - 1]} {english_ordinal(int(day))}"
-        return f"{said}, {english_year(int(year))}" if year else said
+        date = f"{self.months[int(month) - 1]} {english_ordinal(int(day))}"
+        return f"{date}, {english_year(int(year))}" if year else date
 
     def _numeric(self, match: re.Match[str]) -> str | None:
         """11/29/2026, as in the United States, 29.11.2026 as elsewhere, or the other if that is no date."""

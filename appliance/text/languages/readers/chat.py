@@ -109,8 +109,8 @@ class ChatReader(Reader):
         if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
             return None
         parts = re.findall(r"[A-Za-z]+|\d", letters)
-        said = (s.spoken(part) if part.isdigit() else s.letters(part) for part in parts)
-        return s.joint.join((s.spoken(match[1]), *said))
+        words = (s.spoken(part) if part.isdigit() else s.letters(part) for part in parts)
+        return s.joint.join((s.spoken(match[1]), *words))
 
     def _title(self, match: re.Match[str]) -> str:
         """Read GTA VI, FFX."""

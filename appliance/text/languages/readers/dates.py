@@ -53,11 +53,11 @@ class DateReader(Reader):
         if not (1 <= day <= 31 and 1 <= month <= 12):
             return None
         year = match.groupdict().get("y")
-        said = {"day": s.day(day, match), "month": s.months[month - 1]}
+        names = {"day": s.day(day, match), "month": s.months[month - 1]}
         if not year:
-            return self._dates.date.format(**said)
+            return self._dates.date.format(**names)
         century = 0 if len(year) > 2 else 1_900 if int(year) > 50 else 2_000
-        return self._dates.dated.format(**said, year=s.year(int(year) + century))
+        return self._dates.dated.format(**names, year=s.year(int(year) + century))
 
     def _short_date(self, match: re.Match[str]) -> str | None:
         if match[0] in self.speech.signs.fractions:

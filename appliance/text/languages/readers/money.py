@@ -46,8 +46,8 @@ class MoneyReader(Reader):
 
     def noun_of(self, sign: str) -> tuple[Noun, Noun | None] | None:
         """Noun of a currency, and noun of its hundredth part; None if unknown."""
-        found = (self._money.currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
-        return next(filter(None, found), None)
+        nouns = (self._money.currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
+        return next(filter(None, nouns), None)
 
     def amount(self, amount: Amount, noun: Noun | None, gender: str) -> str:
         """Words of an amount with its noun; without one, of a number before a noun of this gender."""

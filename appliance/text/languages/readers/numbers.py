@@ -31,17 +31,17 @@ class NumberReader(Reader):
 
     def _code(self, match: re.Match[str]) -> str:
         """Words of a code: its letters, numbers and versions are read separately."""
-        s, said = self.speech, []
+        s, words = self.speech, []
         for part in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)+|\d+,\d+|\d+|_+", match[0]):
             is_decimal = s.numbers.decimal == "." and part.count(".") == 1 and match[0][0].isdigit()
             if "," in part or is_decimal:
-                said.append(s.spoken(s.plain(part)))
+                words.append(s.spoken(s.plain(part)))
             elif "." in part:
-                said.append(s.points(part))
+                words.append(s.points(part))
             elif part[0].isdigit():
-                said.append(s.in_code(s.plain(part), match[0]))
+                words.append(s.in_code(s.plain(part), match[0]))
             elif part[0] != "_":
-                said.append(s.letters(part))
+                words.append(s.letters(part))
             elif not s.joint:
-                said.append(" ")
-        return s.joint.join(said)
+                words.append(" ")
+        return s.joint.join(words)

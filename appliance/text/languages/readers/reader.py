@@ -56,9 +56,9 @@ def always(speech: Speech, words: str) -> str:
 def unstopped(words: Mapping[str, str]) -> dict[str, str]:
     """Abbreviations without full stop → words: "z. B." gives "z. b" and "z.b", and "Dr." gives "dr"."""
     rows = {}
-    for short, said in words.items():
+    for short, spoken in words.items():
         key = short.lower().removesuffix(".")
-        rows[key] = rows[key.replace(". ", ".")] = said
+        rows[key] = rows[key.replace(". ", ".")] = spoken
     return rows
 
 

@@ -71,8 +71,8 @@ class SignReader(Reader):
         )
 
     def _always(self, words: str) -> Say:
-        said = always(self.speech, words)
-        return lambda match: said
+        spaced = always(self.speech, words)
+        return lambda match: spaced
 
     def _ordinal(self, match: re.Match[str]) -> str:
         """Read 3º, 3er, 3ª."""
@@ -109,9 +109,9 @@ class SignReader(Reader):
 
     def _slash(self, match: re.Match[str]) -> str | tuple[Kind, str]:
         s, a, b = self.speech, self.speech.plain(match[1]), self.speech.plain(match[2])
-        if found := s.signs.fractions.get(f"{a}/{b}"):
-            return found
+        if fraction := s.signs.fractions.get(f"{a}/{b}"):
+            return fraction
         if is_rating(a, b):
             return s.joint.join((s.spoken(a), s.signs.out_of, s.spoken(b)))
-        said = (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in (a, *b.split("/")))
-        return (Kind.SCORE, said) if "/" in b else said
+        words = (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in (a, *b.split("/")))
+        return (Kind.SCORE, words) if "/" in b else words

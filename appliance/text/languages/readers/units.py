@@ -108,15 +108,15 @@ class UnitReader(MoneyReader):
         return f"{unit}it" if is_bits else unit
 
     def _amount(self, match: re.Match[str]) -> tuple[Kind, str] | None:
-        read = self._read(match) if match["before"] or match["scale"] or match["unit"] else None
-        if read is None or not (read.scale or read.sign):
+        amount = self._read(match) if match["before"] or match["scale"] or match["unit"] else None
+        if amount is None or not (amount.scale or amount.sign):
             return None
-        said = self.speech.signed(match, self._said(read, self.speech.followed(match)))
-        if read.sign in ("%", "％", "٪"):
-            return Kind.PERCENT, said
-        if not read.sign:
-            return Kind.NUMBER, said
-        return Kind.UNIT if self._noun(read.sign) and not self.noun_of(read.sign) else Kind.MONEY, said
+        words = self.speech.signed(match, self._said(amount, self.speech.followed(match)))
+        if amount.sign in ("%", "％", "٪"):
+            return Kind.PERCENT, words
+        if not amount.sign:
+            return Kind.NUMBER, words
+        return Kind.UNIT if self._noun(amount.sign) and not self.noun_of(amount.sign) else Kind.MONEY, words
 
     def _range(self, match: re.Match[str]) -> str | None:
         """Read a range. Two bare numbers that fall are a score."""

@@ -48,18 +48,18 @@ class Emilia(CachedMaker):
         # Imported here: it reads the words of two languages, which other tokenizers do not need.
         from appliance.text.tokens.emilia.words import english_words
 
-        made: list[str] = []
+        tokens: list[str] = []
         for part, language in segments(_ELLIPSIS.sub("…", text.translate(_MARKS))):
             if language == "en":
-                made += self._phones(english_words(part))
+                tokens += self._phones(english_words(part))
             elif language == "zh":
-                made += _chinese(part)
+                tokens += _chinese(part)
             elif language == "pinyin":
                 syllable = part.strip("<>")
-                made += _split(syllable) if _SYLLABLE.fullmatch(syllable) else ()
+                tokens += _split(syllable) if _SYLLABLE.fullmatch(syllable) else ()
             elif language == "tag":
-                made.append(part)
-        return tuple(made)
+                tokens.append(part)
+        return tuple(tokens)
 
 
 def segments(text: str) -> Iterator[tuple[str, str]]:
