@@ -1,4 +1,4 @@
-"""Journal of a box, in the state folder: the newest KEPT measurements, and a baseline for each key."""
+"""Journal of a box, in the state folder: the newest MOST_ENTRIES measurements, and a baseline for each key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from appliance.box.system import Box
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
 """Baselines of releases up to 0.7, which are only read."""
-KEPT = 800
-"""Number of measurements in two years."""
+MOST_ENTRIES = 800
+"""Most measurements in the journal: those of two years."""
 SCHEMA = 1
 
 Entry = Mapping[str, Any]
@@ -38,8 +38,8 @@ def entries(box: Box) -> list[Entry]:
 
 
 def add(box: Box, entry: Entry) -> None:
-    """Append a measurement, and drop the oldest beyond KEPT. Raises OSError."""
-    newest: list[Entry] = [*entries(box)[-(KEPT - 1) :], {"schema": SCHEMA, **entry}]
+    """Append a measurement, and drop the oldest beyond MOST_ENTRIES. Raises OSError."""
+    newest: list[Entry] = [*entries(box)[-(MOST_ENTRIES - 1) :], {"schema": SCHEMA, **entry}]
     box.root.replace(JOURNAL, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in newest))
 
 

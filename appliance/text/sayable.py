@@ -20,7 +20,7 @@ from appliance.text.chat.chat import rewrite, tidied
 from appliance.text.chat.line import Languages
 from appliance.text.chat.marks import PRIVATE, Marks, Silent
 from appliance.text.chat.rewrite import Rewriting, shortened
-from appliance.text.languages import UnknownLanguage, base_code, known, muted
+from appliance.text.languages import UnknownLanguage, base_code, muted, resolve
 from appliance.text.languages import language as registered
 from appliance.text.languages.words import WordsError
 from appliance.text.normalise import normalise
@@ -163,7 +163,7 @@ class FrontEnd:
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
         listed = []
         for code in dict.fromkeys((*chosen, *self._bundles)):
-            language_of = known if code in self._bundles else registered
+            language_of = resolve if code in self._bundles else registered
             language = self._corrected.get(code) or language_of(code)
             if self._says(language):
                 listed.append(language)

@@ -14,7 +14,7 @@ from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Handling
-from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, known, language
+from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, language, resolve
 from appliance.text.languages.plain import PLAIN
 from appliance.text.sayable import FrontEnd
 from appliance.text.scripts import LETTERS
@@ -50,8 +50,8 @@ def test_tags_of_regions_and_languages_that_are_not_registered() -> None:
     assert language("en-GB") is language("en")
     with pytest.raises(UnknownLanguage, match=r"'tlh' is not known; ar, de, en, "):
         language("tlh")
-    assert [known(of).scripts for of in ("nl", "uk", "mr")] == [("LATIN",), ("CYRILLIC",), ("DEVANAGARI",)]
-    assert known("nl").numbers is PLAIN.numbers and known("en") is language("en")
+    assert [resolve(of).scripts for of in ("nl", "uk", "mr")] == [("LATIN",), ("CYRILLIC",), ("DEVANAGARI",)]
+    assert resolve("nl").numbers is PLAIN.numbers and resolve("en") is language("en")
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_no_name_of_an_emoji_tells_a_skin_tone_in_any_language() -> None:
     toned = [character for character in emoji.EMOJI_DATA if re.search("[🏻-🏿]", character[1:])]
     assert len(toned) > 2_000
     for code in emoji.LANGUAGES:
-        bare = {_emoji_name(character, known(code)) for character in toned}
-        named = {_emoji_name(c, known(code)) for c in emoji.EMOJI_DATA if not re.search("[🏻-🏿]", c)}
+        bare = {_emoji_name(character, resolve(code)) for character in toned}
+        named = {_emoji_name(c, resolve(code)) for c in emoji.EMOJI_DATA if not re.search("[🏻-🏿]", c)}
         assert bare <= named and "" not in bare, (code, sorted(bare - named)[:5])
 
 

@@ -89,7 +89,7 @@ def _month(row: Row) -> str:
     return row.spoken
 
 
-def _said(row: Row) -> str:
+def _spoken(row: Row) -> str:
     return row.spoken
 
 
@@ -100,7 +100,7 @@ def _as_noun(row: Row) -> Noun:
 _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "unit": ("units", "nouns", _as_noun),
     "cased": ("units", "cased", _as_noun),
-    "per": ("units", "per", _said),
+    "per": ("units", "per", _spoken),
     "currency": (
         "money",
         "currencies",
@@ -109,13 +109,13 @@ _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "scale": ("money", "scales", _scale),
     "month": ("dates", "months", _month),
     "weekday": ("dates", "weekdays", lambda row: (row.spoken, row.also or row.spoken)),
-    "sign": ("signs", "words", _said),
-    "limit": ("signs", "limits", _said),
-    "symbol": ("signs", "symbols", _said),
-    "fraction": ("signs", "fractions", _said),
-    "short": ("chat", "short", _said),
-    "abbreviation": ("chat", "abbreviations", _said),
-    "label": ("chat", "labels", _said),
+    "sign": ("signs", "words", _spoken),
+    "limit": ("signs", "limits", _spoken),
+    "symbol": ("signs", "symbols", _spoken),
+    "fraction": ("signs", "fractions", _spoken),
+    "short": ("chat", "short", _spoken),
+    "abbreviation": ("chat", "abbreviations", _spoken),
+    "label": ("chat", "labels", _spoken),
     "noun": ("numbers", "nouns", _gender),
 }
 """Tables of words: their facet, its field, and the function that makes a row's value."""
@@ -128,7 +128,7 @@ _FORMATS: Mapping[str, Sequence[str]] = {
 _NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
 """Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
+_ALL_TABLES = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
 _MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *FACETS}
 
 
@@ -197,8 +197,8 @@ def _check(row: Row) -> None:
     for column in COLUMNS:
         if (cell := getattr(row, column)) != cell.strip():
             raise row.error(column, f"{cell!r} has a space at an end")
-    if row.table not in _KNOWN and row.table.partition(" ")[0] not in _NUMERALS:
-        raise row.error("table", f"{row.table!r} is not known; {', '.join(_KNOWN)} are")
+    if row.table not in _ALL_TABLES and row.table.partition(" ")[0] not in _NUMERALS:
+        raise row.error("table", f"{row.table!r} is not known; {', '.join(_ALL_TABLES)} are")
     if not row.written or not (row.spoken or row.table in _MAY_BE_SILENT):
         raise row.error("spoken" if row.written else "written", "is empty")
 

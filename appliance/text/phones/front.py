@@ -26,8 +26,9 @@ from appliance.text.phones.unknown import Network
 
 HERE = Path(__file__).parent
 NETWORK, OWN = HERE / "unknown.onnx", HERE / "words.txt"
-KEPT = 256
-LONGEST_KEPT = 400
+MOST_CACHED = 256
+"""Texts whose readings stay in memory."""
+LONGEST_CACHED = 400
 """Longest text whose reading stays in memory, in characters: transcripts, which every reply needs."""
 MOST_PARTS = 16
 """Parts of a compound that may be one word of the dictionary."""
@@ -91,13 +92,13 @@ class Phones:
         self._network = Network(network)
         self._lexicon = Lexicon(self._table, {})
         self._lexicon = Lexicon(self._table, dict(map(self._own, rows(own.read_text(encoding="utf-8")))))
-        self._kept = functools.lru_cache(maxsize=KEPT)(self._read)
+        self._cached_read = functools.lru_cache(maxsize=MOST_CACHED)(self._read)
 
     def __call__(self, text: str) -> list[str]:
         return list(self.read(text).tokens)
 
     def read(self, text: str) -> Reading:
-        return self._kept(text) if len(text) <= LONGEST_KEPT else self._read(text)
+        return self._cached_read(text) if len(text) <= LONGEST_CACHED else self._read(text)
 
     def _own(self, row: tuple[str, str]) -> tuple[str, str]:
         """A word of our list and its reading: phones between slashes, or words."""
@@ -142,7 +143,7 @@ class Phones:
         while right:
             for left in range(max(right - MOST_PARTS, 0), right):
                 word, tag = _merged(compound[left:right])
-                reading = self._known(word, tag, ahead)
+                reading = self._looked_up(word, tag, ahead)
                 if reading is not None:
                     readings[left], right = reading, left
                     ahead = ahead.before(reading, is_to=_is_to(word, tag))
@@ -154,7 +155,7 @@ class Phones:
                     return reading, outer.before(reading, is_to=False)
         return _balanced([part.text for part in compound], readings), ahead
 
-    def _known(self, word: str, tag: str, ahead: Ahead) -> str | None:
+    def _looked_up(self, word: str, tag: str, ahead: Ahead) -> str | None:
         """Reading by the dictionary; a foreign word is also looked up without its accents."""
         word = unicodedata.normalize("NFKC", word)
         reading = self._lexicon.read(word, tag, ahead)
@@ -164,10 +165,10 @@ class Phones:
 
     def _word(self, word: str, tag: str, ahead: Ahead) -> str:
         """Reading of any word: known, drawn out, initials, else the network's."""
-        if (reading := self._known(word, tag, ahead)) is not None:
+        if (reading := self._looked_up(word, tag, ahead)) is not None:
             return reading
         short = _DRAWN_OUT.sub(r"\1", word)
-        if 1 < len(short) < len(word) and tag != "NNP" and (reading := self._known(short, tag, ahead)):
+        if 1 < len(short) < len(word) and tag != "NNP" and (reading := self._looked_up(short, tag, ahead)):
             return reading
         bare = _bare(word)
         is_initials = len(bare) <= LONGEST_INITIALS and _CONSONANTS.fullmatch(bare)

@@ -23,7 +23,8 @@ SEPARATOR, OF_TAG, GOLD = "|", "=", "!"
 ALONE = "None"
 """Tag for a word before a mark or at the end of the text."""
 PRIMARY, SECONDARY = "ˈ", "ˌ"
-KEPT = 2048
+MOST_CACHED = 2048
+"""Words whose entries stay in memory."""
 LONGEST_WORD = 64
 """Longest word that is looked up, in letters."""
 
@@ -124,7 +125,7 @@ class Lexicon:
     def __init__(self, table: Table, own: Mapping[str, str]) -> None:
         """`own`: readings of words in small letters; they have precedence over the dictionary's."""
         self._table, self._own = table, own
-        self._entry = lru_cache(maxsize=KEPT)(self._look_up)
+        self._entry = lru_cache(maxsize=MOST_CACHED)(self._look_up)
 
     def read(self, word: str, tag: str, ahead: Ahead) -> str | None:
         """Reading of a word in its context; None for an unknown word."""
@@ -139,11 +140,11 @@ class Lexicon:
         ):
             word = small
         if self._is_known(word):
-            return self._said(word, tag, emphasis, ahead)
+            return self._reading(word, tag, emphasis, ahead)
         for ending, instead in (("s'", "'s"), ("'", "")):
             bare = word[: -len(ending)] + instead
             if word.endswith(ending) and self._is_known(bare):
-                return self._said(bare, tag, emphasis, ahead)
+                return self._reading(bare, tag, emphasis, ahead)
         return self._inflected(word, tag, emphasis, ahead)
 
     def find(self, word: str) -> LexiconEntry | None:
@@ -174,7 +175,7 @@ class Lexicon:
         """Reading of a word that depends on its tag or the next word; of signs; of initials with points."""
         small = word.lower()
         if word in _SIGNS:
-            return self._said(_SIGNS[word], tag, SMALL, ahead)
+            return self._reading(_SIGNS[word], tag, SMALL, ahead)
         if _INITIALS.fullmatch(word):
             return self.spelt(word)
         if word not in (small, small.capitalize(), small.upper()):
@@ -200,7 +201,7 @@ class Lexicon:
             case "the" if not is_capitals or tag == "DT":
                 return "ði" if ahead.vowel else "ðə"
             case "vs" | "vs." if tag == "IN":
-                return self._said("versus", tag, SMALL, ahead)
+                return self._reading("versus", tag, SMALL, ahead)
             case "used":
                 return "jˈust" if tag in ("VBD", "JJ") and ahead.is_to else "jˈuzd"
         return None
@@ -222,7 +223,7 @@ class Lexicon:
         # Capitals that are no word are spelt.
         return word.isascii() and word.isalpha() and (len(word) == 1 or word[1:] == word[1:].upper())
 
-    def _said(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
+    def _reading(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
         """Reading of a known word by its tag."""
         entry, is_name = self.find(word), False
         if word == word.upper() and not (entry and entry.is_gold):
@@ -263,7 +264,7 @@ class Lexicon:
 
     def _stem(self, stems: list[str], tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
         stem = next(filter(self._is_known, stems), None)
-        return (self._said(stem, tag, emphasis, ahead) if stem is not None else None) or None
+        return (self._reading(stem, tag, emphasis, ahead) if stem is not None else None) or None
 
 
 def _parent(tag: str) -> str:

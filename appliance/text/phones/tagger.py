@@ -17,7 +17,8 @@ the tags.
 WEIGHT = np.dtype([("tag", "u1"), ("tenths", "<i2")])
 """Weight of a feature for one tag; `tag` is the index in the list of names."""
 BEFORE, AFTER = ("-START2-", "-START-"), ("-END-", "-END2-")
-KEPT = 4096
+MOST_CACHED = 4096
+"""Features whose weights stay in memory."""
 
 
 class Tagger:
@@ -26,7 +27,7 @@ class Tagger:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._tags = (table.get(NAMES, "") or b"").decode().split()
-        self._weights = lru_cache(maxsize=KEPT)(self._read_weights)
+        self._weights = lru_cache(maxsize=MOST_CACHED)(self._read_weights)
 
     def __call__(self, words: Sequence[str]) -> list[str]:
         """A tag for each word. Its features are neighbouring words and the two tags before it."""

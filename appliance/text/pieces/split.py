@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.scripts import JOINERS
 
 FIRST_MIN_S = 1.0
@@ -244,7 +244,7 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
     For a language without known abbreviations the English ones apply: Dr. and e.g. occur everywhere.
     """
     codes = languages or ("en",)
-    words = {word for code in codes for word in (known(code).abbreviations or known("en").abbreviations)}
+    words = {word for code in codes for word in (resolve(code).abbreviations or resolve("en").abbreviations)}
     patterns = [re.sub(r"\\\.(?:\\ )?", r"\\.\\s?", re.escape(word)) for word in words]
     if not _ORDINALS.isdisjoint(codes):
         patterns.append(r"\d{1,2}(?=\.\s[^\W\d])")

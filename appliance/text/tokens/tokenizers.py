@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 from appliance.contract.tokens import Tokenizer, Vocabulary
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.phones import front
 from appliance.text.scripts import JOINERS, LETTERS
 from appliance.text.tokens import chinese
@@ -67,7 +67,7 @@ def says(vocabulary: Vocabulary, character: str) -> bool:
 def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
     """True for Latin letters and letters of the voice's script. espeak speaks the names of others."""
     if unicodedata.category(character)[0] in "LM":
-        scripts = dict.fromkeys(("LATIN", *known(vocabulary.voice).scripts))
+        scripts = dict.fromkeys(("LATIN", *resolve(vocabulary.voice).scripts))
         own = "".join(LETTERS[script] for script in scripts)
         return unicodedata.category(character)[0] == "M" or re.match(f"[{own}]", character) is not None
     return character.isdecimal() or character in _READ or character in vocabulary.index

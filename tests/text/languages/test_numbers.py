@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.text.languages import LANGUAGES, ar, language, speech
+from appliance.text.languages import LANGUAGES, ar, grammar, language
 from appliance.text.languages.ru import numbers as russian
 from tests.harness.rows import rows
 from tests.text.languages.test_lines import ROWS, front
@@ -57,7 +57,7 @@ RUSSIAN_OF = {
 
 @pytest.mark.parametrize("row", NUMBERS, ids=lambda row: f"{row['language']}-{row['words']}")
 def test_a_number_in_words_agrees_with_the_grammar(row: dict[str, Any]) -> None:
-    assert getattr(speech(row["language"]), row["says"])(*row["of"]) == row["words"]
+    assert getattr(grammar(row["language"]), row["says"])(*row["of"]) == row["words"]
 
 
 @pytest.mark.parametrize(("says", "given", "words"), [

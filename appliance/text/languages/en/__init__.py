@@ -6,17 +6,17 @@ import re
 
 from appliance.text.languages.en.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
+from appliance.text.languages.grammar import Amount, BaseGrammar
 from appliance.text.languages.quantity import END, is_rating
-from appliance.text.languages.speech import Amount, Speech
 from appliance.text.spans import Kind, Table, before
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return capitals(match, shouted)
 
     def group(self, text: str, form: str) -> str:
-        """Words of a group as in `Speech.group`; {1:pairs} reads digits in pairs."""
+        """Words of a group as in `BaseGrammar.group`; {1:pairs} reads digits in pairs."""
         if form == "pairs":
             return english(int(text)) if text.endswith("000") else _pairs(text)
         return super().group(text, form)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.quantity import is_rating
-from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
 
@@ -27,7 +27,7 @@ _TAILS = {"目": "め", "間": "かん", "半": "はん"}
 _END = r"(?![A-Za-z\d_%°]|[.,:]\d)"
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def __init__(self, code: str, words: Words) -> None:
         super().__init__(code, words)
         self._counters = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.quantity import roman
-from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table
 
 _LETTERS = "a-zçğıöşü"
@@ -16,7 +16,7 @@ _VOWELS = {"a": "ı", "ı": "ı", "e": "i", "i": "i", "o": "u", "u": "u", "ö": 
 """Last vowel of a word → the vowel of an ordinal's ending."""
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def ordinal(self, number: int, ending: str = "") -> str:
         words = re.sub("t$", "d", self.cardinal(number)) if number % 10 == 4 else self.cardinal(number)
         vowel = _VOWELS[re.findall("[aeıioöuü]", words)[-1]]

@@ -20,9 +20,10 @@ _BRACKETS = {"<>": "pinyin", "[]": "tag"}
 _SYLLABLE = re.compile(r"[^\W\d_]+[1-5]")
 _READ = frozenset("0123456789%&@+=£")
 """Characters, besides letters, that are read although no token stands for them."""
-LONGEST_KEPT = 400
+LONGEST_CACHED = 400
 """Longest text whose tokens stay in memory, in characters: transcripts, which every reply needs."""
-KEPT = 2_048
+MOST_CACHED = 2_048
+"""Texts whose tokens stay in memory."""
 
 
 class CachedMaker:
@@ -30,21 +31,21 @@ class CachedMaker:
 
     def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
         self._make = make
-        self._kept = functools.lru_cache(maxsize=KEPT)(make)
+        self._cached_make = functools.lru_cache(maxsize=MOST_CACHED)(make)
 
     def __call__(self, text: str) -> tuple[str, ...]:
         """Tokens of a text, possibly some that no vocabulary has. Raises what `make` raises."""
-        return self._kept(text) if len(text) <= LONGEST_KEPT else self._make(text)
+        return self._cached_make(text) if len(text) <= LONGEST_CACHED else self._make(text)
 
 
 class Emilia(CachedMaker):
     """Makes tokens of Emilia's weights. Thread-safe if `phones` is."""
 
     def __init__(self, phones: Callable[[str], Sequence[str]]) -> None:
-        super().__init__(self._made)
+        super().__init__(self._tokens)
         self._phones = phones
 
-    def _made(self, text: str) -> tuple[str, ...]:
+    def _tokens(self, text: str) -> tuple[str, ...]:
         # Imported here: it reads the words of two languages, which other tokenizers do not need.
         from appliance.text.tokens.emilia.words import english_words
 

@@ -32,7 +32,7 @@ class Amount(NamedTuple):
     """Currency or unit."""
 
 
-class Speech:
+class BaseGrammar:
     """Grammar of a language, by the rows of its file. A subclass adds what rows cannot express."""
 
     def __init__(self, code: str, words: Words) -> None:
