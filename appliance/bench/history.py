@@ -1,4 +1,4 @@
-"""Journal of a box, in the state folder: the newest MOST_ENTRIES measurements, and a baseline for each key."""
+"""Journal of a box, in the state folder: the newest measurements, and a baseline for each key."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Load:
         own: dict[str, Any] = {"channel": "", "playout": None, "queue_timeout": None}
         return await self.send(Message(0.0, text), **own, **options)
 
-    async def heard(self, text: str, **options: Any) -> Outcome:
+    async def speak(self, text: str, **options: Any) -> Outcome:
         """Have the engine speak a text. Raises CallFailed, also for silence."""
         # A seed that was used before might be answered from the phrase cache, without the engine.
         outcome = await self.alone(text, seed=secrets.randbits(32), **options)

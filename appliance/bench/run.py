@@ -109,7 +109,7 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
     neighbours = Neighbours((pid,) if pid else ())
     for repeat in range(repeats + 1):
         for cell, replies in zip(cells, counted, strict=True):
-            reply = await load.heard(cell.text, voice=cell.voice, nfe=cell.nfe, text_handling="verbatim")
+            reply = await load.speak(cell.text, voice=cell.voice, nfe=cell.nfe, text_handling="verbatim")
             if repeat:
                 replies.append(reply)
             else:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
-from appliance.request import Change, Direction, Handling, Pause, Spoken, Switch
+from appliance.request import Change, Direction, Handling, Pause, SpokenText, Switch
 from appliance.text import ssml
 from appliance.text.chat.chat import rewrite, tidied
 from appliance.text.chat.line import Languages
@@ -70,7 +70,7 @@ class FrontEnd:
         styles: Collection[str] = (),
         others: Others | None = None,
         begin: str = "",
-    ) -> Spoken:
+    ) -> SpokenText:
         """Rewrite a text. It begins in the voice `begin` ("": the request's), with the voice's `words` and
         `styles`.
 
@@ -110,7 +110,7 @@ class FrontEnd:
 
     def _spoken(
         self, text: Rewriting, marks: Marks, languages: Languages, begin: str, left_s: float
-    ) -> Spoken:
+    ) -> SpokenText:
         """Text within the vocabulary, and the meaning of its marks.
 
         All pauses together last at most `left_s`.
@@ -140,7 +140,7 @@ class FrontEnd:
             for c in text.changes
         )
         silences = tuple(Pause(after, seconds) for after, seconds in pauses.items())
-        return Spoken(spoken, changes, silences, tuple(directions), tuple(switches.values()))
+        return SpokenText(spoken, changes, silences, tuple(directions), tuple(switches.values()))
 
     @property
     def languages(self) -> tuple[str, ...]:

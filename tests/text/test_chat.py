@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from appliance.config import TextConfig
 from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Handling, Spoken
+from appliance.request import Handling, SpokenText
 from appliance.text.chat.marks import PRIVATE
 from appliance.text.chat.rewrite import MOST_CHARACTERS
 from appliance.text.languages import language
@@ -92,7 +92,7 @@ WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "t
 @given(st.lists(st.sampled_from(WORDS), min_size=1))
 def test_prose_does_not_change(words: list[str]) -> None:
     text = " ".join(word for n, word in enumerate(words) if word not in words[max(n - 3, 0) : n]).capitalize()
-    assert front("en").speakable(f"{text}.") == Spoken(f"{text}.")
+    assert front("en").speakable(f"{text}.") == SpokenText(f"{text}.")
 
 
 @pytest.mark.parametrize("text", [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.errors import InvalidRequest
-from appliance.request import Handling, Pause, Spoken
+from appliance.request import Handling, Pause, SpokenText
 from appliance.text import pronounce, ssml
 from appliance.text.chat.line import LINK, MAIL
 from appliance.text.chat.marks import Marks
@@ -197,7 +197,7 @@ def test_every_document_is_read_or_refused(pieces: list[str]) -> None:
     except InvalidRequest as refused:
         assert refused.field == "text"
         return
-    assert isinstance(spoken, Spoken) and normalise(spoken.text) == spoken.text
+    assert isinstance(spoken, SpokenText) and normalise(spoken.text) == spoken.text
     places = [pause.after for pause in spoken.pauses]
     assert places == sorted(set(places)) and all(0 < place <= len(spoken.text) for place in places)
     assert all(spoken.text[:place].strip() for place in places)

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Handling, Pause, Spoken
+from appliance.request import Handling, Pause, SpokenText
 from appliance.text.chat import rewrite
 from appliance.text.sayable import FrontEnd
 from tests.text.test_chat import BOTH, chinese_too, front
@@ -51,7 +51,7 @@ def lines() -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
-def spoken(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, Spoken]]]:
+def spoken(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, SpokenText]]]:
     """Random lines with their spoken forms; every change is written out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite, "MOST_CHARACTERS", 1_000)
@@ -62,7 +62,7 @@ def letters(text: str) -> Counter[str]:
     return Counter(c for c in text.lower() if c.isalnum())
 
 
-def test_no_letter_or_digit_is_lost_silently(spoken: list[tuple[str, Spoken]]) -> None:
+def test_no_letter_or_digit_is_lost_silently(spoken: list[tuple[str, SpokenText]]) -> None:
     for line, said in spoken:
         named: Counter[str] = Counter()
         for change in said.changes:
@@ -73,7 +73,7 @@ def test_no_letter_or_digit_is_lost_silently(spoken: list[tuple[str, Spoken]]) -
         assert not digits - named, (line, said)
 
 
-def test_no_two_words_are_glued(spoken: list[tuple[str, Spoken]]) -> None:
+def test_no_two_words_are_glued(spoken: list[tuple[str, SpokenText]]) -> None:
     word = re.compile("[A-Za-z]+")
     for line, said in spoken:
         known = set(word.findall(line.lower().replace("é", "e").replace("\u200b", "")))
@@ -83,7 +83,7 @@ def test_no_two_words_are_glued(spoken: list[tuple[str, Spoken]]) -> None:
         assert not unknown, (line, said, unknown)
 
 
-def test_no_tag_is_read(spoken: list[tuple[str, Spoken]]) -> None:
+def test_no_tag_is_read(spoken: list[tuple[str, SpokenText]]) -> None:
     for line, said in spoken:
         if "<br>" in line:
             assert not re.search(r"\bbr\b", said.text), (line, said)

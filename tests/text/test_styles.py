@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from appliance.request import AT_FIRST, Change, Handling, Request, Run, Segmentation, Spoken, Switch
+from appliance.request import AT_FIRST, Change, Handling, Request, Run, Segmentation, SpokenText, Switch
 from appliance.text.styles import Voiced
 from tests.harness.rows import rows
 from tests.text.test_chat import front
@@ -15,11 +15,11 @@ STYLES = ("happy", "very-sad", "9")
 
 def said(
     text: str, handling: Handling = Handling.CHAT, styles: tuple[str, ...] = STYLES, **words: str
-) -> Spoken:
+) -> SpokenText:
     return front("en").speakable(text, handling, words, styles=styles)
 
 
-def runs(spoken: Spoken) -> list[tuple[str, str]]:
+def runs(spoken: SpokenText) -> list[tuple[str, str]]:
     request = Request(spoken.text, "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=spoken.switches)
     return [(run.speaker[1], run.text.strip()) for run in request.runs]
 

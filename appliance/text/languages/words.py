@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     """True if the words in `earlier` must not precede."""
 
 
-class Row(NamedTuple):
+class WordRow(NamedTuple):
     place: str
     """File and row, for messages."""
     table: str
@@ -71,33 +71,33 @@ def _noun(text: str) -> Noun:
     return Noun(tuple(forms.split("/")), gender if colon else "m")
 
 
-def _scale(row: Row) -> Scale:
+def _scale(row: WordRow) -> Scale:
     if not re.fullmatch(r"\d*", row.also):
         raise row.error("also", f"{row.also!r} is no number")
     return Scale(int(row.also or 0), _noun(row.spoken) if row.spoken else None)
 
 
-def _gender(row: Row) -> str:
+def _gender(row: WordRow) -> str:
     if row.spoken not in ("m", "f", "n"):
         raise row.error("spoken", f"{row.spoken!r} is no gender; m, f and n are")
     return row.spoken
 
 
-def _month(row: Row) -> str:
+def _month(row: WordRow) -> str:
     if not row.written.isdecimal() or not 1 <= int(row.written) <= 12:
         raise row.error("written", f"{row.written!r} is no month; 1 to 12 are")
     return row.spoken
 
 
-def _spoken(row: Row) -> str:
+def _spoken(row: WordRow) -> str:
     return row.spoken
 
 
-def _as_noun(row: Row) -> Noun:
+def _as_noun(row: WordRow) -> Noun:
     return _noun(row.spoken)
 
 
-_TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
+_TABLES: Mapping[str, tuple[str, str, Callable[[WordRow], Any]]] = {
     "unit": ("units", "nouns", _as_noun),
     "cased": ("units", "cased", _as_noun),
     "per": ("units", "per", _spoken),
@@ -140,7 +140,7 @@ def own(path: Path) -> Words:
 
 def read(*paths: Path) -> Words:
     """The words of some files. Rows of a later file replace those with the same key. Raises WordsError."""
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], WordRow] = {}
     for path in paths:
         rows |= _rows(path)
     settings: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
@@ -171,9 +171,9 @@ def read(*paths: Path) -> Words:
     )
 
 
-def _rows(path: Path) -> dict[tuple[str, str], Row]:
+def _rows(path: Path) -> dict[tuple[str, str], WordRow]:
     """Read and check the rows of a file. Raises WordsError."""
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], WordRow] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -185,7 +185,7 @@ def _rows(path: Path) -> dict[tuple[str, str], Row]:
         cells, place = line.split("\t"), f"{name}, row {number}"
         if not 2 <= len(cells) <= len(COLUMNS):
             raise WordsError(f"{place}: has {len(cells)} columns; {', '.join(COLUMNS)} are allowed")
-        row = Row(place, *cells)
+        row = WordRow(place, *cells)
         _check(row)
         if same := rows.get((row.table, row.written)):
             raise row.error("written", f"{row.written!r} is in {same.place} too")
@@ -193,7 +193,7 @@ def _rows(path: Path) -> dict[tuple[str, str], Row]:
     return rows
 
 
-def _check(row: Row) -> None:
+def _check(row: WordRow) -> None:
     for column in COLUMNS:
         if (cell := getattr(row, column)) != cell.strip():
             raise row.error(column, f"{cell!r} has a space at an end")
@@ -203,7 +203,7 @@ def _check(row: Row) -> None:
         raise row.error("spoken" if row.written else "written", "is empty")
 
 
-def _setting(row: Row) -> str | bool | int:
+def _setting(row: WordRow) -> str | bool | int:
     """Value of a setting, by the type of its default. Raises WordsError."""
     defaults = FACETS[row.table]._field_defaults
     plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
@@ -225,7 +225,7 @@ def _setting(row: Row) -> str | bool | int:
     return row.spoken
 
 
-def _numerals(row: Row) -> dict[int, Numeral]:
+def _numerals(row: WordRow) -> dict[int, Numeral]:
     """Rows of a single number, or of each number in a range."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?(?:/(\d+))?", row.written)
     if not match:
@@ -245,7 +245,7 @@ def _numerals(row: Row) -> dict[int, Numeral]:
     return rows
 
 
-def _rule(row: Row) -> Rule:
+def _rule(row: WordRow) -> Rule:
     kinds = {kind.value: kind for kind in Kind}
     if row.also not in kinds:
         raise row.error("also", f"{row.also!r} is no kind of change; {', '.join(kinds)} are")
@@ -257,7 +257,7 @@ def _rule(row: Row) -> Rule:
     return Rule(kinds[row.also], pattern, row.spoken, words, words != earlier)
 
 
-def _check_format(row: Row, names: Sequence[str]) -> None:
+def _check_format(row: WordRow, names: Sequence[str]) -> None:
     try:
         used = [name for _, name, _, _ in Formatter().parse(row.spoken) if name is not None]
     except ValueError as error:
@@ -266,7 +266,7 @@ def _check_format(row: Row, names: Sequence[str]) -> None:
         raise row.error("spoken", f"{{{unknown[0]}}} is not known; {{{'}, {'.join(names)}}} are")
 
 
-def _compiled(row: Row, column: str, pattern: str) -> re.Pattern[str]:
+def _compiled(row: WordRow, column: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

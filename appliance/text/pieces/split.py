@@ -89,7 +89,7 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
     abbreviations end no sentence.
     """
     text = text.strip()
-    places = Places(text, languages)
+    places = Breaks(text, languages)
     pieces: list[str] = []
     start, budget = 0, budgets.first
     while start < len(text):
@@ -104,14 +104,14 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
 
 def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
     """Beginning of a text: to a clause's end, else a space, else between syllables, else anywhere."""
-    return text[: Places(text, languages).end_within(0, most)]
+    return text[: Breaks(text, languages).end_within(0, most)]
 
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
     """Pieces of at most `most` bytes. Only white space is lost."""
     if size_of(text) <= most:
         return [text] if text else []
-    places = Places(text, languages)
+    places = Breaks(text, languages)
     pieces, start = [], 0
     while places.size(start) > most:
         end = places.end_within(start, most)
@@ -139,7 +139,7 @@ class Break:
     rank: Rank
 
 
-class Places:
+class Breaks:
     """Places to cut a text at, including its end, found once."""
 
     def __init__(self, text: str, languages: tuple[str, ...] = ()) -> None:

@@ -7,7 +7,7 @@ from appliance.text.languages.readers.chat import ChatReader
 from appliance.text.languages.readers.dates import DateReader
 from appliance.text.languages.readers.money import MoneyReader
 from appliance.text.languages.readers.numbers import NumberReader
-from appliance.text.languages.readers.reader import Reader, always, undotted, written_rules
+from appliance.text.languages.readers.reader import BaseReader, always, undotted, written_rules
 from appliance.text.languages.readers.signs import SignReader
 from appliance.text.languages.readers.times import TimeReader
 from appliance.text.languages.readers.units import UnitReader
@@ -17,7 +17,7 @@ _READERS = (DateReader, TimeReader, MoneyReader, ChatReader, SignReader, UnitRea
 """In order of precedence."""
 
 
-def rules(of: BaseGrammar | Reader, name: str) -> Table:
+def rules(of: BaseGrammar | BaseReader, name: str) -> Table:
     """Rows of `digit_rules`, `letter_rules` or `sign_rules`, if a grammar or reader has that method."""
     table: Table = getattr(of, name, tuple)()
     return table

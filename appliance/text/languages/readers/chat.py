@@ -6,7 +6,7 @@ import re
 
 from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.quantity import NOTHING, NUMERAL, ONLY_ROMAN, ROMAN, is_address, one_of, roman
-from appliance.text.languages.readers.reader import Reader, undotted
+from appliance.text.languages.readers.reader import BaseReader, undotted
 from appliance.text.spans import Kind, Table, before
 
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
@@ -21,7 +21,7 @@ _PROCESSOR = re.compile(
 )
 
 
-class ChatReader(Reader):
+class ChatReader(BaseReader):
     def __init__(self, grammar: BaseGrammar) -> None:
         super().__init__(grammar)
         self._chat = grammar.chat

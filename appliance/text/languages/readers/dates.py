@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.plain import SMALL
 from appliance.text.languages.quantity import NOTHING, one_of
-from appliance.text.languages.readers.reader import Reader
+from appliance.text.languages.readers.reader import BaseReader
 from appliance.text.spans import Kind, Say, Table, before
 
 
-class DateReader(Reader):
+class DateReader(BaseReader):
     def __init__(self, grammar: BaseGrammar) -> None:
         super().__init__(grammar)
         self._dates = grammar.dates

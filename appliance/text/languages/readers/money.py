@@ -8,11 +8,11 @@ from decimal import Decimal
 from appliance.text.languages.facets import Noun
 from appliance.text.languages.grammar import Amount, BaseGrammar
 from appliance.text.languages.quantity import NOTHING, one_of
-from appliance.text.languages.readers.reader import Reader
+from appliance.text.languages.readers.reader import BaseReader
 from appliance.text.spans import Kind, Table
 
 
-class MoneyReader(Reader):
+class MoneyReader(BaseReader):
     def __init__(self, grammar: BaseGrammar) -> None:
         super().__init__(grammar)
         self._money = grammar.money

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.readers.reader import Reader
+from appliance.text.languages.readers.reader import BaseReader
 from appliance.text.spans import Kind, Table
 
 
-class NumberReader(Reader):
+class NumberReader(BaseReader):
     def digit_rules(self) -> Table:
         g, letter, marks = self.grammar, self.letter, self.marks
         return (

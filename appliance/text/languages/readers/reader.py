@@ -12,7 +12,7 @@ from appliance.text.languages.words import Rule
 from appliance.text.spans import Kind, Say
 
 
-class Reader:
+class BaseReader:
     def __init__(self, grammar: BaseGrammar) -> None:
         self.grammar, numbers = grammar, grammar.numbers
         self.letter = numbers.letter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.quantity import is_rating, units_pattern
-from appliance.text.languages.readers.reader import Reader, always
+from appliance.text.languages.readers.reader import BaseReader, always
 from appliance.text.spans import Kind, Say, Table, before
 
 SIGNS = {
@@ -30,7 +30,7 @@ SIGNS = {
 }
 
 
-class SignReader(Reader):
+class SignReader(BaseReader):
     def digit_rules(self) -> Table:
         g, end, number = self.grammar, self.end, self.number
         units = units_pattern(sign.lower() for sign in g.units.nouns)

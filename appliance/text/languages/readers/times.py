@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.readers.reader import Reader
+from appliance.text.languages.readers.reader import BaseReader
 from appliance.text.spans import Kind, Table, before
 
 
-class TimeReader(Reader):
+class TimeReader(BaseReader):
     def digit_rules(self) -> Table:
         times, end = self.grammar.times, self.end
         h_m_s = r"(?P<h>\d{1,2}):(?P<min>[0-5]\d):(?P<s>[0-5]\d)"
