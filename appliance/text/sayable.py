@@ -52,7 +52,7 @@ class FrontEnd:
         self._bundles = tuple(map(base_code, languages))
         self.spelling = Spelling(vocabulary)
         self._can_say = self.spelling.can_say
-        self._languages = lru_cache(maxsize=64)(self._in_force)
+        self._languages = lru_cache(maxsize=64)(self._active_languages)
         try:
             self._corrected = {code: registered(code, path) for code, path in words.items()}
             self._languages("")
@@ -155,7 +155,7 @@ class FrontEnd:
         """Code of the language of most letters; "" if that language is not configured."""
         return self._languages("").of(text).code
 
-    def _in_force(self, requested: str) -> Languages:
+    def _active_languages(self, requested: str) -> Languages:
         """The request's, the configured and the bundle's languages, if the vocabulary can say them.
 
         Raises UnknownLanguage for a code that is neither registered nor the bundle's.

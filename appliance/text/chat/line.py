@@ -44,7 +44,7 @@ def unnamed(text: str) -> str:
 
 
 class Languages:
-    """Languages in force. A clause is in the first language whose script most of its words have.
+    """Active languages. A clause is in the first language whose script most of its words have.
 
     Acronyms do not count. Next to words of another script, neither do Latin names and a single Latin word.
     """
