@@ -104,7 +104,7 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
     pid = listener(address)
     at, before = box.wall(), describe(box)
     total = (repeats + 1) * len(cells)
-    done = 0
+    count = 0
     warm_up_s = 0.0
     neighbours = Neighbours((pid,) if pid else ())
     for repeat in range(repeats + 1):
@@ -114,9 +114,9 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
                 replies.append(reply)
             else:
                 warm_up_s += reply.end_s
-            done += 1
-            bar = "█" * (30 * done // total)
-            show_progress(f"{bar:<30} {done} of {total}" + "\n" * (done == total))
+            count += 1
+            bar = "█" * (30 * count // total)
+            show_progress(f"{bar:<30} {count} of {total}" + "\n" * (count == total))
     return {
         "schema": SCHEMA,
         "kind": "run",
@@ -201,9 +201,9 @@ def table(record: Mapping[str, Any]) -> str:
     lines += ["", f"{'stages, ms':<32}" + "".join(f"{name:>15}" for name in STAGES)]
     for cell in record["cells"]:
         name = f"{cell['length']}, {cell['voice']}, {cell['nfe']}"
-        shown = (
+        stages = (
             f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15)
             for stage in STAGES
         )
-        lines.append(f"{name:<32}" + "".join(shown))
+        lines.append(f"{name:<32}" + "".join(stages))
     return "\n".join(lines)

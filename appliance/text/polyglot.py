@@ -43,9 +43,9 @@ class LanguageTable:
     def __init__(self, rows: Mapping[str, LanguageRow]) -> None:
         """`rows` has at least one row. Raises ConfigError if the table needs a package that is missing."""
         self._rows = rows
-        listed = [resolve(code) for code in rows]
-        self._languages = Languages(listed, LETTERS)
-        every = [script for language in listed for script in set(language.scripts)]
+        languages = [resolve(code) for code in rows]
+        self._languages = Languages(languages, LETTERS)
+        every = [script for language in languages for script in set(language.scripts)]
         self._rank = _ranking(list(rows)) if len(every) > len(set(every)) else None
         self._last: dict[str, str] = {}
         self._lock = threading.Lock()

@@ -161,16 +161,16 @@ class FrontEnd:
         Raises UnknownLanguage for a code that is neither registered nor the bundle's.
         """
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
-        listed = []
+        languages = []
         for code in dict.fromkeys((*chosen, *self._bundles)):
             language_of = resolve if code in self._bundles else registered
             language = self._corrected.get(code) or language_of(code)
             if self._says(language):
-                listed.append(language)
+                languages.append(language)
             elif code in chosen:
                 # Clauses of a chosen language stay in it: the next language's words are not put into them.
-                listed.append(muted(language))
-        return Languages(listed, self.spelling.scripts)
+                languages.append(muted(language))
+        return Languages(languages, self.spelling.scripts)
 
     def _says(self, language: Language) -> bool:
         """True if the vocabulary has the letters of the language's numbers."""

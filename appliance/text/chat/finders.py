@@ -66,8 +66,8 @@ def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
-    named = f"{_words(language, match[1])} {language.number(match[2], False)}"
-    return f" {named} " if line.choices.emoji == "name" else " "
+    name = f"{_words(language, match[1])} {language.number(match[2], False)}"
+    return f" {name} " if line.choices.emoji == "name" else " "
 
 
 def _file(line: ChatLine, match: re.Match[str]) -> str | None:

@@ -11,7 +11,7 @@ VOWELS = "AIOWYiuæɑɔəɛɜɪʊʌᵊᵻɐ"
 STRESSES = ("", "ˈ", "ˌ")
 TOKENS = (SPACE, *CONSONANTS, *(stress + vowel for stress in STRESSES for vowel in VOWELS), *MARKS)
 """All tokens, in the order of a vocabulary's lines."""
-KNOWN = frozenset(TOKENS)
+ALL_TOKENS = frozenset(TOKENS)
 
 _ALIKE = {
     **dict.fromkeys("—–:;", ","),
@@ -30,7 +30,7 @@ def folded(phonemes: str) -> list[tuple[str, int, int]]:
             stress, begin = symbol, place
             continue
         symbol = _ALIKE.get(symbol, symbol)
-        if symbol not in KNOWN:
+        if symbol not in ALL_TOKENS:
             continue
         stressed = bool(stress) and symbol in VOWELS
         spans.append((stress + symbol if stressed else symbol, begin if stressed else place, place + 1))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from appliance.text.phones.table import Table
 
-ONE_TAG, KNOWN, WEIGHTS, NAMES = "t", "k", "f", "n"
+ONE_TAG, FEATURE_WORDS, WEIGHTS, NAMES = "t", "k", "f", "n"
 """Kinds in the table: words that nearly always have one tag, words that features name, weights of a feature,
 the tags.
 """
@@ -43,9 +43,9 @@ class Tagger:
 
         `around` has two words before it, the word and two after it.
         """
-        far_before, before, named, after, far_after = around
+        far_before, before, own, after, far_after = around
         features = (
-            *("b", f"s3={word[-3:]}", f"p1={word[0]}", f"w={named}", f"sh={_shape(word)}"),
+            *("b", f"s3={word[-3:]}", f"p1={word[0]}", f"w={own}", f"sh={_shape(word)}"),
             "i0" if before == BEFORE[1] else "i+",
             *(f"t-1={tags[1]}", f"t-2={tags[0]}", f"t-12={tags[1]},{tags[0]}"),
             *(f"w-1={before}", f"s3-1={before[-3:]}", f"w-2={far_before}"),
@@ -72,7 +72,7 @@ class Tagger:
             name = "!YEAR" if len(word) == 4 and word.isdigit() else "!DIGITS"
         else:
             name = word.lower()
-        return name if self._table.get(KNOWN, name) is not None else f"<{_shape(word)}>"
+        return name if self._table.get(FEATURE_WORDS, name) is not None else f"<{_shape(word)}>"
 
 
 def _shape(word: str) -> str:

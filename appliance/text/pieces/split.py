@@ -93,11 +93,11 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
     pieces: list[str] = []
     start, budget = 0, budgets.first
     while start < len(text):
-        chosen = places.choose(start, budget, budgets.minimum)
-        if not pieces and not budgets.worth_a_cut(places.size(0, chosen.end), places.size(0)):
+        cut = places.choose(start, budget, budgets.minimum)
+        if not pieces and not budgets.worth_a_cut(places.size(0, cut.end), places.size(0)):
             return [text]
-        pieces.append(text[start : chosen.end])
-        start = chosen.next
+        pieces.append(text[start : cut.end])
+        start = cut.next
         budget = min(int(budget * GROWTH), budgets.largest)
     return pieces
 

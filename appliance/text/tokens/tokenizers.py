@@ -18,7 +18,7 @@ from appliance.text.tokens.emilia.tokens import CachedMaker, Emilia, can_say
 WARM = "Hello, frobnicator"
 """A word that is in the dictionary of `phones`, and a word that is not."""
 _emilia = Emilia(phones.SHARED.phones)
-_READ = frozenset("%&@+=£$€'-" + JOINERS) | marks.KNOWN
+_SPOKEN_SIGNS = frozenset("%&@+=£$€'-" + JOINERS) | marks.ALL_MARKS
 """Signs that espeak reads, or reads across, although no token stands for them."""
 
 
@@ -70,4 +70,4 @@ def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
         scripts = dict.fromkeys(("LATIN", *resolve(vocabulary.voice).scripts))
         own = "".join(LETTERS[script] for script in scripts)
         return unicodedata.category(character)[0] == "M" or re.match(f"[{own}]", character) is not None
-    return character.isdecimal() or character in _READ or character in vocabulary.index
+    return character.isdecimal() or character in _SPOKEN_SIGNS or character in vocabulary.index

@@ -120,11 +120,11 @@ class ChatReader(BaseReader):
     def _king(self, match: re.Match[str]) -> str | None:
         """Read Felipe II. None for Juan V., an initial."""
         chat, after = self._chat, match.string[match.end() :]
-        named = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
+        title = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
         is_initial = len(match[1]) == 1 and re.match(r"\.\s*\w", after)
-        if not named or not re.fullmatch(NUMERAL, match[1]) or is_initial:
+        if not title or not re.fullmatch(NUMERAL, match[1]) or is_initial:
             return None
-        words = self.grammar.regnal(roman(match[1]), "f" if named["f"] else "m")
+        words = self.grammar.regnal(roman(match[1]), "f" if title["f"] else "m")
         return words and words + "." * bool(match[2] and not after.strip())
 
     def _roman(self, match: re.Match[str]) -> str | None:
@@ -139,10 +139,10 @@ class ChatReader(BaseReader):
 
     def _is_numbered(self, match: re.Match[str]) -> bool:
         """True after a name, or a noun that may have a number, unless the next word is in capitals."""
-        named, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
-        if not named or (after and after[1].isupper()):
+        last, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
+        if not last or (after and after[1].isupper()):
             return False
-        word = named[1]
+        word = last[1]
         is_name = not word[0].islower() and not (len(word) > 1 and word.isupper())
         return is_name or bool(
             re.fullmatch(rf"(?i){self.grammar.dates.century}|{self.grammar.numbers.labels}", word)

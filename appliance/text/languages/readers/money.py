@@ -77,9 +77,9 @@ class MoneyReader(BaseReader):
         g, cents = self.grammar, self._money.cents
         if whole == "0":
             return g.counted(small, cent)
-        named = g.spoken(small, cent.gender if "{noun}" in cents else "")
+        part = g.spoken(small, cent.gender if "{noun}" in cents else "")
         form = cent.forms[min(g.form(small), len(cent.forms) - 1)]
-        return cents.format(whole=g.counted(whole, noun), part=named, noun=form)
+        return cents.format(whole=g.counted(whole, noun), part=part, noun=form)
 
     def _of(self, noun: Noun | None) -> str:
         """The noun after millions, as the language writes it."""

@@ -39,12 +39,12 @@ class BaseReader:
     def named(self, parts: Mapping[str, str]) -> str | None:
         """Words of numbers with their units' nouns, without zeros. None if a noun is missing."""
         numbers = {unit: str(int(value)) for unit, value in parts.items()}
-        named = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
+        counts = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
         nouns: Mapping[str, Noun] = self.grammar.units.nouns
-        if not named.keys() <= nouns.keys():
+        if not counts.keys() <= nouns.keys():
             return None
         return self.grammar.joint.join(
-            self.grammar.counted(number, nouns[unit]) for unit, number in named.items()
+            self.grammar.counted(number, nouns[unit]) for unit, number in counts.items()
         )
 
 

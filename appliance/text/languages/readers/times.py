@@ -95,8 +95,8 @@ class TimeReader(BaseReader):
         g, minutes, seconds = self.grammar, str(int(match[1])), f"{int(match[2])}.{match[3]}"
         if not {"min", "s"} <= g.units.nouns.keys():
             return None
-        named = [("min", minutes)] * (minutes != "0") + [("s", seconds)]
-        return g.joint.join(g.in_unit(number, unit) for unit, number in named)
+        amounts = [("min", minutes)] * (minutes != "0") + [("s", seconds)]
+        return g.joint.join(g.in_unit(number, unit) for unit, number in amounts)
 
     def _minutes(self, match: re.Match[str]) -> str | None:
         """Read 90'. None at the end of a quotation."""

@@ -50,10 +50,10 @@ def opened() -> Any:
 def languages(library: Any) -> list[list[str]]:
     """Languages of each voice, its own language first."""
     rows = []
-    listed = library.espeak_ListVoices(None)
+    voices = library.espeak_ListVoices(None)
     place = 0
-    while listed[place]:
-        voice = listed[place].contents
+    while voices[place]:
+        voice = voices[place].contents
         at, names = voice.languages, []
         while ctypes.c_ubyte.from_address(at).value:  # a priority, then the name up to NUL
             name = ctypes.string_at(at + 1)
@@ -72,8 +72,8 @@ def choose(library: Any, voice: str) -> bool:
         return True
     if not any(voice in names for names in languages(library)):
         return False
-    held = ctypes.create_string_buffer(name)
-    properties = EspeakVoice(languages=ctypes.addressof(held))
+    buffer = ctypes.create_string_buffer(name)
+    properties = EspeakVoice(languages=ctypes.addressof(buffer))
     return bool(library.espeak_SetVoiceByProperties(ctypes.byref(properties)) == 0)
 
 
@@ -83,8 +83,8 @@ def clauses(library: Any, text: str) -> list[tuple[str, str]]:
     The last character read begins the next clause; the very last is NUL.
     """
     data = text.encode("utf-8", "replace") + b"\0"
-    held = ctypes.create_string_buffer(data)
-    begin = ctypes.addressof(held)
+    buffer = ctypes.create_string_buffer(data)
+    begin = ctypes.addressof(buffer)
     place = ctypes.c_void_p(begin)
     pairs, start = [], 0
     while place.value is not None:

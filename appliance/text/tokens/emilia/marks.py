@@ -27,7 +27,7 @@ _SILENT = (
 """Marks that end a clause and that piper_phonemize drops."""
 _SAME = {other: mark for mark, others in _READ_AS.items() for other in others}
 _MARKS = "?!.,;:…" + "".join(_SAME)
-KNOWN = frozenset(_MARKS + _SILENT)
+ALL_MARKS = frozenset(_MARKS + _SILENT)
 """Marks that end a clause."""
 _BRACKETS = frozenset("?\"'`()[]{}<>‘’“”„‚«»\0")
 """Characters before which a mark ends its clause without a space."""

@@ -86,10 +86,10 @@ class Espeak:
             names[0] for names in languages if voice.partition("-")[0] in (n.partition("-")[0] for n in names)
         ]
         near += difflib.get_close_matches(voice, own, NAMED_LANGUAGES)
-        named = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
+        suggestions = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
         return (
             f"espeak-ng {self._version} has no language {voice!r}; of its {len(own)} there are "
-            f"{', '.join(named[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
+            f"{', '.join(suggestions[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
         )
 
     def _answer(self, voice: str, text: str) -> Any:

@@ -18,7 +18,7 @@ _ELLIPSIS = re.compile(r"···|・・・|\.\.\.")
 _PART = re.compile(r"[<\[].*?[>\]]|.")
 _BRACKETS = {"<>": "pinyin", "[]": "tag"}
 _SYLLABLE = re.compile(r"[^\W\d_]+[1-5]")
-_READ = frozenset("0123456789%&@+=£")
+_SPOKEN_SIGNS = frozenset("0123456789%&@+=£")
 """Characters, besides letters, that are read although no token stands for them."""
 LONGEST_CACHED = 400
 """Longest text whose tokens stay in memory, in characters: transcripts, which every reply needs."""
@@ -89,7 +89,7 @@ def can_say(character: str, tokens: Collection[str]) -> bool:
     if character.isalpha():
         # Letters of the phones' alphabet are no letters of a text. Letters such as é count as English.
         return character < "\u0250"
-    return character in _READ or (character not in "_^#" and character in tokens)
+    return character in _SPOKEN_SIGNS or (character not in "_^#" and character in tokens)
 
 
 def _language(part: str) -> str:
