@@ -17,7 +17,7 @@ def _run(argv: Sequence[str]) -> int:
         from export.sources import look
 
         try:
-            print(look.said(rest) if command == "look" else inspection.said(Path(rest[0])))
+            print(look.described(rest) if command == "look" else inspection.described(Path(rest[0])))
         except (BundleError, ValueError, OSError) as error:  # CheckpointError is a ValueError
             print(f"export: {error}", file=sys.stderr)
             return 1

@@ -118,10 +118,8 @@ class Loaded:
         return contract.Vocoder("vocos" if config.head == "ISTFTHead" else "source-filter", config.padding)
 
     def cases(self, max_frames: int) -> oracles.CaseSet:
-        sampler, defaults = self.sources.sampler, self.sources.defaults
-        return oracles.CaseSet(
-            self.mel, self.vocabulary, max_frames, defaults.guidance, sampler, defaults.times
-        )
+        s, d = self.sources.sampler, self.sources.defaults
+        return oracles.CaseSet(self.mel, self.vocabulary, max_frames, d.guidance, s, d.times)
 
     def reference(self) -> nn.Module:
         return self.declaration.build(self.weights(), self.given)
@@ -146,17 +144,16 @@ def load(sources: Sources) -> Loaded:
     sources = dataclasses.replace(sources, family=family)
     tokenizer = sources.tokenizer or family.tokenizer
     vocabulary = declared.vocabulary(sources.vocab, tokenizer, sources.voice)
-    loaded = Loaded(
-        sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
-    )
-    config, spec = loaded.vocoder_config, loaded.mel
+    config, vocoder = LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
+    loaded = Loaded(sources, vocabulary, config, vocoder)
+    spec = loaded.mel
     if isinstance(config, VocosConfig):
-        found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
-        found |= {"hop": config.hop, "n_fft": config.n_fft, "win": config.n_fft}
+        sizes = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
+        sizes |= {"hop": config.hop, "n_fft": config.n_fft, "win": config.n_fft}
     else:
-        found = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
-        found |= {"hop": config.hop, "n_fft": config.n_fft}
-    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in found.items() if v != getattr(spec, k)]
+        sizes = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
+        sizes |= {"hop": config.hop, "n_fft": config.n_fft}
+    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in sizes.items() if v != getattr(spec, k)]
     if wrong:
         raise BundleFailed(
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
@@ -178,8 +175,8 @@ def load(sources: Sources) -> Loaded:
     if vocabulary.repeated:
         lost = ", ".join(map(repr, vocabulary.tokens[vocabulary.size :]))
         print(f"{sources.vocab}{_repeated(vocabulary)}; as upstream, {lost} cannot be said", file=sys.stderr)
-    text, said = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
-    for line in said:
+    text, notes = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
+    for line in notes:
         print(line, file=sys.stderr)
     if strangers := vocabulary.lacks(family.durations):
         raise BundleFailed(f"{family.name}: model.durations: {strangers} not in {sources.vocab}")
@@ -318,12 +315,12 @@ def build(
 
 def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contract.Manifest:
     """Remove a variant, and the files that it alone has."""
-    left = {name: files for name, files in manifest.variants.items() if name != variant}
-    used = {file for files in left.values() for file in files.values()}
+    variants = {name: files for name, files in manifest.variants.items() if name != variant}
+    used = {file for files in variants.values() for file in files.values()}
     for file in set(manifest.variants[variant].values()) - used:
         for path in (folder / file, folder / f"{file}.data"):
             path.unlink(missing_ok=True)
-    return dataclasses.replace(manifest, variants=left)
+    return dataclasses.replace(manifest, variants=variants)
 
 
 def check_absent(out: Path) -> None:
@@ -464,11 +461,11 @@ class BundleWriter:
 
     def _quick_vocoder(self, source: str, weights: str) -> dict[str, str]:
         """Write the vocoder `source` in INT8 on the weight file of `weights`. Returns its file, if any."""
-        made = self.folder / "vocoder_int8.onnx"
-        if not rewrites.quantise_vocoder(self.folder / source, made):
+        vocoder = self.folder / "vocoder_int8.onnx"
+        if not rewrites.quantise_vocoder(self.folder / source, vocoder):
             return {}
-        to_onnx.share_weights(made, self.folder / weights)
-        return {"vocoder": made.name}
+        to_onnx.share_weights(vocoder, self.folder / weights)
+        return {"vocoder": vocoder.name}
 
     def _write_peer(self, step: Path) -> None:
         """Write upstream's INT8 of the whole step, if the family has such a form."""
@@ -491,15 +488,15 @@ class BundleWriter:
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
     ) -> dict[str, str]:
         """Write the step graphs of one row, with the weights of the graph `weights`."""
-        made: dict[str, str] = {}
+        files: dict[str, str] = {}
         for name in self.declaration.single:
             kind = self.declaration.steps[name]
             traced = self.folder / self._trace_step(name, kind, weights, "single", "_traced")
-            made[name] = f"{name}_{suffix}.onnx"
-            rewrite(traced, self.folder / made[name])
-            for left in (traced, traced.with_name(f"{traced.name}.data")):
-                left.unlink(missing_ok=True)
-        return made
+            files[name] = f"{name}_{suffix}.onnx"
+            rewrite(traced, self.folder / files[name])
+            for path in (traced, traced.with_name(f"{traced.name}.data")):
+                path.unlink(missing_ok=True)
+        return files
 
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
         """Write one graph, give back what it took, and return its file name."""
@@ -537,17 +534,17 @@ def expectations(
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, by upstream's package; see `oracles.expect`."""
     declared, cases = loaded.declaration, loaded.cases(options.max_frames)
-    made = oracles.expect(
+    results = oracles.expect(
         declared.oracles(loaded.weights, loaded.given),
         loaded.reference_vocoder,
         cases,
         lossy=options.lossy,
         graphs=graphs,
     )
-    made = dataclasses.replace(made, bounds=declared.bounds[options.precision])
+    results = dataclasses.replace(results, bounds=declared.bounds[options.precision])
     if options.precision in ("fp32", "int8") or declared.peaks is None:
-        return made
+        return results
     progress.begin("peaks")
     short = cases.drawn(SHORTEST)
-    reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
-    return dataclasses.replace(made, peaks=tuple(reached))
+    reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), results.trajectories, short)
+    return dataclasses.replace(results, peaks=tuple(reached))

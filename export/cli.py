@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
     see = commands.add_parser("look", help="what a training's folder holds, and the command for it")
     look.add_arguments(see)
-    see.set_defaults(run=lambda arguments: print(look.describe(arguments.folder, look.given(arguments))))
+    see.set_defaults(run=lambda arguments: print(look.describe(arguments.folder, look.options_of(arguments))))
 
     check = commands.add_parser("parity", help="measure a bundle against the weights that it was made of")
     check.add_argument("bundle", type=Path)
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
     show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
-    show.set_defaults(run=lambda arguments: print(inspection.said(arguments.bundle)))
+    show.set_defaults(run=lambda arguments: print(inspection.described(arguments.bundle)))
     return parser
 
 
@@ -251,7 +251,7 @@ NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
 
 def _of_folder(arguments: argparse.Namespace) -> None:
     """Run the command that `look` prints. Raises BundleFailed if something is missing."""
-    inspected = look.look(Path(arguments.folder), look.given(arguments))
+    inspected = look.look(Path(arguments.folder), look.options_of(arguments))
     print("\n".join(inspected.lines()))
     if inspected.is_vocoder:
         raise assemble.BundleFailed(f"{arguments.folder}: is a vocoder's, which a voice's bundle takes")
@@ -311,7 +311,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
             expected = assemble.expectations(loaded, options, alone)
             return comparison.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
 
-        made = assemble.build(
+        manifest = assemble.build(
             loaded,
             options,
             arguments.out,
@@ -319,10 +319,10 @@ def _bundle(arguments: argparse.Namespace) -> None:
             gate=assemble.Gate(arguments.sampling, arguments.accept),
             evidence=weighed.record(),
             alone=alone,
-        )
-    print("\n".join(inspection.parity_lines(made.manifest)))
-    size = sum(f.size_bytes for f in made.manifest.files.values())
-    print(f"licence: {made.manifest.licence.weights} (weights), {made.manifest.licence.vocoder} (vocoder)")
+        ).manifest
+    print("\n".join(inspection.parity_lines(manifest)))
+    size = sum(f.size_bytes for f in manifest.files.values())
+    print(f"licence: {manifest.licence.weights} (weights), {manifest.licence.vocoder} (vocoder)")
     print(f"{arguments.out}: {size / 1e6:.0f} MB, written in {time.monotonic() - started:.0f} s")
 
 
@@ -338,8 +338,8 @@ def _fetch(arguments: argparse.Namespace) -> None:
     if arguments.name is None:
         print(weights.table())
         return
-    got = fetch.fetch(arguments.name, arguments.out)
-    options = got.options | {"--precision": "fp16", "--out": "bundle"}
+    download = fetch.fetch(arguments.name, arguments.out)
+    options = download.options | {"--precision": "fp16", "--out": "bundle"}
     words = (str(word) for option in options.items() for word in option)
     print("python -m export bundle", shlex.join(words))
 

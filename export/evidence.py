@@ -149,29 +149,29 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
         _compare_weights(loaded, (), evidence)
         return evidence
     evidence.recordings = tuple(one.name for one in recordings)
-    tried = {trial.name: trial for trial in _trials(loaded)}
+    trials = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
     # Two passes each are enough to recognise random weights, such as those of tests.
-    if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in tried.values()) > 2 * most:
+    if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in trials.values()) > 2 * most:
         return _untrained(loaded, evidence)
-    evidence.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
+    evidence.losses |= {name: trial.loss(loaded, recordings) for name, trial in trials.items()}
     lowest = min(evidence.losses.values())
     if lowest > most:
         return _untrained(loaded, evidence)
-    loss, heard = evidence.losses[GIVEN], ", ".join(evidence.recordings)
-    evidence.losses[WITHOUT_TEXT] = silent = tried[GIVEN].loss(loaded, recordings, drops_text=True)
-    evidence.losses[REORDERED] = turned = tried[GIVEN].loss(loaded, recordings, reorders=True)
+    loss, names = evidence.losses[GIVEN], ", ".join(evidence.recordings)
+    evidence.losses[WITHOUT_TEXT] = silent = trials[GIVEN].loss(loaded, recordings, drops_text=True)
+    evidence.losses[REORDERED] = turned = trials[GIVEN].loss(loaded, recordings, reorders=True)
     evidence.order_proved = loss <= HEARS_TEXT * turned
     if not evidence.order_proved:
         evidence.advice.append(
-            f"the vocabulary's order is not proved: the loss on {heard} is {loss:.2f} in its order, "
+            f"the vocabulary's order is not proved: the loss on {names} is {loss:.2f} in its order, "
             f"{turned:.2f} in another"
         )
     if lowest < FITS_SOMEWHAT * loss:
-        _judge_fit(loaded, recordings, tried, evidence, accept)
+        _judge_fit(loaded, recordings, trials, evidence, accept)
     if loss > HEARS_TEXT * silent:
         evidence.advice.append(
-            f"the weights do not use the text: their loss on {heard} is {loss:.2f} with it, {silent:.2f} "
+            f"the weights do not use the text: their loss on {names} is {loss:.2f} with it, {silent:.2f} "
             "without; if they speak another language, pass --recording FILE --transcript TEXT, else look at "
             "the vocabulary"
         )
@@ -179,19 +179,19 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     if loaded.sources.adapter is not None:  # no file says which weights it was trained on
         base = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
         with suppress(CheckpointError):  # the adapter brings the embedding of another vocabulary
-            evidence.losses[UNADAPTED] = theirs = Trial.given(base).loss(base, recordings)
+            evidence.losses[UNADAPTED] = theirs = Trial.unchanged(base).loss(base, recordings)
             evidence.advice.append(
-                f"the loss on {heard} is {loss:.3g} with the adapter, {theirs:.3g} without it"
+                f"the loss on {names} is {loss:.3g} with the adapter, {theirs:.3g} without it"
             )
     return evidence
 
 
-def settle(found: Evidence, accept: str) -> None:
+def settle(evidence: Evidence, accept: str) -> None:
     """Raise BundleFailed for weights that give no speech, unless `accept` has a reason to write them."""
-    if found.speechless and not accept:
-        raise BundleFailed(f"{'; '.join(found.speechless)}; --accept REASON writes it all the same")
-    if found.speechless:
-        found.accepted_by = accept
+    if evidence.speechless and not accept:
+        raise BundleFailed(f"{'; '.join(evidence.speechless)}; --accept REASON writes it all the same")
+    if evidence.speechless:
+        evidence.accepted_by = accept
 
 
 def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, evidence: Evidence) -> None:
@@ -211,7 +211,7 @@ def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, evidence: Evidence) -
 def _judge_fit(
     loaded: Loaded,
     recordings: Sequence[EvidenceRecording],
-    tried: Mapping[str, Trial],
+    trials: Mapping[str, Trial],
     evidence: Evidence,
     accept: str,
 ) -> None:
@@ -222,11 +222,11 @@ def _judge_fit(
     # Words that the weights do not know mislead them most under the right flags, so text may be dropped.
     lowest = {
         name: min(evidence.losses[name], trial.loss(loaded, recordings, drops_text=True))
-        for name, trial in tried.items()
+        for name, trial in trials.items()
     }
     # Among flags that fit equally well, those of a known family win.
-    alike = [name for name in tried if lowest[name] * ALIKE <= min(lowest.values())]
-    best = min(alike, key=lambda name: (not loaded.declaration.is_known(tried[name].arch), lowest[name]))
+    alike = [name for name in trials if lowest[name] * ALIKE <= min(lowest.values())]
+    best = min(alike, key=lambda name: (not loaded.declaration.is_known(trials[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
     if ratio >= FITS_SOMEWHAT:
         return
@@ -234,7 +234,7 @@ def _judge_fit(
     problem = (
         f"the weights {'were' if clearly else 'may be'} trained otherwise: their loss on "
         f"{', '.join(evidence.recordings)} is {lowest[GIVEN]:.2f} as {loaded.sources.family.name}, and "
-        f"{lowest[best]:.2f} with {best}: pass {tried[best].remedy}"
+        f"{lowest[best]:.2f} with {best}: pass {trials[best].remedy}"
     )
     if clearly and not accept:
         raise BundleFailed(f"{problem}; --accept REASON writes it all the same")
@@ -253,7 +253,7 @@ class Trial:
     mel: MelSpec
 
     @classmethod
-    def given(cls, loaded: Loaded) -> Trial:
+    def unchanged(cls, loaded: Loaded) -> Trial:
         return cls(GIVEN, "", loaded.sources.family.arch, loaded.mel)
 
     @torch.inference_mode()
@@ -270,8 +270,8 @@ class Trial:
 
         `reorders` replaces each token by another. Raises BundleFailed if the given flags' loss is not finite.
         """
-        given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
-        model, text = loaded.declaration.build(loaded.weights(), given), loaded.text
+        inputs = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
+        model, text = loaded.declaration.build(loaded.weights(), inputs), loaded.text
         strength, errors = loaded.sources.defaults.guidance, []
         seeds = SEEDS[: 1 if len(recordings) > 1 else None]
         for one in recordings:
@@ -301,7 +301,7 @@ class Trial:
 
 def _trials(loaded: Loaded) -> Iterator[Trial]:
     arch, spec = loaded.sources.family.arch, loaded.mel
-    yield Trial.given(loaded)
+    yield Trial.unchanged(loaded)
     flags = loaded.declaration.flags
     for other in loaded.declaration.others(arch):
         remedy = f"--family {name}" if (name := named(other)) else f"a YAML file with {flags(other)}"
@@ -311,18 +311,20 @@ def _trials(loaded: Loaded) -> Iterator[Trial]:
         yield Trial(f"mels of {kind}", f"--vocoder {kind}", arch, dataclasses.replace(spec, kind=kind))
 
 
-def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
-    found.verdict = Verdict.UNTRAINED
-    why = f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
-    found.advice.append(why)
-    found.speechless.append(why)
-    _compare_weights(loaded, (), found)
-    return found
+def _untrained(loaded: Loaded, evidence: Evidence) -> Evidence:
+    evidence.verdict = Verdict.UNTRAINED
+    why = (
+        f"the loss of the weights proves nothing: they predict no speech on {', '.join(evidence.recordings)}"
+    )
+    evidence.advice.append(why)
+    evidence.speechless.append(why)
+    _compare_weights(loaded, (), evidence)
+    return evidence
 
 
 def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], evidence: Evidence) -> None:
     """Report the distance between average and raw weights, if the checkpoint has both."""
-    taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
+    used, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
     try:
         if other.weights().averaged == loaded.weights().averaged:
@@ -335,12 +337,12 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], ev
         evidence.advice.append(f"the {TAKEN[kind]} weights, which are not taken, are broken: {error}")
         return
     advice = (
-        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones "
+        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {used} ones "
         f"are taken, --weights {kind} takes the others"
     )
     if recordings:
         loss = evidence.losses[GIVEN]
-        evidence.losses[TAKEN[kind]] = theirs = Trial.given(other).loss(other, recordings)
+        evidence.losses[TAKEN[kind]] = theirs = Trial.unchanged(other).loss(other, recordings)
         fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * loss else ""
         advice += f", with a loss of {theirs:.2f} for {loss:.2f}{fit}"
     evidence.advice.append(advice)

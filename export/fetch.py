@@ -117,8 +117,8 @@ def fetch(name: str, out: Path, *, endpoint: str | None = None) -> Fetched:
     """
     row = row_of(name)
     vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
-    spoken = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
-    for one in spoken:
+    stated = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
+    for one in stated:
         note = f" ({one.note})" if one.note else ""
         print(f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{note}, {one.source}")
     if row.unverified:

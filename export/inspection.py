@@ -116,7 +116,7 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def said(place: Path) -> str:
+def described(place: Path) -> str:
     """Description of a bundle, or of a training's folder or file. Raises BundleError, CheckpointError."""
     return look.describe(place) if look.is_training(place) else describe(contract.read(place))
 

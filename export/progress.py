@@ -82,13 +82,13 @@ class Progress:
             else:
                 self._stage = self._waiting[number]
                 del self._waiting[: number + 1]
-        shown = f"{name} {detail}".rstrip()
+        line = f"{name} {detail}".rstrip()
         if self._bar is None:
             print(
-                f"{_clock(self._clock() - self._begun)} {shown}{self._left()}", file=self._stream, flush=True
+                f"{_clock(self._clock() - self._begun)} {line}{self._left()}", file=self._stream, flush=True
             )
         else:
-            self._bar.set_description_str(shown, refresh=False)
+            self._bar.set_description_str(line, refresh=False)
             self._show()
 
     def did(self, frames: int, rows: int = 1, steps: int = 1) -> None:

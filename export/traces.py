@@ -36,16 +36,16 @@ def export(module: nn.Module, spec: GraphSpec, path: Path, folder: Path | None =
     """Write what `to_onnx.export` writes, by a graph that `folder` keeps, else add it there."""
     if folder is None:
         return to_onnx.export(module, spec, path)
-    kept = folder / f"{source()[:16]}-{key(module, spec, path.name)}.xz"
+    graph = folder / f"{source()[:16]}-{key(module, spec, path.name)}.xz"
     try:
-        packed = kept.read_bytes()
-        os.utime(kept)
+        packed = graph.read_bytes()
+        os.utime(graph)
         fill(packed, module, path)
     except (OSError, lzma.LZMAError):
         to_onnx.export(module, spec, path)
         with contextlib.suppress(OSError):  # a folder that nobody can write keeps none
             folder.mkdir(parents=True, exist_ok=True)
-            replace_file(kept, pack(module, path))
+            replace_file(graph, pack(module, path))
             for oldest in sorted(folder.glob("*.xz"), key=os.path.getmtime)[:-MOST_KEPT]:
                 oldest.unlink()
 

@@ -123,8 +123,8 @@ class _Work:
             yield Stage(f"gate of {FUSED}", "engine", (5 + REPLY) * one)
         if self._precision == "fp16":
             yield Stage(f"gate of {FLOAT32_SUMS}", "engine", (5 + REPLY) * one)
-        tried = self._loaded.declaration.samplings or self._named in comparison.MEASURED
-        steps = GATE_NFES[0] * (1 + REPLY) + comparison.FINE_NFE if tried else 0.0
+        samplings = self._loaded.declaration.samplings or self._named in comparison.MEASURED
+        steps = GATE_NFES[0] * (1 + REPLY) + comparison.FINE_NFE if samplings else 0.0
         for name in reversed(names):
             lossy = name == INT8 or self._precision in comparison.LOSSY
             steps = max(steps, GATE_NFES[0]) if lossy else steps

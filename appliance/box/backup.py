@@ -185,7 +185,7 @@ def read(file: Path) -> tuple[Backup, Tree]:
             raw = dict(json.loads(_next(tar, LISTING)))
             if (form := raw.get("format")) != FORMAT:
                 raise BackupFailure(f"{file}: of format {shown(form)}, here {FORMAT} is read; update first")
-            backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
+            backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
             tree = {entry: b"" if entry.folder else _next(tar, entry.name, entry) for entry in backup.entries}
             if (more := tar.next()) is not None:
                 raise ValueError(f"{shown(more.name)} is not listed")

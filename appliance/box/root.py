@@ -113,8 +113,7 @@ class Root:
 
     def load(self, path: str, kind: type[T]) -> T:
         """Read a JSON object into a dataclass, and ignore other keys. Raises OSError, ValueError."""
-        loaded: T = from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
-        return loaded
+        return from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Names in a folder, cpu2 before cpu10; () if it cannot be read."""

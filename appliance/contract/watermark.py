@@ -50,7 +50,7 @@ def read(folder: Path) -> WatermarkManifest:
     path = folder / MANIFEST
     try:
         raw = parse_yaml(path.read_bytes(), path, BundleError)
-        manifest: WatermarkManifest = from_mapping(WatermarkManifest, raw, where=str(path), error=BundleError)
+        manifest = from_mapping(WatermarkManifest, raw, where=str(path), error=BundleError)
         if missing := manifest.graphs.keys() - manifest.files:
             raise BundleError(f"{path}: files: must have {', '.join(sorted(missing))}")
         check_files(folder, manifest.files, "watermark")

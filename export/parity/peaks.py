@@ -30,15 +30,15 @@ IN_FLOAT32 = frozenset({"time_embed", "attn_norm", "norm_out", "grn", "rotary_em
 @torch.inference_mode()
 def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: Case) -> list[Peak]:
     """Peaks of each module, the largest of a graph first, over both ends of lengths and of times."""
-    found = Peaks()
-    with watched(model, found.noting("step", {"text_embed": "condition"})):
+    peaks = Peaks()
+    with watched(model, peaks.noting("step", {"text_embed": "condition"})):
         for case, time, latents in points(solved, short):
             cond = torch.from_numpy(padded_mel(case.cond, case.frames))
             text = model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
             at = (torch.tensor(value, dtype=torch.float32) for value in (time, case.guidance))
             model(torch.from_numpy(latents), cond, text, *at)
             progress.did(case.frames)
-    return found.with_vocoder(decode, solved)
+    return peaks.with_vocoder(decode, solved)
 
 
 class Peaks:
@@ -91,14 +91,14 @@ def watched(
             note(name, tensor)
 
     def before(name: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, given: Any) -> None:
+        def enter(module: nn.Module, inputs: Any) -> None:
             inside[0] = name
-            note_first(name, given)
+            note_first(name, inputs)
 
         return enter
 
     def after(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda module, given, made: note_first(name, made)
+        return lambda module, inputs, output: note_first(name, output)
 
     for name, module in model.named_modules():
         if name and name not in scaled and set(name.split(".")).isdisjoint(in_float32):

@@ -89,9 +89,9 @@ def _with_wide_weights(source: Path, out: Path) -> None:
 
 def put(field: Any, items: Iterable[Any]) -> None:
     """Replace the items of a repeated protobuf field. The new items may be old ones."""
-    wanted = list(items)
+    new = list(items)
     del field[:]
-    field.extend(wanted)
+    field.extend(new)
 
 
 def quantise_widened(source: Path, out: Path, roles: Roles) -> None:

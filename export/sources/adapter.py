@@ -37,7 +37,7 @@ class Unmergeable(CheckpointError):
 
 
 @dataclass(frozen=True)
-class Config(Ranged):
+class AdapterConfig(Ranged):
     """Keys of `adapter_config.json` that the merge depends on."""
 
     peft_type: Literal["LORA", "LOHA"]
@@ -68,7 +68,7 @@ class Adapter:
     folder: Path
     """Folder that has `adapter_config.json`."""
     file: Path
-    config: Config
+    config: AdapterConfig
 
     def __str__(self) -> str:
         name = NAMES[self.config.peft_type] + " with DoRA" * self.config.use_dora
@@ -99,10 +99,10 @@ def read(folder: Path) -> Adapter:
     if isinstance(raw, dict):
         raw = {key: value for key, value in raw.items() if value is not None}
         raw = {"alpha": raw.get("lora_alpha"), **raw}
-    config: Config = from_mapping(Config, raw, where=str(path), error=Unmergeable, ignore_unknown=True)
-    known = UNREAD | {one.name for one in fields(Config)}
+    config = from_mapping(AdapterConfig, raw, where=str(path), error=Unmergeable, ignore_unknown=True)
+    keys = UNREAD | {one.name for one in fields(AdapterConfig)}
     on = [key for key, value in raw.items() if value is True or (value and isinstance(value, (dict, list)))]
-    if unknown := [key for key in on if key not in known]:
+    if unknown := [key for key in on if key not in keys]:
         raise Unmergeable(f"{path}: {', '.join(unknown)}: is not supported")
     for name in FILES:
         if (folder / name).is_file():
@@ -121,5 +121,5 @@ def is_adapter(folder: Path) -> bool:
 
 def newest_in(folder: Path) -> Path | None:
     """The folder, or the last update's adapter in it: `adapter_STEP`, `lora_N`, or a link `lora_last`."""
-    found = [folder] if is_adapter(folder) else [path for path in folder.glob("*") if is_adapter(path)]
-    return max(found, key=lambda path: ("last" in path.name, numbers(path)), default=None)
+    folders = [folder] if is_adapter(folder) else [path for path in folder.glob("*") if is_adapter(path)]
+    return max(folders, key=lambda path: ("last" in path.name, numbers(path)), default=None)

@@ -35,6 +35,7 @@ from export.sources.header import (
     Others,
     check_names,
     config_beside,
+    is_averaged,
     some,
     stray,
     vocoder_file,
@@ -127,11 +128,11 @@ def load_dit(
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
     beside = [name for name in stored if is_beside(name)]
     notes = [f"{path}: {some(beside)} are no part of the DiT and are left out"] if beside else []
-    found = unwrapped(path, stored, kind, DIT, adapter)
+    dit = unwrapped(path, stored, kind, DIT, adapter)
     table = rotary_frequencies(arch.dim_head)
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
-    entries = exact | {_renumbered(name, found): found.entry(name) for name in found if name != POSITIONS}
-    if entries.keys() - exact.keys() - set(found):
+    entries = exact | {_renumbered(name, dit): dit.entry(name) for name in dit if name != POSITIONS}
+    if entries.keys() - exact.keys() - set(dit):
         notes.append(f"{path}: its blocks are numbered with gaps, and are numbered anew")
     if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
         raise OtherVocabulary(
@@ -142,7 +143,7 @@ def load_dit(
     weights = checked(path, entries, lambda: DiT(arch, vocab_size, mels, embeds_guidance=embeds))
     _check_rotary(path, weights.entry(ROTARY).read(), table)
     whole = {name: weights.entry(name) for name in weights} | exact
-    return Weights(whole, averaged=found.averaged, notes=notes)
+    return Weights(whole, averaged=dit.averaged, notes=notes)
 
 
 def is_beside(name: str) -> bool:
@@ -154,8 +155,8 @@ def _renumbered(name: str, names: Collection[str]) -> str:
     """A tensor's name with a new number for its block, because pruning leaves gaps in the numbers."""
     if not (block := BLOCK.match(name)):
         return name
-    left = sorted({int(found[1]) for other in names if (found := BLOCK.match(other))})
-    return f"transformer_blocks.{left.index(int(block[1]))}.{name[block.end() :]}"
+    numbers = sorted({int(match[1]) for other in names if (match := BLOCK.match(other))})
+    return f"transformer_blocks.{numbers.index(int(block[1]))}.{name[block.end() :]}"
 
 
 def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: Sampler) -> bool:
@@ -188,9 +189,7 @@ def load(path: Path, kind: WeightsKind, kin: Kin, adapter: Path | None = None) -
 def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
     """`kind`, or `ema` if a file has only averaged weights. Raises CheckpointError."""
     names = read(path, kind)
-    return (
-        "ema" if names.averaged or all(not AVERAGING.isdisjoint(name.split(".")) for name in names) else kind
-    )
+    return "ema" if names.averaged or all(map(is_averaged, names)) else kind
 
 
 def mel_scale(path: Path) -> float:
@@ -238,19 +237,19 @@ def unwrapped(
             f"{path}: no {kin.name} checkpoint, it has no {kin.mark.rstrip('.')}; it has {have}"
         )
     if kind == "raw" and all(averaged for averaged, _ in whole):
-        averages = [n for n in stored if stored.averaged or not AVERAGING.isdisjoint(n.split("."))]
+        averages = [n for n in stored if stored.averaged or is_averaged(n)]
         raise CheckpointError(
             f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema takes it"
         )
-    wanted = [key for key in whole if key[0] == (kind == "ema")] or whole
-    chosen = [key for key in wanted if not key[1]] or wanted
+    candidates = [key for key in whole if key[0] == (kind == "ema")] or whole
+    chosen = [key for key in candidates if not key[1]] or candidates
     if len(chosen) > 1:
         raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
     loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
-    found = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+    weights = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
     if adapter is None:
-        return found
-    return merging.merged(path, found, adapters.read(adapter), lambda name: _split(name, kin.own)[1])
+        return weights
+    return merging.merged(path, weights, adapters.read(adapter), lambda name: _split(name, kin.own)[1])
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
@@ -267,9 +266,8 @@ def _vocoder_in(path: Path, kin: Kin, kind: WeightsKind) -> Weights:
     stored = read(path, kind)
     mixed = [name for name in stored if not _VOCODERS.isdisjoint(name.split("."))]
     names = [name for name in mixed or stored if not _IN_TRAINING.search(name)]
-    return unwrapped(
-        path, Weights({name: stored.entry(name) for name in names}, averaged=stored.averaged), kind, kin
-    )
+    weights = Weights({name: stored.entry(name) for name in names}, averaged=stored.averaged)
+    return unwrapped(path, weights, kind, kin)
 
 
 def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Weights]:
@@ -353,10 +351,10 @@ def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig,
     config = _config(beside, json.loads, BigVGANConfig.parse)
     path = vocoder_file(place, "bigvgan")
     entries = _folded(path, _vocoder_in(path, BIGVGAN, kind))
-    wanted = _blank(lambda: _vocoder(config))
-    for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
+    model = _blank(lambda: _vocoder(config))
+    for name, tensor in model.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, StoredTensor(tuple(tensor.shape), low_pass))
-    return config, checked(path, entries, lambda: wanted)
+    return config, checked(path, entries, lambda: model)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
@@ -399,28 +397,28 @@ def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
 
 def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], nn.Module]) -> Weights:
     """Entries in the order of the model from `make`. Raises CheckpointError if names or shapes differ."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
     wrong = []
-    if missing := [name for name in wanted if name not in entries]:
+    if missing := [name for name in shapes if name not in entries]:
         wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
-    if extra := [name for name in entries if name not in wanted]:
+    if extra := [name for name in entries if name not in shapes]:
         wrong.append(f"{len(extra)} are not known: {some(extra)}")
     other = [
         f"{name} is {entries[name].shape}, not {shape}"
-        for name, shape in wanted.items()
+        for name, shape in shapes.items()
         if name in entries and entries[name].shape != shape
     ]
     if other:
         wrong.append(f"{len(other)} have another shape: {some(other)}")
     if other and all(
-        sorted(entries[name].shape) == sorted(wanted[name]) and len(wanted[name]) == 3
-        for name in wanted
-        if name in entries and entries[name].shape != wanted[name]
+        sorted(entries[name].shape) == sorted(shapes[name]) and len(shapes[name]) == 3
+        for name in shapes
+        if name in entries and entries[name].shape != shapes[name]
     ):
         wrong.append("all of these are convolutions, transposed as in MLX")
     if wrong:
         raise CheckpointError(f"{path}: is not of the given architecture: {'; '.join(wrong)}")
-    return Weights({name: entries[name] for name in wanted})
+    return Weights({name: entries[name] for name in shapes})
 
 
 def _blank(make: Callable[[], nn.Module]) -> Any:
@@ -436,12 +434,12 @@ def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
     return model.requires_grad_(False).eval()
 
 
-def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
+def _config(path: Path, decode: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
     try:
         raw = path.read_bytes()
-        if said := stray(raw):
-            raise ValueError(said)
-        return parse(read(raw.decode("utf-8")))
+        if problem := stray(raw):
+            raise ValueError(problem)
+        return parse(decode(raw.decode("utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -160,10 +160,10 @@ class Header:
 
     def named(self, name: str) -> Shaped:
         """The tensor with this name under any wrappers. Raises CheckpointError if there is no such matrix."""
-        found = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
-        if not found or len(found[0].shape) < 2:
+        tensors = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
+        if not tensors or len(tensors[0].shape) < 2:
             raise CheckpointError(f"{self.path}: no whole checkpoint, it has no matrix {name}")
-        return found[0]
+        return tensors[0]
 
     @property
     def progress(self) -> str:
@@ -176,15 +176,15 @@ class Header:
 
     def kinds(self, mark: str) -> tuple[WeightsKind, ...]:
         """Kinds of weights that the file has for the model that has `mark` in its names."""
-        found: list[WeightsKind] = []
+        kinds: list[WeightsKind] = []
         for kind in ("ema", "raw"):
             key = choose(self.dicts, kind)
             averaged = {
                 key in AVERAGES or is_averaged(name) for name in self.dicts.get(key or "", ()) if mark in name
             }
             if (kind == "ema") in averaged:
-                found.append(kind)
-        return tuple(found)
+                kinds.append(kind)
+        return tuple(kinds)
 
 
 def choose(dicts: Mapping[str, Collection[str]], kind: WeightsKind) -> str | None:
@@ -204,7 +204,7 @@ def is_averaged(name: str) -> bool:
     return not AVERAGING.isdisjoint(name.split("."))
 
 
-def told(path: Path) -> Format:
+def format_of(path: Path) -> Format:
     """Format of a file by its first bytes. Raises CheckpointError with a remedy for an unsupported format."""
     if path.is_dir():
         raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; name the file in it'}")
@@ -247,7 +247,7 @@ def folder_of(folder: Path) -> str:
     return _UNPACKED if (folder / "data.pkl").is_file() else ""
 
 
-def text_in(first: bytes, wanted: str = "weights") -> str:
+def text_in(first: bytes, expected: str = "weights") -> str:
     """End of the error message for a file that begins with text; "" for other files."""
     marked = first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     text = first.decode("utf-16" if marked else "utf-8-sig", errors="ignore").strip()
@@ -257,7 +257,7 @@ def text_in(first: bytes, wanted: str = "weights") -> str:
         return "is a web page, not the file; download it again, by the link to the raw file"
     if text.startswith("version https://git-lfs"):
         return "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again"
-    return f"is a text, not {wanted}: {shown(text)}; download it again"
+    return f"is a text, not {expected}: {shown(text)}; download it again"
 
 
 def stray(raw: bytes) -> str:
@@ -291,7 +291,7 @@ def read_header(path: Path) -> Header:
 
 
 def _header(path: Path) -> Header:
-    format = told(path)
+    format = format_of(path)
     if format == "safetensors":
         return _safetensors(path)
     try:
@@ -314,7 +314,7 @@ def parts_of(
     """
     if not isinstance(whole, Mapping):
         raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
-    dicts = {str(key): found for key, value in whole.items() if (found := tensors(value))}
+    dicts = {str(key): entries for key, value in whole.items() if (entries := tensors(value))}
     if flat := tensors(whole):
         dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
     return dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts}
@@ -349,17 +349,17 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 def check_names(path: Path, names: Iterable[str], others: Others) -> None:
     """Raise CheckpointError if names match those of another or a quantised model."""
     for pattern, sentence in (*others, *_QUANTISED):
-        if found := [name for name in names if pattern.search(name)]:
-            raise CheckpointError(f"{path}: {sentence} (it has {some(found)})")
+        if matches := [name for name in names if pattern.search(name)]:
+            raise CheckpointError(f"{path}: {sentence} (it has {some(matches)})")
 
 
 class _Object:
     """Takes the place of objects in a pickle that are no plain values. Nothing is imported or called."""
 
     def __new__(cls, *arguments: Any, **_: Any) -> Any:
-        made = super().__new__(cls)
-        made.__dict__["arguments"] = arguments
-        return made
+        instance = super().__new__(cls)
+        instance.__dict__["arguments"] = arguments
+        return instance
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Take any arguments."""
@@ -391,8 +391,8 @@ _FUNCTIONS: Mapping[tuple[str, str], Any] = {
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        found = _FUNCTIONS.get((module, name))
-        return type(name, (_Object,), {"__module__": module}) if found is None else found
+        function = _FUNCTIONS.get((module, name))
+        return type(name, (_Object,), {"__module__": module}) if function is None else function
 
     def persistent_load(self, pid: Any) -> Any:
         return pid
@@ -414,18 +414,18 @@ def _legacy(path: Path) -> object:
 def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
     """Raise CheckpointError for floats of 8 bits or fewer, and for integer weights."""
     types = list(types)
-    if found := [
+    if wrong := [
         (name, kind) for name, kind in types if name.endswith("weight") and _INTEGERS.fullmatch(kind)
     ]:
-        name, kind = found[0]
+        name, kind = wrong[0]
         raise CheckpointError(
-            f"{path}: holds {len(found)} weights of {kind} ({name}): quantised weights are not supported; "
+            f"{path}: holds {len(wrong)} weights of {kind} ({name}): quantised weights are not supported; "
             "give the float32, float16 or bfloat16 checkpoint"
         )
-    if found := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
-        name, kind = found[0]
+    if wrong := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
+        name, kind = wrong[0]
         raise CheckpointError(
-            f"{path}: holds {len(found)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
+            f"{path}: holds {len(wrong)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
             "and is not supported; give the float32, float16 or bfloat16 checkpoint"
         )
 
@@ -456,8 +456,8 @@ def some(names: Sequence[str]) -> str:
 def newest(folder: Path, patterns: Iterable[str]) -> Path | None:
     """The newest file, by the numbers in its name, of the first pattern that matches any."""
     for pattern in patterns:
-        if found := [path for path in folder.glob(pattern) if path.is_file()]:
-            return max(found, key=numbers)
+        if files := [path for path in folder.glob(pattern) if path.is_file()]:
+            return max(files, key=numbers)
     return None
 
 
@@ -474,13 +474,13 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
     if place.is_file():
         return place
     published = VOCODER_FILES[kind]
-    found = newest(place, (*published, *TRAINED_VOCODERS[kind]))
-    if found is None:
+    path = newest(place, (*published, *TRAINED_VOCODERS[kind]))
+    if path is None:
         example = "last.ckpt" if kind == "vocos" else "g_NNNNNNNN"
         raise CheckpointError(
             f"{place}: has no {' or '.join(published)}, nor what training leaves ({example})"
         )
-    return found
+    return path
 
 
 def config_beside(file: Path, name: str) -> Path:

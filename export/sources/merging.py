@@ -64,8 +64,8 @@ def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], 
         weight = own(f"{module}.weight")
         if weight in entries:
             pairs, scale = _factors(adapter, module, entries[weight].shape, parts)
-            read = partial(_merge, entries[weight], parts, pairs, scale)
-            changed[weight] = StoredTensor(entries[weight].shape, read)
+            read_merged = partial(_merge, entries[weight], parts, pairs, scale)
+            changed[weight] = StoredTensor(entries[weight].shape, read_merged)
         else:
             changed[weight] = next(iter(parts.values()))
     if strangers := [name for name in changed if name not in entries]:

@@ -61,11 +61,11 @@ MOST_UNKNOWN = 0.5
 def parse_tokenizer(text: str) -> tuple[Tokenizer, str]:
     """Parse the name of a tokenizer, or `espeak:LANG`, into name and voice. Raises ValueError."""
     name, colon, voice = text.partition(":")
-    known: tuple[Tokenizer, ...] = get_args(Tokenizer)
-    for tokenizer in known:
+    tokenizers: tuple[Tokenizer, ...] = get_args(Tokenizer)
+    for tokenizer in tokenizers:
         if name == tokenizer and (not colon or name == "espeak"):
             return tokenizer, parse_voice(voice, "--tokenizer espeak:LANG") if colon else ""
-    names = ", ".join(f"{name}[:LANG]" if name == "espeak" else name for name in known)
+    names = ", ".join(f"{name}[:LANG]" if name == "espeak" else name for name in tokenizers)
     raise ValueError(f"--tokenizer: must be one of {names}, not {shown(text)}")
 
 
@@ -133,7 +133,7 @@ def text_of(
     Languages are `stated`, else those of the known weights, else a guess from the vocabulary. Raises
     BundleError for a language that the tokenizer cannot read.
     """
-    said = []
+    notes = []
     others = [code for code in stated or () if tokenizer == "emilia" and code not in ("en", "zh")]
     if others:
         raise BundleError(
@@ -148,19 +148,19 @@ def text_of(
         languages = ("en",)
     elif row is not None:
         languages = row.languages
-        said.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
+        notes.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
     elif languages := guess(vocabulary):
-        said.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
+        notes.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
     else:
-        said.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
+        notes.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
     if unread := [code for code in languages if code not in LANGUAGES]:
-        said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
+        notes.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
     # Phones tell nothing about the case and form of texts.
     phones = tokenizer in (*BY_ESPEAK, "phones")
     letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
     if tokenizer == "espeak":
-        said += unheard(vocabulary)
-    return Text(languages, tokenizer, _case(letters), _form(letters), voice=vocabulary.voice), said
+        notes += unheard(vocabulary)
+    return Text(languages, tokenizer, _case(letters), _form(letters), voice=vocabulary.voice), notes
 
 
 def unheard(vocabulary: Vocabulary) -> list[str]:
@@ -168,18 +168,18 @@ def unheard(vocabulary: Vocabulary) -> list[str]:
 
     Raises BundleError if most are missing, and PhonesMissing.
     """
-    made = maker("espeak", vocabulary.voice)(NUMBERS)
-    unknown = [symbol for symbol in made if symbol not in vocabulary.index]
+    symbols = maker("espeak", vocabulary.voice)(NUMBERS)
+    unknown = [symbol for symbol in symbols if symbol not in vocabulary.index]
     if not unknown:
         return []
-    share = len(unknown) / len(made)
-    told = (
+    share = len(unknown) / len(symbols)
+    note = (
         f"{share:.1%} of the symbols by which espeak's {vocabulary.voice} says numbers are not in the tokens:"
         f" {' '.join(dict.fromkeys(unknown))}"
     )
     if share > MOST_UNKNOWN:
-        raise BundleError(f"{told}; they belong to another tokenizer or language: --tokenizer")
-    return [f"{told}; they are left out"]
+        raise BundleError(f"{note}; they belong to another tokenizer or language: --tokenizer")
+    return [f"{note}; they are left out"]
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -194,12 +194,12 @@ def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
         if len(token) == 1 and not token.isascii() and token.isalpha():
             script = unicodedata.name(token, "?").split()[0].split("-")[0]
             scripts.setdefault(script, set()).add(token.lower())
-    found = {_SCRIPTS[script] for script in scripts if script in _SCRIPTS}
+    languages = {_SCRIPTS[script] for script in scripts if script in _SCRIPTS}
     for script, letters in scripts.items():
         alphabets = _ALPHABETS.get(script, {})
-        found |= {code for code, (all_, own) in alphabets.items() if set(own) <= letters <= set(all_)}
+        languages |= {code for code, (all_, own) in alphabets.items() if set(own) <= letters <= set(all_)}
     others = scripts.keys() - _SCRIPTS.keys() - _ALPHABETS.keys() - {"CJK"}
-    return tuple(found) if len(found) == 1 and not others else ()
+    return tuple(languages) if len(languages) == 1 and not others else ()
 
 
 def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
@@ -223,13 +223,13 @@ def framing(row: Known | None, around: tuple[str, str] | None, dialect: str) -> 
 
     Raises ValueError.
     """
-    known = row.dialects if row is not None else {}
-    if dialect and dialect not in known:
-        there = f"one of {', '.join(known)}" if known else "left out: these weights mark none"
+    dialects = row.dialects if row is not None else {}
+    if dialect and dialect not in dialects:
+        there = f"one of {', '.join(dialects)}" if dialects else "left out: these weights mark none"
         raise ValueError(f"--dialect: must be {there}, not {dialect}")
     if around is not None:
         return {"around": around, "dialect": dialect}
-    if not known:
+    if not dialects:
         return {}
-    dialect = dialect or next(iter(known))
-    return {"around": known[dialect], "dialect": dialect}
+    dialect = dialect or next(iter(dialects))
+    return {"around": dialects[dialect], "dialect": dialect}

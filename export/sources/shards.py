@@ -26,12 +26,12 @@ def files(path: Path) -> tuple[Path, ...]:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{index.name} is no index of shards, it has no weight_map") from error
-    found = tuple(index.with_name(Path(str(name)).name) for name in names)
-    if absent := [shard.name for shard in found if not shard.is_file()]:
+    shards = tuple(index.with_name(Path(str(name)).name) for name in names)
+    if absent := [shard.name for shard in shards if not shard.is_file()]:
         raise ValueError(
-            f"{index.name} names {len(found)} shards, of which {', '.join(absent)} are not beside it"
+            f"{index.name} names {len(shards)} shards, of which {', '.join(absent)} are not beside it"
         )
-    return found
+    return shards
 
 
 def is_shard(path: Path) -> bool:

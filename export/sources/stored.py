@@ -26,11 +26,11 @@ from export.sources.header import (
     WeightsKind,
     check_types,
     choose,
+    format_of,
     open_safetensors,
     parts_of,
     shards_of,
     some,
-    told,
 )
 
 SAFE_TYPES: tuple[tuple[type[Any], str], ...] = (
@@ -113,10 +113,10 @@ class Stored:
         key = choose(self.dicts, kind)
         if key is None:
             have = some([*self.dicts, *self.settings])
-            wanted = " or ".join(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
-            raise CheckpointError(f"{self.path}: holds no weights under {wanted}; its keys: {have or 'none'}")
-        found = self.dicts[key]
-        return Weights({name: found.entry(name) for name in found}, averaged=key in AVERAGES)
+            keys = " or ".join(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
+            raise CheckpointError(f"{self.path}: holds no weights under {keys}; its keys: {have or 'none'}")
+        weights = self.dicts[key]
+        return Weights({name: weights.entry(name) for name in weights}, averaged=key in AVERAGES)
 
 
 def read(path: Path) -> Stored:
@@ -131,12 +131,9 @@ def read(path: Path) -> Stored:
 
 
 def _one(path: Path) -> Stored:
-    format = told(path)
-    return (
-        _safetensors(path)
-        if format == "safetensors"
-        else _unpickled(path, mapped=format == "zip" and _is_plain(path))
-    )
+    if (format := format_of(path)) == "safetensors":
+        return _safetensors(path)
+    return _unpickled(path, mapped=format == "zip" and _is_plain(path))
 
 
 def _is_plain(path: Path) -> bool:

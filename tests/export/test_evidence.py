@@ -74,7 +74,7 @@ def test_right_weights_fit_and_use_the_text(loaded: assemble.Loaded) -> None:
 def test_the_loss_is_upstreams(loaded: assemble.Loaded) -> None:
     """A single pass agrees with upstream's DiT."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
-    mine = evidence.Trial.given(loaded).loss(dataclasses.replace(loaded, text=Text()), [one], (0.5,))
+    mine = evidence.Trial.unchanged(loaded).loss(dataclasses.replace(loaded, text=Text()), [one], (0.5,))
     arch = loaded.sources.family.arch
     theirs = small.upstream_dit(arch, loaded.vocabulary.size, loaded.weights())
     mel = torch.from_numpy(log_mel(samples(FEMALE, 24_000), MelSpec("vocos")))[None]
@@ -94,7 +94,7 @@ def test_tokens_are_placed_as_the_weights_were_trained(loaded: assemble.Loaded) 
     """Equal durations spread tokens evenly. A table that gives the first token most frames makes the text
     useless."""
     [one] = [r for r in evidence.DEMO if r.name == FEMALE]
-    given, [first, *_] = evidence.Trial.given(loaded), tokens_of(loaded)
+    given, [first, *_] = evidence.Trial.unchanged(loaded), tokens_of(loaded)
     even, long = dict.fromkeys(loaded.vocabulary.tokens, (4.0,) * 3), {first: (900.0,) * 3}
     tables = (Text(duration="tokens", durations=table) for table in ({}, even, even | long))
     placed = (dataclasses.replace(loaded, text=table) for table in tables)
@@ -162,7 +162,7 @@ def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loa
     assert found.recordings == (SPEECH.name,) and found.record()["order"] == "proved"
     assert 0.1 < found.losses[evidence.COPY] < 0.4 and not found.speechless
     recordings = own, dataclasses.replace(own, words=OTHERS)
-    given = evidence.Trial.given(loaded)
+    given = evidence.Trial.unchanged(loaded)
     said, other = (given.loss(loaded, [one]) for one in recordings)
     assert found.losses[GIVEN] == pytest.approx(said, rel=1e-3) and other > said
 
@@ -236,7 +236,7 @@ def test_an_adapter_is_compared_with_its_base(
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1}))
     sources = dataclasses.replace(loaded.sources, adapter=tmp_path)
     found = weigh(dataclasses.replace(loaded, sources=sources), [alone])
-    base = evidence.Trial.given(loaded).loss(loaded, [alone])
+    base = evidence.Trial.unchanged(loaded).loss(loaded, [alone])
     assert found.losses[evidence.UNADAPTED] == base != found.losses[GIVEN]
     assert f"{base:.3g} without it" in found.advice[-1]
     assert re.match(r".*: LoRA, rank 1, alpha 1, sha256 [0-9a-f]{64}", found.record()["adapter"])

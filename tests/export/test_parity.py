@@ -142,7 +142,7 @@ def test_times_of_the_grid_are_stepped_singly(made: BuiltBundle, answers: oracle
 def test_every_vocoder_is_computed_in_float64_too(kind: str, tmp_path: Path) -> None:
     loaded = small.load(small.write_files(tmp_path, small.ARCHS["one_block"], kind))
     *_, expected = assemble.graphs_alone(loaded, small.MAX_FRAMES)
-    assert expected.graph == "vocoder" and expected.wanted.dtype == np.float64
+    assert expected.graph == "vocoder" and expected.output.dtype == np.float64
     assert 0 < expected.own < 1e-4
 
 
@@ -364,7 +364,7 @@ def test_samplings_are_tried_until_one_holds_or_is_hopeless(
 ) -> None:
     """The distance of `exact` from `exact` has the ratio one."""
     monkeypatch.setattr(comparison, "SAMPLING_BOUND", bound)
-    report = comparison.measure_samplings(made.bundle, tried=("exact", "exact"), first=True)
+    report = comparison.measure_samplings(made.bundle, samplings=("exact", "exact"), first=True)
     assert [row.error for row in report.samplings] == tried * [pytest.approx(1.0, rel=1e-4)]
 
 

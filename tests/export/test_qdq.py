@@ -61,7 +61,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 def unsmoothed(weight: NDArray[np.float32], observed: Observed) -> qdq.Choice:
     """MinMax calibration."""
     factors = np.ones(len(weight), np.float32)
-    return qdq._tried(weight, observed.sample, factors, float(observed.largest.max()))
+    return qdq._choice(weight, observed.sample, factors, float(observed.largest.max()))
 
 
 def product(channels: int = 64, outputs: int = 48, outlier: float = 1.0) -> tuple[Any, Observed]:

@@ -94,13 +94,13 @@ def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
-    shown = [{**asdict(one), "level": one.level.value, "reason": one.reason.value} for one in listed]
-    return {"schema": SCHEMA, "level": worst.value, "exit": exit_code(listed), "findings": shown}
+    rows = [{**asdict(one), "level": one.level.value, "reason": one.reason.value} for one in listed]
+    return {"schema": SCHEMA, "level": worst.value, "exit": exit_code(listed), "findings": rows}
 
 
 def from_document(raw: object) -> list[Finding]:
     """Findings of a document; the inverse of `document`. Raises ValueError."""
-    read: _Document = from_mapping(_Document, raw, where="findings", error=ValueError, ignore_unknown=True)
-    if read.schema != SCHEMA:
+    content = from_mapping(_Document, raw, where="findings", error=ValueError, ignore_unknown=True)
+    if content.schema != SCHEMA:
         raise ValueError(f"not findings of schema {SCHEMA}")
-    return list(read.findings)
+    return list(content.findings)

@@ -37,7 +37,7 @@ def last(box: Box) -> Finding:
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:
         raw = json.loads(lines[-1])
-        line: _Line = from_mapping(_Line, raw, where=paths.JOURNAL, error=ValueError, ignore_unknown=True)
+        line = from_mapping(_Line, raw, where=paths.JOURNAL, error=ValueError, ignore_unknown=True)
     except (IndexError, ValueError, RecursionError):
         return never
     age_s = box.uptime() - line.uptime_s

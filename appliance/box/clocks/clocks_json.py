@@ -93,7 +93,7 @@ def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
     """Read the file. The state is `unknown` if the file is absent, damaged, old or of another boot."""
     try:
         raw = box.root.record(path)
-        clocks: Clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
+        clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
         _check(raw.get("schema"), clocks)
     except FileNotFoundError:
         return _unknown(Reason.ABSENT, f"{path} is absent; is f5-clocks.service installed and running?")
