@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,16 +85,19 @@ def known(name: str) -> Known | None:
     return KNOWN.get(name) or (there[0] if len(there) == 1 else None)
 
 
-def table() -> str:
-    """Markdown table of all rows. Neighbours that differ only by name share a line."""
-    lines = ["| `fetch` | repository | languages | stated licence | note |", "|---|---|---|---|---|"]
-    for cells, rows in itertools.groupby(_ROWS, _cells):
-        names = ", ".join(f"`{row.name}`" for row in rows)
-        lines.append(f"| {' | '.join((names, *cells))} |")
+def listing() -> str:
+    """Markdown list of all rows: terms, and below them the weights. A repository's weights share a line."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for row in _ROWS:
+        weights = groups.setdefault(f"- **{row.licence}**: {row.warning}", {})
+        weights.setdefault(_details(row), []).append(f"`{row.name}`")
+    lines = []
+    for terms, weights in groups.items():
+        lines += [terms, *(f"  - {', '.join(names)}: {details}" for details, names in weights.items())]
     return "\n".join(lines)
 
 
-def _cells(row: Known) -> tuple[str, str, str, str]:
-    """Cells of the table: repository, languages, licence, note."""
-    note = "; ".join(filter(None, (row.warning, row.unverified and f"unverified: {row.unverified}")))
-    return row.repository, ", ".join(row.languages), row.licence, note
+def _details(row: Known) -> str:
+    """Repository, languages, and what was not verified."""
+    unverified = f"; unverified: {row.unverified}" if row.unverified else ""
+    return f"{row.repository} ({', '.join(row.languages)}){unverified}"
