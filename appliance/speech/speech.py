@@ -112,7 +112,7 @@ class Speech:
     """Key of the bundle's engine; "" for the current engine."""
     table: LanguageTable | None = None
     """Voices for wishes that leave the voice to the language of their text."""
-    beside: Mapping[str, Speech] = field(default_factory=dict)
+    secondary: Mapping[str, Speech] = field(default_factory=dict)
     """Language code → Speech of its secondary bundle, for rows of the table that name a bundle."""
 
     @classmethod
@@ -178,7 +178,7 @@ class Speech:
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code
         wish = replace(wish, voice=row.voice, style=style, language_code=language)
-        return wish, self.beside.get(code, self)
+        return wish, self.secondary.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
         """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""

@@ -95,8 +95,8 @@ async def test_a_row_sets_voice_style_and_bundle_if_the_request_does_not(box: Bo
     for number, place in enumerate((Place("ann", "happy"), Place("ann", "sad"), Place("auto"))):
         box.store.create(place, speech_wav(1.2 + number), "Hello there.")
     box.scheduler.engines.add("/en", own := FakeEngine())
-    beside = {"en": replace(box.speech, bundle="/en", generation=None)}
-    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}), beside=beside)
+    secondary = {"en": replace(box.speech, bundle="/en", generation=None)}
+    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}), secondary=secondary)
     requests = box.record()
     for voice, style in (("", ""), ("", "sad"), ("auto", "")):
         await box.say("Hello", voice=voice, style=style)
