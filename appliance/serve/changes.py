@@ -43,7 +43,7 @@ LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
 
 
 class Changes:
-    """Current bundle and configuration, and the Speech that is built of them."""
+    """Current bundle and configuration, and the Speech that is built from them."""
 
     def __init__(
         self,

@@ -83,15 +83,16 @@ from appliance.voices.store import VoiceStore
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""Time that the engine's last call may take after everything else has ended."""
+"""Seconds that the engine's last call may take after everything else has ended."""
 GRACE_S = 1.0
-"""Time that calls may take to end after the server stops."""
+"""Seconds that calls may take to end after the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Longest time from the end of the drain to the end of the process; f5-appliance.service allows as much."""
 ORDER_S = 1.0
-"""Interval at which the order of held requests is stored. Verbs are stored at once."""
+"""Seconds between two writes of the order of held requests. Moderators' decisions are stored at once."""
 STALLED_S = 1.0
-"""A drain does not wait for a reader that takes nothing for this long after it has played its audio."""
+"""Seconds after which a drain no longer waits for a reader that has played its audio and takes nothing more.
+"""
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
 
 

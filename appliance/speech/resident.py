@@ -83,7 +83,7 @@ class Residents:
         return ""
 
     def doubts(self, config: Config, present: Bundle, voices: VoiceIndex) -> Iterator[str]:
-        """A line for each row that cannot have its full effect."""
+        """Yields a warning for each row that cannot have its full effect."""
         yield from missing_voices(config, voices)
         for code, row in config.text.languages.items():
             if self._folder(row) == self._first != str(present.folder):
@@ -94,7 +94,7 @@ class Residents:
 
 
 def missing_voices(config: Config, voices: VoiceIndex) -> Iterator[str]:
-    """A line for each row of `text.languages` whose voice or style is not stored."""
+    """Yields a warning for each row of `text.languages` whose voice or style is not stored."""
     for code, row in config.text.languages.items():
         if not voices.is_usable(row.voice):
             yield f"text.languages.{code}.voice: no voice {row.voice!r} can be used"
