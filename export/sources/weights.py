@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,25 +76,22 @@ _RAW = yaml.safe_load(TABLE.read_text("utf-8"))
 VOCODERS: dict[Kind, VocoderWeights] = {
     kind: _read(VocoderWeights, raw) for kind, raw in _RAW["vocoders"].items()
 }
-_ROWS: list[Known] = [_read(Known, raw) for raw in _RAW["rows"]]
-KNOWN: dict[str, Known] = {row.name: row for row in _ROWS}
+KNOWN: dict[str, Known] = {raw["name"]: _read(Known, raw) for raw in _RAW["rows"]}
 
 
 def known(name: str) -> Known | None:
     """A row by its name, or by its repository if that has a single row."""
-    there = [row for row in _ROWS if row.repository == name]
+    there = [row for row in KNOWN.values() if row.repository == name]
     return KNOWN.get(name) or (there[0] if len(there) == 1 else None)
 
 
 def listing() -> str:
     """Markdown list of all rows: terms, and below them the weights. A repository's weights share a line."""
-    groups: dict[str, dict[str, list[str]]] = {}
-    for row in _ROWS:
-        weights = groups.setdefault(f"- **{row.licence}**: {row.warning}", {})
-        weights.setdefault(_details(row), []).append(f"`{row.name}`")
     lines = []
-    for terms, weights in groups.items():
-        lines += [terms, *(f"  - {', '.join(names)}: {details}" for details, names in weights.items())]
+    for terms, rows in itertools.groupby(KNOWN.values(), lambda row: f"- **{row.licence}**: {row.warning}"):
+        lines.append(terms)
+        for details, alike in itertools.groupby(rows, _details):
+            lines.append(f"  - {', '.join(f'`{row.name}`' for row in alike)}: {details}")
     return "\n".join(lines)
 
 
