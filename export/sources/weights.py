@@ -96,6 +96,6 @@ def listing() -> str:
 
 
 def _details(row: Known) -> str:
-    """Repository, languages, and what was not verified."""
+    """Repository, languages and unverified facts of a row."""
     unverified = f"; unverified: {row.unverified}" if row.unverified else ""
     return f"{row.repository} ({', '.join(row.languages)}){unverified}"
