@@ -291,7 +291,7 @@ class Daemon:
             # again.
             pending = self._clocks.status.clocks.state == "reboot_pending"
             postponed, watermark = REBOOT_FIRST if pending else "", config.audio.watermark
-            beside = [read.folder, *(other.folder for other in self._changes.beside.values())]
+            beside = [read.folder, *(other.folder for other in self._changes.secondary.values())]
             load = partial(
                 load_for,
                 config=config.engine,
@@ -312,7 +312,7 @@ class Daemon:
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
-            for key, other in self._changes.beside.items():
+            for key, other in self._changes.secondary.items():
                 self._load_beside(key, other, load)
             # This comes before the daemon reports that it is ready, because it must not refuse its first
             # call.
