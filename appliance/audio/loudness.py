@@ -9,6 +9,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from appliance.request import AS_MADE, FloatArray, ReplyLevel
 
@@ -83,7 +84,7 @@ def _make_up(louder: FloatArray, powers: FloatArray, peaks: FloatArray, rate_hz:
         gains = more * _gains(peaks * more)
         left = np.add.reduceat(squares * (gains[:-1] + gains[1:]) ** 2 / 4, hops)
         lost_lu = _gated(powers) - _gated(per_square * left)
-        more = np.float32(min(more * 10 ** (lost_lu / 20), MOST_MADE_UP))
+        more = np.float32(min(float(more) * math.pow(10, lost_lu / 20), MOST_MADE_UP))
     return more
 
 
@@ -92,7 +93,7 @@ def true_peak(samples: FloatArray, rate_hz: int) -> float:
     return float(_frame_peaks(samples, rate_hz, 0.0).max(initial=0.0))
 
 
-def _gated(powers: FloatArray) -> float:
+def _gated(powers: NDArray[np.floating]) -> float:
     """(hops,) mean squares, or (1,) of less than a block → LUFS."""
     if len(powers) >= HOPS:
         total = np.cumsum(np.append(0.0, powers))
@@ -109,7 +110,7 @@ def _powers(samples: FloatArray, rate_hz: int) -> FloatArray:
     hop = round(HOP_S * rate_hz)
     if len(samples) < hop * HOPS:
         padded = np.pad(samples, (0, hop * HOPS - len(samples)))
-        return _powers(padded, rate_hz).sum(keepdims=True) * hop / max(len(samples), 1)
+        return np.array([_powers(padded, rate_hz).sum() * hop / max(len(samples), 1)], np.float32)
     hops = len(samples) // hop
     spectrum = np.fft.rfft(np.asarray(samples[: hops * hop], np.float32).reshape(hops, hop))
     powers = (spectrum.real**2 + spectrum.imag**2) @ _weights(rate_hz, hop)
@@ -153,10 +154,9 @@ def _limiter(peaks: FloatArray, rate_hz: int, samples: int) -> FloatArray:
     The gains fall and rise in straight lines over 30 ms on either side of a peak.
     """
     at = _gains(peaks)
-    rising = np.arange(frame := round(FRAME_S * rate_hz)) / frame
+    rising = np.arange(frame := round(FRAME_S * rate_hz), dtype=np.float32) / np.float32(frame)
     gains = at[:-1, None] + (at[1:] - at[:-1])[:, None] * rising
-    limiter: FloatArray = gains.reshape(-1)[:samples].astype(np.float32)
-    return limiter
+    return gains.reshape(-1)[:samples]
 
 
 def _gains(peaks: FloatArray) -> FloatArray:
@@ -166,8 +166,7 @@ def _gains(peaks: FloatArray) -> FloatArray:
     # Between two frames, the least of the two on either side; then the mean of three. Each of the three
     # includes both frames, so no gain between them is above what either allows.
     least = np.minimum.reduce([allowed[k : k + len(peaks) + 3] for k in range(4)])
-    gains: FloatArray = (least[:-2] + least[1:-1] + least[2:]) / 3
-    return gains
+    return np.asarray((least[:-2] + least[1:-1] + least[2:]) / 3, np.float32)
 
 
 @lru_cache(maxsize=4)
