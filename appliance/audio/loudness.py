@@ -1,6 +1,6 @@
 """Loudness of a segment (ITU-R BS.1770-4), its true peak, and the gain that brings it to a target.
 
-Each segment is measured alone, so the same request has the same samples, whatever was spoken before.
+Each segment is measured alone, so a request's samples do not depend on earlier speech.
 """
 
 from __future__ import annotations

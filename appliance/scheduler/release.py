@@ -61,14 +61,13 @@ class Delivery:
             return
         if job.audible is None:
             job.audible = workload.clock()
-            workload.on_change()
         for audio in job.held:
             job.deliver(audio)
         job.held.clear()
         if job.made:
             self._leave(job)
             workload.forget_played(workload.clock())
-            workload.on_change()
+        workload.on_change()
 
     def release_all(self, now: float = -math.inf) -> None:
         """Release the finished audio of channels that go on."""
