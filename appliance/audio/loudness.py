@@ -88,11 +88,6 @@ def _make_up(louder: FloatArray, powers: FloatArray, peaks: FloatArray, rate_hz:
     return more
 
 
-def true_peak(samples: FloatArray, rate_hz: int) -> float:
-    """(samples,) → largest magnitude of the wave through the samples."""
-    return float(_frame_peaks(samples, rate_hz, 0.0).max(initial=0.0))
-
-
 def _gated(powers: NDArray[np.floating]) -> float:
     """(hops,) mean squares, or (1,) of less than a block → LUFS."""
     if len(powers) >= HOPS:

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 import soxr
 
-from appliance.audio.loudness import QUIETEST_LUFS, levelled, loudness, true_peak
+from appliance.audio.loudness import QUIETEST_LUFS, _frame_peaks, levelled, loudness
 from appliance.engine.cases import FEMALE, MALE
 from appliance.request import AS_MADE, FloatArray, ReplyLevel
 from tests.harness.daemons import ROOT
@@ -93,7 +93,7 @@ def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude
     samples = sine(48_000 / share, 20 * math.log10(amplitude), 1.0, 48_000, phase_deg)
     samples[:4_800] *= np.linspace(0, 1, 4_800, dtype=np.float32)
     samples[-4_800:] *= np.linspace(1, 0, 4_800, dtype=np.float32)
-    assert dbtp - 0.4 <= 20 * math.log10(true_peak(samples, 48_000)) <= dbtp + 0.2
+    assert dbtp - 0.4 <= 20 * math.log10(_frame_peaks(samples, 48_000, 0.0).max()) <= dbtp + 0.2
 
 
 @pytest.mark.parametrize("name", VOICES)
