@@ -118,7 +118,7 @@ def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[st
 
 
 class Record:
-    """The JSON of a visit."""
+    """Record of a visit, which each stage writes to a JSON file."""
 
     def __init__(self, visit: Visit) -> None:
         self.path = visit.out / f"{visit.name}.json"

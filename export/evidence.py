@@ -96,7 +96,7 @@ class EvidenceRecording:
     name: str
     words: str
     samples: Callable[[int], NDArray[np.float32]]
-    """Returns (samples,) at a rate."""
+    """Function of a sample rate in Hz that returns the samples, shape (samples,)."""
 
 
 DEMO = tuple(
@@ -119,7 +119,7 @@ class Evidence:
     """True if the vocabulary's order has a smaller loss than another order."""
     accepted_by: str = ""
     adapter: str = ""
-    """The adapter that was merged."""
+    """Description of the merged adapter; "" without one."""
 
     def record(self) -> dict[str, Any]:
         losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
@@ -358,7 +358,7 @@ def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:
 
 
 def _is_read(loaded: Loaded, one: EvidenceRecording) -> bool:
-    """True unless the vocabulary lacks most of the words."""
+    """True unless the vocabulary leaves out more than half of the recording's words."""
     return not loaded.vocabulary.leaves_out or 2 * len(_tokens(loaded, one)) >= len(one.words)
 
 

@@ -25,7 +25,9 @@ T = TypeVar("T")
 SHOWN_S = 0.2
 """Shortest time between two changes of a terminal's line."""
 MAX_DRIFT = 4.0
-"""Limit of what one kind's distance from its guess implies for others: small models have other costs."""
+"""Largest factor, up or down, by which measured kinds of work correct the guesses for other kinds. A small
+model's costs differ too much between kinds for a larger one.
+"""
 CALIBRATED_S = 0.5
 """Seconds of a kind of work after which its own rate is measured."""
 

@@ -137,7 +137,7 @@ def _bundle(options: argparse.Namespace) -> int:
         present = resident.bundle_of(loaded)
 
         def check(read: Bundle) -> None:
-            resident.check_beside(read, present)
+            resident.check_secondary(read, present)
             load_on_cpu(read, loaded.engine)
 
         folder = store.add(options.source, check)

@@ -40,7 +40,7 @@ CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
 MAX_UPLOADS = 4
-"""Uploads at a time. Each takes three times its size in memory."""
+"""Most uploads at one time, of all callers. Each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
 """Limits for reading the body of a refused request."""
 

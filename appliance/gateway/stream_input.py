@@ -34,7 +34,7 @@ MAX_CONTEXTS = MAX_SESSIONS
 MAX_CLOSING = 32
 """Closed contexts of a connection that are still spoken, or wait to be spoken."""
 MAX_WAITING = 32_768
-"""Characters of a context that may wait for the daemon."""
+"""Most characters of a context that may wait for the daemon."""
 MAX_NAME = 128
 """Longest id of a context, in characters."""
 INACTIVITY_S, LONGEST_INACTIVITY_S = 20.0, 180.0

@@ -48,10 +48,10 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
 
 @dataclass(frozen=True)
 class CallAccess:
-    """Check of a call's token. Calls over the Unix socket need none."""
+    """Checks a call's token. Calls over the Unix socket need no token."""
 
     tokens: Tokens | None = None
-    """Valid tokens; None if calls need none."""
+    """Valid tokens; None if calls need no token."""
 
     def __call__(self, method: str, context: Context) -> None:
         """Raise Unauthenticated or AccessDenied if the call's token does not allow the method."""

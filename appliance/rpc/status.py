@@ -41,7 +41,7 @@ Clients drop trailers above 8 KiB, and the message is sent three times, once per
 
 @dataclass(frozen=True)
 class StatusRule:
-    """How an exception is reported to clients."""
+    """Form in which clients see an exception: its gRPC status, and whether a retry may help."""
 
     code: grpc.StatusCode
     retry_s: int = 0

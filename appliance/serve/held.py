@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 NAME = ".held.json"
 RESENT_S = 3_600.0
-"""Age of a decision after which nobody sends its request again: the longest queue_timeout."""
+"""Age of a decision, in seconds, after which no client sends its request again: the longest queue_timeout."""
 NOT_STORED = "in force until the daemon ends, but not stored"
 
 

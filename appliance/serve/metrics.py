@@ -101,7 +101,9 @@ class Metrics:
             self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
 
     def spoken_so_far(self) -> list[float]:
-        """Seconds of speech; requests with first audio within each of SECONDS; all requests."""
+        """Totals since the start: seconds of speech, requests with first audio within each of SECONDS, all
+        requests.
+        """
         [audio], [first_audio] = self._audio.collect(), self._first_audio.collect()
         counts = [one.value for one in first_audio.samples if one.name.endswith("_bucket")]
         return [audio.samples[0].value, *counts]

@@ -47,7 +47,7 @@ class Rise:
     count: int
     span_s: float
     recorded: bool
-    """False without an earlier sample: then count and span begin at boot."""
+    """False if there is no earlier sample. Count and span then begin at boot."""
 
     def per(self, seconds: float) -> float:
         """Mean count in that time. A shorter span is not extrapolated."""

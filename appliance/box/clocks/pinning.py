@@ -26,7 +26,7 @@ CHECK_PATIENCE_S = 5.0
 
 
 class ClockError(Exception):
-    """The command cannot be carried out."""
+    """A command that could not be carried out. The message ends with the remedy."""
 
 
 class NotRoot(ClockError):
