@@ -336,7 +336,7 @@ def _recordings(arguments: argparse.Namespace) -> Sequence[evidence.EvidenceReco
 
 def _fetch(arguments: argparse.Namespace) -> None:
     if arguments.name is None:
-        print(weights.table())
+        print(weights.listing())
         return
     download = fetch.fetch(arguments.name, arguments.out)
     options = download.options | {"--precision": "fp16", "--out": "bundle"}
