@@ -26,9 +26,9 @@ ABSOLUTE_LUFS, RELATIVE_LU = -70.0, -10.0
 """Gates: the absolute one, and the relative one below the mean of the blocks that pass the absolute one."""
 
 QUIETEST_LUFS = -30.0
-"""Floor of the loudness that is raised.
+"""Loudness from which a quieter segment's gain is computed.
 
-Upstream's level is about -20 LUFS, so anything quieter is a breath.
+Upstream's speech has about -20 LUFS, so such a segment is a breath, which must not become as loud as speech.
 """
 CEILING = 10 ** (-1.5 / 20)
 """Limit of the true peak. It is half a decibel below the promise, because meters interpolate differently."""
@@ -39,7 +39,7 @@ FRAME_S = 0.01
 WINDOWS_AT_ONCE = 512
 """Windows that are copied at a time: 0.1 MB, for a product that takes no second thread."""
 MOST_MADE_UP, ROUNDS = 10 ** (3.0 / 20), 3
-"""Largest factor that makes up for the loudness that limiting takes, and rounds in which it is computed."""
+"""Largest factor that makes up for the loudness lost by limiting, and rounds that compute it."""
 NEAR = 0.4
 """Share of the ceiling above which the values on both sides of a sample are interpolated.
 

@@ -195,7 +195,7 @@ class Admission:
         forgotten = max(self._rates.get(user, now), now) + spacing_s
         if forgotten - now > 60.0 + 1e-9:
             wait_s = forgotten - now - 60.0
-            raise RateLimited(f"{per_minute:g} requests a minute are allowed of one user", retry_s=wait_s)
+            raise RateLimited(f"{per_minute:g} requests a minute are allowed for one user", retry_s=wait_s)
         self._rates = {name: when for name, when in self._rates.items() if when > now}
         return {user: forgotten}
 

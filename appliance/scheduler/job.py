@@ -93,7 +93,7 @@ class Job:
     done: int = 0
     """Finished segments."""
     lane: int | None = None
-    """Lane of the engine that has the current segment; None without one."""
+    """Lane of the engine that has the current segment; None if the job has no lane."""
     steps: int = 0
     """Steps done of the current segment."""
     restarts: bool = False

@@ -46,8 +46,8 @@ class HeldFile:
             return Kept()
         except (OSError, ValueError, RecursionError) as error:
             self.damage = (
-                f"{self._path} is damaged: which channels were paused or moderated is lost, so each is "
-                "moderated until the file is removed and the daemon started again"
+                f"{self._path} is damaged: the paused and moderated channels are lost, so each is "
+                "moderated until you remove the file and restart the daemon"
             )
             logger.error("%s (%s)", self.damage, error)
             return Kept(is_lost=True)

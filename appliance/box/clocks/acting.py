@@ -251,8 +251,8 @@ def _has_baseline(box: Box) -> bool:
 
 
 def _is_complete(box: Box) -> bool:
-    """True if the file has the lower limits of every core and of the GPU. A full disk or a power cut leaves
-    fewer.
+    """True if the file has the lower limits of every core and of the GPU. After a full disk or a power cut it
+    has fewer.
 
     Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
     """
