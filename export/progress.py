@@ -23,7 +23,7 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 SHOWN_S = 0.2
-"""Shortest time between two changes of a terminal's line."""
+"""Shortest time, in seconds, between two changes of a terminal's line."""
 MAX_DRIFT = 4.0
 """Largest factor, up or down, by which measured kinds of work correct the guesses for other kinds. A small
 model's costs differ too much between kinds for a larger one.
