@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(eq=False)
-class Place:
+class CallerPlace:
     """A connection or request, of which there may be a limited number."""
 
     caller: str
@@ -18,7 +18,7 @@ class Place:
     close: Callable[[], object] = lambda: None
 
 
-class Places:
+class CallerPlaces:
     """Gives one caller all places but an eighth, and of that eighth as many as are still free.
 
     If none is left for a caller, the oldest idle place of the caller with most places is closed.
@@ -26,10 +26,10 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._taken: dict[Place, None] = {}
+        self._taken: dict[CallerPlace, None] = {}
         """Places in use, the oldest first."""
 
-    def take(self, place: Place) -> bool:
+    def take(self, place: CallerPlace) -> bool:
         """Take a place. Returns False if the caller can have none."""
         counts = Counter(other.caller for other in self._taken)
         free, own = self.most - len(self._taken), counts[place.caller]
@@ -43,11 +43,11 @@ class Places:
         self._taken[place] = None
         return True
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: CallerPlace) -> None:
         self._taken.pop(place, None)
 
 
-class Connection(Place):
+class HttpConnection(CallerPlace):
     """Place of an HTTP connection. It is idle while no request of the connection has a place."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Connection(Place):
         self._has_place = False
 
     @contextmanager
-    def holding(self, place: Place, places: Places) -> Iterator[bool]:
+    def holding(self, place: CallerPlace, places: CallerPlaces) -> Iterator[bool]:
         """Hold a place for a request of the connection. Yields False if the caller can have none."""
         if not places.take(place):
             yield False

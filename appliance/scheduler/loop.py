@@ -229,9 +229,9 @@ class Scheduler:
         """Remember which step before `start` the daemon is at; Unavailable names it."""
         self._workload.step = f": {step}"
 
-    def check_open(self, key: str = "", *, taken: bool = False) -> None:
+    def check_open(self, key: str = "", *, is_taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_running(key, taken=taken)
+            self._workload.check_running(key, is_taken=is_taken)
 
     def admit(
         self,

@@ -119,8 +119,8 @@ class Recorder(Observer):
     def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
         self._places = {job: place for job, place in self._places.items() if job.lane is not None}
         if call.kind == "open" and outcome is CallOutcome.DONE:
-            taken = self._places.values()
-            self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
+            places = self._places.values()
+            self._places[call.jobs[0]] = next(p for p in range(len(places) + 1) if p not in places)
         self._add_call(call, outcome, now)
         self._call = None
 

@@ -20,7 +20,7 @@ from appliance.errors import Cancelled, Cleared, Rejected, Skipped, StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.scheduler.job import State
 from appliance.scheduler.queue import Queue
-from appliance.scheduler.workload import DECISIONS, HISTORY, Kept
+from appliance.scheduler.workload import DECISIONS, HISTORY, QueueState
 from appliance.serve.held import NAME, RESENT_S, HeldFile
 from tests.harness.engine import EVEN, FakeEngine, raising
 from tests.harness.scheduler import Bench
@@ -254,7 +254,7 @@ def test_the_file_is_its_owners_alone_bounded_and_forgets_old_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = Life(tmp_path)
-    life.queue.restore(Kept(order={f"old {number}": True for number in range(HISTORY + 5)}))
+    life.queue.restore(QueueState(order={f"old {number}": True for number in range(HISTORY + 5)}))
     for number in range(DECISIONS + 5):
         say(life.bench, f"new {number}", CHANNEL)
         life.queue.end(lambda u: True, Rejected("no"))
