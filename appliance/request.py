@@ -89,7 +89,7 @@ AT_FIRST = Switch(0, None)
 
 
 @dataclass(frozen=True)
-class Spoken:
+class SpokenText:
     """Text for the model, after all rewriting."""
 
     text: str

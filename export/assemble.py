@@ -174,12 +174,12 @@ def load(sources: Sources) -> Loaded:
     row = sources.family.known or recognised(sources.checkpoint)
     if vocabulary.repeated:
         lost = ", ".join(map(repr, vocabulary.tokens[vocabulary.size :]))
-        print(f"{sources.vocab}{_repeated(vocabulary)}; as upstream, {lost} cannot be said", file=sys.stderr)
+        print(f"{sources.vocab}{_repeated(vocabulary)}; as upstream, {lost} has no sound", file=sys.stderr)
     text, notes = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
     for line in notes:
         print(line, file=sys.stderr)
     if strangers := vocabulary.lacks(family.durations):
-        raise BundleFailed(f"{family.name}: model.durations: {strangers} not in {sources.vocab}")
+        raise BundleFailed(f"{family.name}: model.durations: {strangers} is not in {sources.vocab}")
     text = dataclasses.replace(
         text,
         duration=family.duration or declared.duration,
@@ -187,7 +187,7 @@ def load(sources: Sources) -> Loaded:
         **framing(row, sources.around, sources.dialect),
     )
     if strangers := vocabulary.lacks(text.framed("")):
-        raise BundleFailed(f"{sources.vocab}: lacks {strangers}, which are to stand around a text")
+        raise BundleFailed(f"{sources.vocab}: lacks {strangers}, which every text needs around it")
     return dataclasses.replace(loaded, text=text)
 
 
@@ -215,7 +215,7 @@ Measure = Callable[[contract.Bundle], comparison.Report]
 PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
 """Failures that an error message lists."""
-ACCEPT = "--accept REASON writes this one, for you to hear"
+ACCEPT = "--accept REASON writes this bundle, so that you can listen to it"
 REMEDIES: dict[contract.Precision, str] = {
     "fp32": f"--precision fp16 has wider bounds; {ACCEPT}",
     "fp16": f"--precision fp32 rounds less; {ACCEPT}",
@@ -242,7 +242,7 @@ class Gate:
             rest = f"; and {len(failed) - len(named)} more" if len(failed) > len(named) else ""
             remedy = "" if report.broken else f"; {REMEDIES[manifest.precision]}"
             raise BundleFailed(
-                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}{remedy}"
+                f"no bundle was written, because parity bounds are broken: {'; '.join(named)}{rest}{remedy}"
             )
         accepted = {"accepted_by": self.accept, "failed": failed} if failed else {}
         defaults = dataclasses.replace(manifest.defaults, sampling=sampling)
@@ -304,7 +304,7 @@ def build(
         if comparison.PEER in manifest.variants:
             manifest = _without(partial, manifest, comparison.PEER)
         if beyond := report.drop(contract.INT8):
-            progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
+            progress.say(f"the bundle has no int8 graph for CPUs: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
         progress.begin("writing")
         contract.write(partial, gate.judge(manifest, report))

@@ -45,7 +45,7 @@ from export.sources.licence import read_record
 LINES = 20
 TEXTS = Path(__file__).with_name("lines.yaml")
 VOICE = "contact"
-REASON = "first contact: measured, whatever it finds"
+REASON = "first contact: written even if bounds are broken"
 """`accepted_by` of a bundle that breaks bounds, because the record needs its parity and speech, too."""
 PATIENCE_S = 1_800.0
 """Timeout of a start and of one line: a Base on a slow core takes a minute for ten seconds of speech."""
@@ -89,7 +89,7 @@ def meet(visit: Visit, make: Make) -> None:
     lines = lines_of(fetch.row_of(visit.name).languages, visit.lines)
     bundle = visit.out / "bundle"
     if bundle.exists():
-        raise ContactFailed(f"{bundle} exists; remove it, or name another --out")
+        raise ContactFailed(f"{bundle} exists; remove it, or pass another --out")
     visit.out.mkdir(parents=True, exist_ok=True)
     record = Record(visit)
     with suppress(ContactFailed):  # a stage records its error
@@ -97,9 +97,9 @@ def meet(visit: Visit, make: Make) -> None:
         _speak(record, visit, bundle, lines)
         with record.stage("judge"):
             record.content["words"] = judged(record.content["lines"], visit.out)
-    print(f"{record.path}: holds no name, path or address of yours; read it, and attach it to an issue")
+    print(f"{record.path}: contains no name, path or address of yours; read it, and attach it to an issue")
     if record.findings:
-        raise ContactFailed(f"{'; '.join(record.findings)}: {record.path} has the rest")
+        raise ContactFailed(f"{'; '.join(record.findings)}: details: {record.path}")
 
 
 def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[str, str]]:
@@ -107,13 +107,13 @@ def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[st
     if own is not None:
         texts = [text for text in map(str.strip, own.read_text("utf-8").splitlines()) if text]
         if not texts:
-            raise ContactFailed(f"{own}: holds no text")
+            raise ContactFailed(f"{own}: contains no text")
         return [(languages[0], text) for text in texts]
     lines: dict[str, list[str]] = yaml.safe_load(TEXTS.read_text("utf-8"))
     codes = [language for language in languages if language in lines][:2]
     if not codes:
-        there = f"no lines of {', '.join(languages)} are here, only of {', '.join(lines)}"
-        raise ContactFailed(f"{there}: --lines FILE, with a text on each line")
+        there = f"no lines in {', '.join(languages)} are known, only in {', '.join(lines)}"
+        raise ContactFailed(f"{there}; pass --lines FILE, with a text on each line")
     return [(code, text) for code in codes for text in lines[code][: LINES // len(codes)]]
 
 

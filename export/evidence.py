@@ -143,7 +143,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     if not recordings:
         evidence.verdict = Verdict.UNREAD
         evidence.advice.append(
-            f"the loss of the weights is not measured: their tokens lack the words of "
+            f"the loss of the weights was not measured, because their tokens lack the words of "
             f"{', '.join(evidence.recordings)}; pass --recording FILE --transcript TEXT in their language"
         )
         _compare_weights(loaded, (), evidence)
@@ -164,7 +164,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     evidence.order_proved = loss <= HEARS_TEXT * turned
     if not evidence.order_proved:
         evidence.advice.append(
-            f"the vocabulary's order is not proved: the loss on {names} is {loss:.2f} in its order, "
+            f"the vocabulary's order is unproved: the loss on {names} is {loss:.2f} in its order, "
             f"{turned:.2f} in another"
         )
     if lowest < FITS_SOMEWHAT * loss:
@@ -189,7 +189,9 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
 def settle(evidence: Evidence, accept: str) -> None:
     """Raise BundleFailed for weights that give no speech, unless `accept` has a reason to write them."""
     if evidence.speechless and not accept:
-        raise BundleFailed(f"{'; '.join(evidence.speechless)}; --accept REASON writes it all the same")
+        raise BundleFailed(
+            f"{'; '.join(evidence.speechless)}; --accept REASON writes the bundle nevertheless"
+        )
     if evidence.speechless:
         evidence.accepted_by = accept
 
@@ -203,8 +205,8 @@ def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, evidence: Evidence) -
     evidence.losses[COPY] = apart = loaded.mel.scale * float(np.abs(copy - mel[: len(copy)]).mean())
     if not apart <= COPIES:
         evidence.speechless.append(
-            f"{loaded.sources.vocoder_path}: the vocoder does not make the sound of its mels: after mel, "
-            f"waveform, mel {one.name} is {apart:.2f} nepers away, allowed {COPIES}"
+            f"{loaded.sources.vocoder_path}: the vocoder does not reproduce its mels: after mel, "
+            f"waveform, mel {one.name} differs by {apart:.2f} nepers, allowed {COPIES}"
         )
 
 
@@ -232,12 +234,12 @@ def _judge_fit(
         return
     clearly = ratio < FITS_BETTER
     problem = (
-        f"the weights {'were' if clearly else 'may be'} trained otherwise: their loss on "
+        f"the weights {'were' if clearly else 'may be'} trained with other flags or mels: their loss on "
         f"{', '.join(evidence.recordings)} is {lowest[GIVEN]:.2f} as {loaded.sources.family.name}, and "
         f"{lowest[best]:.2f} with {best}: pass {trials[best].remedy}"
     )
     if clearly and not accept:
-        raise BundleFailed(f"{problem}; --accept REASON writes it all the same")
+        raise BundleFailed(f"{problem}; --accept REASON writes the bundle nevertheless")
     evidence.verdict, evidence.accepted_by = Verdict.MISFIT, accept if clearly else ""
     evidence.advice.append(problem)
 
@@ -334,11 +336,11 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], ev
     try:
         wholeness.check(loaded.sources.checkpoint, other.weights())
     except CheckpointError as error:
-        evidence.advice.append(f"the {TAKEN[kind]} weights, which are not taken, are broken: {error}")
+        evidence.advice.append(f"the {TAKEN[kind]} weights, which are not used, are broken: {error}")
         return
     advice = (
-        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {used} ones "
-        f"are taken, --weights {kind} takes the others"
+        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: {used} weights "
+        f"are used; --weights {kind} uses the others"
     )
     if recordings:
         loss = evidence.losses[GIVEN]

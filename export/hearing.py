@@ -64,5 +64,5 @@ def word_errors(text: str, transcript: str, *spellings: str) -> Errors:
 
 def imported(module: str) -> Any:
     if importlib.util.find_spec(module) is None:
-        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; scripts/requirements/quality.txt lists it")
     return importlib.import_module(module)

@@ -72,8 +72,8 @@ class Outcome:
     def read_s(self) -> float:
         """Time at which a blocking read of READ_S of audio returns."""
         assert self.header is not None
-        read = READ_S * self.header.sample_rate_hertz
-        return [arrived for offset, arrived in self.pieces if offset < read][-1]
+        samples = READ_S * self.header.sample_rate_hertz
+        return [arrived for offset, arrived in self.pieces if offset < samples][-1]
 
     @property
     def audio_s(self) -> float:

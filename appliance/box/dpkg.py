@@ -14,7 +14,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9+.-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,200}")
 NVIDIAS = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
 """Prefixes of packages that an update of JetPack replaces. Afterwards TensorRT engines have to be rebuilt."""
-FINISH_FIRST = "run first: sudo dpkg --configure -a, then: sudo f5-quiet"
+FINISH_FIRST = "run sudo dpkg --configure -a, then sudo f5-quiet"
 CORE = "nvidia-l4t-core"
 TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvinfer": "libnvinfer10"}
 """Package → package that has the same version in every release."""

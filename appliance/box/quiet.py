@@ -74,7 +74,7 @@ def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
     files, (packages, half) = dict(_wanted(box.root)), dpkg.loose(box.root)
     _announce(files, "hold", packages, say)
     if half:
-        say(f"not held, since dpkg has not finished: {', '.join(half)}; {dpkg.FINISH_FIRST}")
+        say(f"not held, because dpkg has not finished: {', '.join(half)}; {dpkg.FINISH_FIRST}")
     if dry_run or not (files or packages):
         return
     earlier = _read_record(box)
@@ -97,7 +97,7 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
     _announce(files, "unhold", names, say)
     for path, change in record.files.items():
         if now[path] not in (change.before, change.after):
-            say(f"{path}: left as it is, since somebody has changed it")
+            say(f"{path}: left unchanged, because somebody has edited it")
     if not dry_run:
         with apt.locked(box, say) as tools:
             _change(box, files, tools, "unhold", names)

@@ -183,7 +183,7 @@ def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: s
         raise PermissionError(f"{path} is a link, or no {kind}: remove it")
     if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
         whose = f"belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}"
-        raise PermissionError(f"{path} {whose}, so others than root may have written it: remove it")
+        raise PermissionError(f"{path} {whose}, so users other than root may have written it: remove it")
 
 
 def _natural_order(name: str) -> tuple[tuple[int, str], ...]:

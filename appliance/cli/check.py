@@ -139,7 +139,7 @@ def _compare_power_mode(path: Path) -> None:
     except ValueError:
         same = False
     if not same:
-        raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
+        raise ConfigError(f"{path}: device.power_mode: must be written as {POWER_MODE_LINE}")
 
 
 def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:

@@ -26,7 +26,7 @@ from appliance.errors import (
 )
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.roles import CallAccess
-from appliance.rpc.turns import Share
+from appliance.rpc.turns import Usage
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -96,7 +96,7 @@ class Caller:
     key: str
     calls: set[PlacedCall] = field(default_factory=set)
     held_bytes: int = 0
-    share: Share = field(default_factory=Share)
+    usage: Usage = field(default_factory=Usage)
     """Use of the planner and of the event loop."""
     doors: Mapping[PlaceKind, asyncio.Semaphore] = field(
         default_factory=lambda: {kind: asyncio.Semaphore(INSIDE) for kind in PlaceKind}

@@ -169,7 +169,7 @@ class Broadcaster:
         self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
-        self._left = -math.inf
+        self._last_left_at = -math.inf
         """Time at which the last listener left."""
         self.changed = asyncio.Event()
 
@@ -226,13 +226,13 @@ class Broadcaster:
             self._listeners.discard(listener)
             for broadcast in self._broadcasts.values():
                 broadcast.listeners.discard(listener)
-            self._left = self._clock()
+            self._last_left_at = self._clock()
             self.changed.set()
 
     async def _run(self) -> None:
         """Follow the queue and send its events to listeners. Ends LINGER_S after the last listener."""
         try:
-            while self._listeners or self._clock() < self._left + LINGER_S:
+            while self._listeners or self._clock() < self._last_left_at + LINGER_S:
                 self.changed.clear()
                 queue = {b: self._queue.position_of(b.job) for b in self._broadcasts.values()}
                 paused = self._queue.paused
@@ -245,7 +245,7 @@ class Broadcaster:
                 now = self._clock()
                 until = next_change([u for u, _ in queue.values() if u.state is not State.ENDED], now)
                 if not self._listeners:
-                    until = min(until, self._left + LINGER_S)
+                    until = min(until, self._last_left_at + LINGER_S)
                 with suppress(asyncio.TimeoutError):
                     left_s = until - now + 1e-3 if math.isfinite(until) else None
                     await asyncio.wait_for(self.changed.wait(), left_s)

@@ -91,10 +91,10 @@ class ModelNotAvailable(InvalidRequest):
 
     def __init__(self, voice: str, language: str, there: Iterable[str] = ()) -> None:
         super().__init__("voice_name", "")
-        listed = ", ".join(sorted(there))
+        languages = ", ".join(sorted(there))
         self.args = (
             f"Model is not available on server: Voice {voice} for language {language or 'en-US'} not found."
-            + (f" There are voices for {listed}." if listed else ""),
+            + (f" There are voices for {languages}." if languages else ""),
         )
 
 

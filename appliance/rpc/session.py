@@ -281,11 +281,11 @@ class SessionCall:
         """Send the end of an utterance, or its error."""
         await _ended(before)
         response = pb.SessionResponse(utterance=utterance.number)
-        heard = sum(call.heard_characters for call in utterance.spoken)
+        heard_characters = sum(call.heard_characters for call in utterance.spoken)
         if (error := utterance.error) is not None:
             response.error.code = rule_for(error).code.value[0]
             response.error.message, response.error.reason = str(error), reason_of(type(error))
-            response.error.heard_characters = heard
+            response.error.heard_characters = heard_characters
         else:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
@@ -296,7 +296,7 @@ class SessionCall:
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
             timings.total_s = self._clock() - utterance.begun
-            response.end.samples, response.end.heard_characters = utterance.samples, heard
+            response.end.samples, response.end.heard_characters = utterance.samples, heard_characters
             response.end.timings.CopyFrom(timings_message(timings))
             response.end.words.extend(word_messages(utterance.words))
         del self._utterances[utterance.number]

@@ -111,7 +111,7 @@ class Speaking:
         self._idle.clear()
         try:
             try:
-                await self._turns.take(place.caller.share, call.job.terms.line, call.make_ready())
+                await self._turns.take(place.caller.usage, call.job.terms.line, call.make_ready())
             finally:
                 place.leave(place.held_bytes)
             call.admitted = True
@@ -156,7 +156,7 @@ class Speaking:
             context=context,
             clock=self.clock,
             task=current_task(),
-            asked=wish,
+            received_wish=wish,
             current=self._current,
             counters=self._counters,
             health=self._health,
@@ -251,7 +251,7 @@ class Speaking:
 
     async def _in_turn(self, characters: int, act: Callable[[], T]) -> T:
         """Do work on this many characters when it is the current caller's turn; return the result."""
-        return await self._turns.take(current_call().caller.share, "", in_a_slice(characters, act))
+        return await self._turns.take(current_call().caller.usage, "", in_a_slice(characters, act))
 
     def close(self) -> None:
         self._turns.close()

@@ -18,7 +18,7 @@ LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
-class Health:
+class HealthCollector:
     """Collector for the last run of f5-health, which every scrape reads again."""
 
     def __init__(self, last: Callable[[], HealthRun | None]) -> None:
@@ -142,7 +142,7 @@ class Metrics:
         }
 
     def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
-        self.registry.register(Health(last))
+        self.registry.register(HealthCollector(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
         """Count `repins`, which begins at 0 with each boot; None if unknown."""

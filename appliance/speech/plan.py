@@ -72,7 +72,7 @@ class Planner:
         return segments
 
     def _segment(
-        self, request: Request, times: NDArray[np.float64], index: int, piece: Piece, last: bool
+        self, request: Request, times: NDArray[np.float64], index: int, piece: SegmentText, last: bool
     ) -> Segment:
         """Plan a segment: tokens, number of frames, times and gain.
 
@@ -207,7 +207,7 @@ class Planner:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentText:
     """Text of one segment."""
 
     text: str
@@ -216,9 +216,9 @@ class Piece:
     budget: TextBudget
 
 
-def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[Piece]:
+def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[SegmentText]:
     """Cut a text at voices and pauses, then by the segmentation, into pieces that fit the model."""
-    pieces: list[Piece] = []
+    pieces: list[SegmentText] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
     for run in request.runs:
         budget = budgets[run.speaker]
@@ -228,7 +228,7 @@ def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: 
             cut = budget.split(request.text[begin:end].strip(), request.segmentation)
             texts = [part for text in cut for part in fitting(text, budget, lengths)]
             pieces += [
-                Piece(text, pauses.get(end, 0.0) if place == len(texts) else 0.0, budget)
+                SegmentText(text, pauses.get(end, 0.0) if place == len(texts) else 0.0, budget)
                 for place, text in enumerate(texts, 1)
             ]
     return pieces

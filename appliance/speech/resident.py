@@ -30,11 +30,11 @@ def bundles_of(config: Config) -> list[Bundle]:
     return [first, *Residents(config, first).beside.values()]
 
 
-def check_beside(read: Bundle, present: Bundle) -> None:
+def check_beside(secondary: Bundle, present: Bundle) -> None:
     """Raise BundleError for a bundle whose voices are prepared differently."""
-    if read.manifest.prepares != present.manifest.prepares:
+    if secondary.manifest.prepares != present.manifest.prepares:
         raise BundleError(
-            f"{read.folder}: its mel or its rule of references differs from that of bundle.path, for "
+            f"{secondary.folder}: its mel or its rule of references differs from that of bundle.path, for "
             "which the voices are prepared"
         )
 
@@ -58,14 +58,14 @@ class Residents:
             key = self._folder(row)
             if key in ("", self._first) or key in self.beside:
                 continue
-            read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
+            secondary = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
             try:
-                check_beside(read, first)
+                check_beside(secondary, first)
             except BundleError as error:
                 raise ConfigError(f"text.languages.{code}.bundle: {error}") from None
             if config.engine.idle_unload_s is not None:
                 raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
-            self.beside[key] = read
+            self.beside[key] = secondary
 
     def _folder(self, row: LanguageRow) -> str:
         """Real folder of a row's bundle; "" if the row names none."""

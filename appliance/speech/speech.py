@@ -26,7 +26,7 @@ from appliance.request import (
     Segment,
     Segmentation,
     SegmentAudio,
-    Spoken,
+    SpokenText,
     Switch,
 )
 from appliance.scheduler import Scheduler
@@ -34,7 +34,7 @@ from appliance.scheduler.interface import Engine
 from appliance.speech.budget import LONGEST_PIECE_S
 from appliance.speech.plan import Planner
 from appliance.speech.rules import RULES
-from appliance.speech.wish import NOT_SAID, Choices, Wish, within
+from appliance.speech.wish import UNSET, Choices, Wish, within
 from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.languages import base_code
 from appliance.text.normalise import clean
@@ -65,7 +65,7 @@ RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
 
 
 @dataclass(frozen=True)
-class Way:
+class PlannedWay:
     """A way to serve a wish: a number of steps and a segmentation."""
 
     request: Request
@@ -82,10 +82,10 @@ class Ready:
     """Speech of the bundle that will speak the wish."""
     wish: Wish
     """The wish with all choices."""
-    ways: Sequence[Way]
+    ways: Sequence[PlannedWay]
     """At least one way; the best is first."""
-    kept: tuple[SegmentAudio, ...] = ()
-    """Cached audio that serves the wish."""
+    cached_segments: tuple[SegmentAudio, ...] = ()
+    """Finished audio from the cache, if it serves the wish."""
 
     @property
     def is_empty(self) -> bool:
@@ -191,19 +191,19 @@ class Speech:
         wish = wish.over(self.usual)
         requests = self._requests(wish)
         if not requests[0].text:
-            return Ready(self, wish, [Way(requests[0])])
+            return Ready(self, wish, [PlannedWay(requests[0])])
         ways = yield from self.planner.ways(requests)
-        if wish.segmentation is NOT_SAID and self._is_dear(ways[0][1]):
+        if wish.segmentation is UNSET and self._is_dear(ways[0][1]):
             by_steps = {one.nfe: replace(one, segmentation=Segmentation.LOW_LATENCY) for one in requests}
             ways = yield from self.planner.ways(list(by_steps.values()))
         made_by = f"{self._manifest_text} {self.engine.backend}"
         keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
         match = self.phrases.find(keys)
         if match is None:
-            return Ready(self, wish, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
+            return Ready(self, wish, [PlannedWay(*way, key) for way, key in zip(ways, keys, strict=True)])
         place, phrase = match
         request, segments = ways[place]
-        return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
+        return Ready(self, wish, [PlannedWay(replace(request, seed=phrase.seed), segments)], phrase.segments)
 
     def _is_dear(self, segments: Sequence[Segment]) -> bool:
         """True for a piece so long that a CPU, whose time grows with its square, makes two sooner."""
@@ -217,7 +217,7 @@ class Speech:
         """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""
         request = self._request(wish)
         ways = [replace(request, segmentation=one) for one in self._segmentations(wish)]
-        if wish.min_nfe_steps is not NOT_SAID:
+        if wish.min_nfe_steps is not UNSET:
             within("min_nfe_steps", wish.min_nfe_steps, 1, request.nfe)
             steps = fewer(request.nfe, wish.min_nfe_steps, self.manifest.sampler.steps)
             ways += [replace(ways[-1], nfe=nfe) for nfe in steps]
@@ -228,7 +228,7 @@ class Speech:
 
         If it is adaptive, all, unless a seed fixes the samples.
         """
-        if wish.segmentation is not NOT_SAID:
+        if wish.segmentation is not UNSET:
             return [wish.segmentation]
         synthesis = self.synthesis
         name = synthesis.stream_segmentation if wish.stream else synthesis.unary_segmentation
@@ -271,7 +271,7 @@ class Speech:
         lost_style = style and style not in self.voices.styles(voice or wish.voice)
         return AT_FIRST if lost_voice or lost_style else wish.begin
 
-    def _spoken(self, wish: Wish, begin: str) -> Spoken:
+    def _spoken(self, wish: Wish, begin: str) -> SpokenText:
         """The text within the vocabulary. It begins in the voice `begin`; "" is the voice of the wish."""
 
         def voiced(voice: str) -> Voiced:

@@ -167,10 +167,10 @@ def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool
         if piece.how == "ordinal" and (not plain.isdigit() or len(plain) > LONGEST):
             raise _wrong(f"{plain!r} has no ordinal")
         return number(plain, piece.how == "ordinal")
-    said = (digit(c) if c.isascii() and c.isdigit() else c.upper() for c in piece.text if not c.isspace())
+    words = (digit(c) if c.isascii() and c.isdigit() else c.upper() for c in piece.text if not c.isspace())
     if piece.how in ("digits", "telephone"):
-        said = (digit(c) for c in piece.text if c.isascii() and c.isdigit())
-    return " ".join(said)
+        words = (digit(c) for c in piece.text if c.isascii() and c.isdigit())
+    return " ".join(words)
 
 
 def _wrong(what: str) -> InvalidRequest:

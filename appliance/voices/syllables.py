@@ -19,7 +19,7 @@ from appliance.text.chat.chat import rewrite
 from appliance.text.chat.line import LINK, MAIL, Languages
 from appliance.text.chat.marks import PRIVATE, Marks
 from appliance.text.chat.rewrite import Rewriting
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.pieces import pace
 from appliance.text.scripts import LETTERS
 
@@ -105,7 +105,7 @@ def mark_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
 def spell_out(transcript: str, languages: Sequence[str] = ()) -> str:
     """Transcript with the words for its numbers, and for the signs in its links."""
     transcript = _ADDRESS.sub(lambda link: _SIGNS.sub(" dot ", link[0]), transcript)
-    listed = Languages([known(code) for code in languages or _OTHERWISE], ())
+    listed = Languages([resolve(code) for code in languages or _OTHERWISE], ())
     changed, marks = Rewriting(PRIVATE.sub(" ", transcript)), Marks()
     rewrite(changed, TextConfig(), marks, listed, lambda character: True)
     return " ".join(marks.restored(part) for part, _ in marks.parts(changed.text))

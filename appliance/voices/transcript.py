@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from appliance.contract.bundle import Bundle
 from appliance.errors import InvalidReference
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.scripts import LETTERS
 from appliance.text.spelling import Spelling
 
@@ -61,7 +61,7 @@ class Reader:
 
     def _is_foreign(self, letters: list[str]) -> bool:
         """True if most letters are of scripts that no language of the bundle has."""
-        scripts = {script for code in self.languages for script in known(code).scripts}
+        scripts = {script for code in self.languages for script in resolve(code).scripts}
         own = f"[{''.join(LETTERS[script] for script in scripts)}]"
         return bool(scripts) and 2 * len(re.findall(own, "".join(letters))) < len(letters)
 

@@ -43,7 +43,7 @@ def rebuild(demo: Bundle, out: Path) -> None:
     manifest, named = demo.manifest, family(str(FAMILY))
     arch, mel, record = named.arch, named.mel, manifest.vocoder
     if (manifest.arch, manifest.precision, record.name) != (arch, "fp16", "source-filter"):
-        raise ValueError(f"{demo.folder}: is not the demo's, which is fp16, source-filter, of {FAMILY.name}")
+        raise ValueError(f"{demo.folder}: is not a demo's: fp16, source-filter, of {FAMILY.name}")
     graphs = {name: _stored(demo.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
     dit, vocoder = DiT(arch, manifest.vocab_size, mel.mels), Source(VOCODER)
     state, voice = dit.state_dict(), vocoder.state_dict()

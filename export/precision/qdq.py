@@ -295,7 +295,7 @@ class _Writer:
                     if maker is not None and maker.op_type == "LayerNormalization":
                         yield from ((product, 1 - norm), (node, 1 - place))
                         return
-        raise ValueError(f"{value}: not made by a modulated norm")
+        raise ValueError(f"{value}: not the output of a modulated norm")
 
     def _node(self, operator: str, inputs: Iterable[str], out: str, **attributes: Any) -> onnx.NodeProto:
         return helper.make_node(operator, list(inputs), [out], name=f"node_{out}", **attributes)

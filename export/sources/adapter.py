@@ -60,7 +60,7 @@ class AdapterConfig(Ranged):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"alpha_pattern: {pattern}: is no expression: {error}") from error
+                raise ValueError(f"alpha_pattern: {pattern}: is not a regular expression: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read(folder: Path) -> Adapter:
     try:
         raw = json.loads(path.read_bytes())
     except OSError as error:
-        raise CheckpointError(f"{folder}: holds no adapter of PEFT, it has no {CONFIG}") from error
+        raise CheckpointError(f"{folder}: contains no adapter of PEFT, because it has no {CONFIG}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: must be JSON: {error}") from error
     if isinstance(raw, dict):

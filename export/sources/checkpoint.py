@@ -127,17 +127,17 @@ def load_dit(
         names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
     beside = [name for name in stored if is_beside(name)]
-    notes = [f"{path}: {some(beside)} are no part of the DiT and are left out"] if beside else []
+    notes = [f"{path}: {some(beside)} are not part of the DiT and are ignored"] if beside else []
     dit = unwrapped(path, stored, kind, DIT, adapter)
     table = rotary_frequencies(arch.dim_head)
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
     entries = exact | {_renumbered(name, dit): dit.entry(name) for name in dit if name != POSITIONS}
     if entries.keys() - exact.keys() - set(dit):
-        notes.append(f"{path}: its blocks are numbered with gaps, and are numbered anew")
+        notes.append(f"{path}: its blocks are numbered with gaps, and get new numbers")
     if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
         raise OtherVocabulary(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
-            f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
+            f"but the vocabulary has {vocab_size}; pass the vocab.txt of this checkpoint as --vocab"
         )
     embeds = check_guidance(path, entries, GUIDANCE, sampler)
     weights = checked(path, entries, lambda: DiT(arch, vocab_size, mels, embeds_guidance=embeds))
@@ -168,7 +168,7 @@ def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: 
     if embeds != (embedding in names):
         has, guidance = ("does not have", "two-row") if embeds else ("has", "embedded")
         raise CheckpointError(
-            f"{path}: a strength is embedded by {embedding}, which this checkpoint {has}: "
+            f"{path}: {embedding} embeds a strength, and this checkpoint {has} it: "
             f"its family needs sampler: {{guidance: {guidance}}}"
         )
     return embeds
@@ -203,7 +203,7 @@ def mel_scale(path: Path) -> float:
     if not any(name.startswith(STUDENT) for name in whole.dicts.get("model_state_dict", ())):
         return 1.0
     if "scale" not in whole.settings:
-        raise CheckpointError(f"{path}: names no scale of its log-mels, which DMOSpeech 2's files have")
+        raise CheckpointError(f"{path}: contains no scale of its log-mels, as DMOSpeech 2's files do")
     return float(whole.settings["scale"])
 
 
@@ -228,23 +228,23 @@ def unwrapped(
         key = averaged, ".".join(part for part in prefix if part not in _WRAPPERS)
         entries = models.setdefault(key, {})
         if name in entries:
-            raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
+            raise CheckpointError(f"{path}: contains {name} twice, under different prefixes")
         entries[name] = stored.entry(raw)
     whole = [key for key, entries in models.items() if any(name.startswith(kin.mark) for name in entries)]
     if not whole:
         have = some([name for entries in models.values() for name in entries])
         raise CheckpointError(
-            f"{path}: no {kin.name} checkpoint, it has no {kin.mark.rstrip('.')}; it has {have}"
+            f"{path}: not a checkpoint of {kin.name}: it lacks {kin.mark.rstrip('.')} and has {have}"
         )
     if kind == "raw" and all(averaged for averaged, _ in whole):
         averages = [n for n in stored if stored.averaged or is_averaged(n)]
         raise CheckpointError(
-            f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema takes it"
+            f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema uses it"
         )
     candidates = [key for key in whole if key[0] == (kind == "ema")] or whole
     chosen = [key for key in candidates if not key[1]] or candidates
     if len(chosen) > 1:
-        raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
+        raise CheckpointError(f"{path}: contains several models: {', '.join(name for _, name in chosen)}")
     loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
     weights = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
     if adapter is None:
@@ -287,7 +287,7 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
         if alone:
             raise
         raise CheckpointError(
-            f"{path}: holds no Vocos; give a folder with config.yaml and weights"
+            f"{path}: no Vocos in it; pass a folder with config.yaml and weights"
         ) from error
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     config = config or _vocos_config(path, stored)
@@ -336,7 +336,7 @@ def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
         intermediate, _ = stored.entry("backbone.convnext.0.pwconv1.weight").shape
         n_fft = stored.entry("head.out.weight").shape[0] - 2
     except (KeyError, ValueError):
-        raise CheckpointError(f"{path}: holds no Vocos; give a folder with config.yaml and weights") from None
+        raise CheckpointError(f"{path}: no Vocos in it; pass a folder with config.yaml and weights") from None
     layers = sum(name.endswith("pwconv1.weight") for name in stored)
     return VocosConfig(mels, dim, intermediate, layers, n_fft, n_fft // 4, "center")
 
@@ -402,7 +402,7 @@ def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], 
     if missing := [name for name in shapes if name not in entries]:
         wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
     if extra := [name for name in entries if name not in shapes]:
-        wrong.append(f"{len(extra)} are not known: {some(extra)}")
+        wrong.append(f"{len(extra)} are unknown: {some(extra)}")
     other = [
         f"{name} is {entries[name].shape}, not {shape}"
         for name, shape in shapes.items()
@@ -417,7 +417,7 @@ def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], 
     ):
         wrong.append("all of these are convolutions, transposed as in MLX")
     if wrong:
-        raise CheckpointError(f"{path}: is not of the given architecture: {'; '.join(wrong)}")
+        raise CheckpointError(f"{path}: does not fit the family's architecture: {'; '.join(wrong)}")
     return Weights({name: entries[name] for name in shapes})
 
 

@@ -62,11 +62,11 @@ TRAINED_VOCODERS: Mapping[Kind, tuple[str, ...]] = {
 }
 """Patterns of trainers' files: Lightning's for Vocos, `g_NNNNNNNN` (number of updates) for BigVGAN."""
 
-_WHERE = "give the .safetensors or .pt from which it was made"
+_WHERE = "pass the .safetensors or .pt that it came from"
 _MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be turned back; {_WHERE}"),
-    (b"\x93NUMPY", f"is a NumPy array, no checkpoint; {_WHERE}"),
-    (b"\x89HDF", f"is an HDF5 file, no checkpoint of torch; {_WHERE}"),
+    (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be converted back; {_WHERE}"),
+    (b"\x93NUMPY", f"is a NumPy array, not a checkpoint; {_WHERE}"),
+    (b"\x89HDF", f"is an HDF5 file, not a checkpoint of torch; {_WHERE}"),
     (b"\x1f\x8b", "is compressed (gzip); unpack it"),
     (b"(\xb5/\xfd", "is compressed (zstd); unpack it"),
     (b"7z\xbc\xaf", "is an archive (7z); unpack it"),
@@ -77,7 +77,7 @@ _ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 """Matches a ModelProto: the field ir_version, then the tag of a later field."""
 _TAR_AT, _FIRST = 257, 512
 _DISTRIBUTED = (
-    "is a checkpoint of torch.distributed; make one file of its folder: "
+    "is a checkpoint of torch.distributed; merge its folder into one file: "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt"
 )
 _UNPACKED = "is part of an unpacked .pt; pack its folder again: zip -0 -r model.pt FOLDER"
@@ -97,15 +97,15 @@ class CheckpointError(ValueError):
 
 
 MLX = (
-    "holds weights converted for Apple's MLX, with other names and transposed convolutions; give the "
-    "checkpoint of torch from which they were converted"
+    "holds weights converted for Apple's MLX, with other names and transposed convolutions; pass the "
+    "checkpoint of torch that they came from"
 )
 
 
 STUDENT = "feedforward_model."
 """Prefix of DMOSpeech 2's generator. Its teacher and critic have other prefixes."""
 UNMERGED = (
-    "holds LoRA or other PEFT adapters that are not merged: --adapter FOLDER, the one with their "
+    "holds LoRA or other PEFT adapters that are not merged: --adapter FOLDER, the folder of their "
     "adapter_config.json, merges LoRA and LoHa into the weights of --checkpoint; merge others where they "
     "were trained, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
 )
@@ -162,7 +162,7 @@ class Header:
         """The tensor with this name under any wrappers. Raises CheckpointError if there is no such matrix."""
         tensors = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
         if not tensors or len(tensors[0].shape) < 2:
-            raise CheckpointError(f"{self.path}: no whole checkpoint, it has no matrix {name}")
+            raise CheckpointError(f"{self.path}: not a whole checkpoint: it has no matrix {name}")
         return tensors[0]
 
     @property
@@ -207,7 +207,7 @@ def is_averaged(name: str) -> bool:
 def format_of(path: Path) -> Format:
     """Format of a file by its first bytes. Raises CheckpointError with a remedy for an unsupported format."""
     if path.is_dir():
-        raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; name the file in it'}")
+        raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; pass the file in it'}")
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
     if path.suffix == ".distcp":
@@ -229,14 +229,14 @@ def format_of(path: Path) -> Format:
     if text := text_in(first):
         raise CheckpointError(f"{path}: {text}")
     if _ONNX.match(first):
-        raise CheckpointError(f"{path}: is an ONNX graph, which is what is made here; {_WHERE}")
+        raise CheckpointError(f"{path}: is an ONNX graph, the exporter's output; {_WHERE}")
     if first.startswith(_ZIPPED):
         _check_archive(path)
         return "zip"
     if first[8:9] == b"{" or (path.suffix == ".safetensors" and not first.startswith(_PICKLED)):
         return "safetensors"
     if not first.startswith(_PICKLED):
-        raise CheckpointError(f"{path}: no torch checkpoint, nor safetensors; copy or download it again")
+        raise CheckpointError(f"{path}: not a torch checkpoint or safetensors; copy or download it again")
     return "pickle"
 
 
@@ -254,10 +254,10 @@ def text_in(first: bytes, expected: str = "weights") -> str:
     if not text or not all(one.isprintable() or one.isspace() for one in text):
         return ""
     if text.startswith("<"):
-        return "is a web page, not the file; download it again, by the link to the raw file"
+        return "is a web page, not the file; download it again from the link to the raw file"
     if text.startswith("version https://git-lfs"):
-        return "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again"
-    return f"is a text, not {expected}: {shown(text)}; download it again"
+        return "is a Git LFS pointer, not the file; run `git lfs pull` in its repository, or download it"
+    return f"is text, not {expected}: {shown(text)}; download it again"
 
 
 def stray(raw: bytes) -> str:
@@ -298,7 +298,7 @@ def _header(path: Path) -> Header:
         whole = _zipped(path) if format == "zip" else _legacy(path)
     except Exception as error:  # a damaged pickle raises exceptions of any type
         line = str(error).strip().split("\n", 1)[0]
-        raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
+        raise CheckpointError(f"{path}: not a torch checkpoint, or a damaged one: {line}") from error
     dicts, settings = parts_of(path, whole, _tensors)
     for names in dicts.values():
         check_types(path, ((name, one.dtype) for name, one in names.items()))
@@ -313,7 +313,7 @@ def parts_of(
     `tensors` returns the tensors in a value, or None. Raises CheckpointError if `whole` is no dictionary.
     """
     if not isinstance(whole, Mapping):
-        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
+        raise CheckpointError(f"{path}: must contain a dictionary of weights, not {type(whole).__name__}")
     dicts = {str(key): entries for key, value in whole.items() if (entries := tensors(value))}
     if flat := tensors(whole):
         dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
@@ -339,7 +339,7 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
         metadata = file.metadata() or {}
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
+        raise CheckpointError(f"{path}: not a safetensors file: {error}; copy it again") from error
     if metadata.get("format") == "mlx":
         raise CheckpointError(f"{path}: {MLX}")
     check_types(path, ((name, one.get_dtype()) for name, one in slices.items()))
@@ -419,14 +419,14 @@ def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
     ]:
         name, kind = wrong[0]
         raise CheckpointError(
-            f"{path}: holds {len(wrong)} weights of {kind} ({name}): quantised weights are not supported; "
-            "give the float32, float16 or bfloat16 checkpoint"
+            f"{path}: has {len(wrong)} weights of {kind} ({name}): quantised weights are not supported; "
+            "pass the float32, float16 or bfloat16 checkpoint"
         )
     if wrong := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
         name, kind = wrong[0]
         raise CheckpointError(
-            f"{path}: holds {len(wrong)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
-            "and is not supported; give the float32, float16 or bfloat16 checkpoint"
+            f"{path}: has {len(wrong)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
+            "and is not supported; pass the float32, float16 or bfloat16 checkpoint"
         )
 
 
@@ -437,7 +437,7 @@ def _check_archive(path: Path) -> None:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError) as error:
         raise CheckpointError(
-            f"{path}: no torch checkpoint, or a damaged one: {error}; if it was copied, copy it again"
+            f"{path}: not a torch checkpoint, or a damaged one: {error}; if it was copied, copy it again"
         ) from error
     if names and all(name.endswith(".npy") for name in names):
         raise CheckpointError(f"{path}: is an archive of NumPy arrays (.npz); as MLX writes it, it {MLX}")
@@ -478,7 +478,7 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
     if path is None:
         example = "last.ckpt" if kind == "vocos" else "g_NNNNNNNN"
         raise CheckpointError(
-            f"{place}: has no {' or '.join(published)}, nor what training leaves ({example})"
+            f"{place}: has no {' or '.join(published)} and no file of a training ({example})"
         )
     return path
 

@@ -128,10 +128,10 @@ class FolderContent:
         if len(kinds) == 2:
             weights = self.options["--weights"] = self.user_options.get("--weights", default)
             why = "" if "--weights" in self.user_options else ", as upstream's inference does"
-            how += f"; {CALLED.get(weights, weights)} are taken{why}"
+            how += f"; {CALLED.get(weights, weights)} are used{why}"
         self.facts["weights"] = _weights(path, how, self.header.progress)
         if others := [_sized(one) for one in _weights_in(self.folder) if one != path]:
-            self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
+            self.facts["also there"] = f"{some(others)}; --checkpoint FILE selects another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
         """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
@@ -146,28 +146,28 @@ class FolderContent:
             self.facts["vocoder"] = f"{fit[0]} ({kind})"
             return
         vocoder = VOCODERS[kind]
-        remedy = f"published is {vocoder.repository} ({', '.join(vocoder.files)}), which `fetch` brings too"
+        remedy = f"{vocoder.repository} is published ({', '.join(vocoder.files)}); `fetch` downloads it too"
         if rate != RATE_HZ:
-            remedy = "none of this rate is published: train one, and pass its folder"
-        places = "in the folder, beside it, in weights/ or in the hub's cache"
-        self.missing["--vocoder-path"] = f"no {kind} of {rate} Hz is {places}; {remedy}"
+            remedy = "no vocoder of this rate is published: train one, and pass its folder"
+        places = "in the folder, next to it, in weights/ or in the hub's cache"
+        self.missing["--vocoder-path"] = f"found no {kind} of {rate} Hz {places}; {remedy}"
 
     def say_licence(self) -> None:
         terms, base = stated_by(self.header.path), _bases(self.folder)
-        licence = "not stated here: --licence TERMS states it"
+        licence = "no file states it: pass --licence TERMS"
         if terms is not None:
             licence = f"{terms.licence}, {terms.source}" + (f" ({terms.note})" if terms.note else "")
         elif base:
             licence = (
-                f"not stated here; tuned from a file named as {base[0].source}'s, {base[0].licence}, whose "
-                "terms hold: --licence TERMS states them"
+                f"no file states it; tuned from a file named as {base[0].source}'s, {base[0].licence}, whose "
+                "terms hold: pass --licence TERMS"
             )
         self.facts["licence"] = licence
 
     def say_language(self, codes: str, how: str) -> None:
         if codes:
             self.options["--language"] = codes
-        language = f"{codes}, {how}" if codes else "not known, --language CODE[,CODE] names it"
+        language = f"{codes}, {how}" if codes else "unknown: pass --language CODE[,CODE]"
         self.facts["language"] = self.user_options.get("--language", language)
 
 
@@ -222,7 +222,7 @@ def _look_at_f5(content: FolderContent) -> None:
     mels = content.user_options.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
     kind: Kind = "bigvgan" if mels == "bigvgan" else "vocos"
     if kind != mels:
-        content.missing["--vocoder"] = f"mels of {mels} are not supported; those of {', '.join(VOCODERS)} are"
+        content.missing["--vocoder"] = f"mels of {mels} are not supported; supported: {', '.join(VOCODERS)}"
     rate = mel_spec.get("target_sample_rate", RATE_HZ)
     content.facts["sample rate"] = f"{rate} Hz, mels of {mels}"
     content.say_weights(F5_MARK, "ema")
@@ -250,25 +250,25 @@ def _say_f5_family(content: FolderContent, settings: Mapping[str, Any]) -> Mappi
         family, arch = str(path), section(model, "arch")
         how = f"{model.get('name', path.stem)}, of {path}; {flags_of(arch)}"
         if (arch.get("dim"), arch.get("depth", 8)) != size:
-            content.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
+            content.missing["--family"] = f"{path} does not have the weights' width and depth, {sizes}"
         if any({**one, "tokenizer_path": ""} != {**model, "tokenizer_path": ""} for one in models.values()):
-            content.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, models))}"
+            content.missing["--family"] = f"several YAML files differ: pass {',  '.join(map(str, models))}"
     elif family:
         how = family
     elif named in sizes_of:
-        family, how = named, f"{named}, as setting.json says; {sizes_of[named][2]}"
+        family, how = named, f"{named}, from setting.json; {sizes_of[named][2]}"
     elif len(based) == 1:
         (family,) = based
-        how = f"{family}, by the name of the pretrained file; {sizes_of[family][2]}; `bundle` proves it"
+        how = f"{family}, from the name of the pretrained file; {sizes_of[family][2]}; `bundle` proves it"
     else:
         how = "not known"
         fit = " or ".join(f"{name} ({flags})" for name, (*of, flags) in sizes_of.items() if tuple(of) == size)
         content.missing["--family"] = (
-            f"no YAML file, setting.json or pretrained_* says it, and no tensor: {fit or 'a YAML file'}; "
+            f"no YAML file, setting.json, pretrained_* or tensor determines it:  {fit or 'a YAML file'}; "
             "`bundle` proves which"
         )
     if family in sizes_of and sizes_of[family][:2] != size:
-        content.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
+        content.missing["--family"] = f"{family} does not have the weights' width and depth, {sizes}"
     if any(name.startswith(STUDENT) for name in content.header.names) and "{" not in family:
         family = _sampled(family or "NAME", update="renoise", guidance="none", steps=[4], grid="sway")
     content.options["--family"] = family or "NAME"
@@ -287,12 +287,12 @@ def _say_f5_text(content: FolderContent, model: Mapping[str, Any], settings: Map
     tokenizer = str(model.get("tokenizer") or settings.get("tokenizer_type") or (data[1] if data else ""))
     if tokenizer not in F5_TOKENIZERS:
         content.missing["--tokenizer"] = (
-            f"upstream's {tokenizer} is not supported; pinyin, custom and char are"
+            f"upstream's {tokenizer} is not supported; pass pinyin, custom or char"
         )
     ours = F5_TOKENIZERS.get(tokenizer, "pinyin")
     if ours != "pinyin":
         content.options["--tokenizer"] = ours
-    recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, recorded nowhere"
+    recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, because no file records it"
     content.facts["tokenizer"] = f"{ours}, {recorded}"
     codes = guess(espnet.vocabulary(vocab)) if vocab else ()
     content.say_language(",".join(codes), "guessed from the vocabulary")
@@ -322,7 +322,7 @@ def _vocab(content: FolderContent, named: Sequence[object]) -> Path | None:
             content.missing["--vocab"] = str(error)
     content.missing.setdefault(
         "--vocab",
-        f"no vocab.txt with {rows} tokens is there ({'; '.join(others) or 'none at all'}); upstream keeps "
+        f"no vocab.txt with {rows} tokens exists ({'; '.join(others) or 'none at all'}); upstream stores "
         "it in data/NAME_TOKENIZER/vocab.txt",
     )
     return None
@@ -343,7 +343,7 @@ def _look_at_zipvoice(content: FolderContent) -> None:
     content.options["--family"] = str(config)
     if not model and "--family" not in content.user_options:
         content.options["--family"] = "ZipVoice" + "-Distill" * distilled
-        content.missing["--family"] = f"{config} is not there or has no section model"
+        content.missing["--family"] = f"{config} is missing or has no section model"
     elif published and reads in ZIPVOICES:
         content.options["--family"] = ZIPVOICES[reads] + "-Distill" * distilled
     elif distilled:
@@ -352,14 +352,14 @@ def _look_at_zipvoice(content: FolderContent) -> None:
     content.facts["folder"] = f"{content.folder}: a training of ZipVoice"
     content.facts["family"] = f"ZipVoice{guided}; {'published sizes' if published else f'sizes of {config}'}"
     content.options["--tokenizer"] = tokenizer or "TOKENIZER"
-    unknown = "not known: model.json does not record it, and no training checkpoint is there"
+    unknown = "unknown: model.json does not record it, and the folder has no training checkpoint"
     content.facts["tokenizer"] = f"{tokenizer}, {where}" if tokenizer else unknown
     tokens = _tokens(content)
     if not tokenizer:
         kinds = "letters for LibriTTS's (upstream's libritts), simple for characters as they are"
         if "zh0" in tokens:
             kinds = "emilia for English and Chinese, espeak:LANG (espeak:de, …) for another language"
-        content.missing["--tokenizer"] = f"{kinds}: what was given to upstream's --tokenizer"
+        content.missing["--tokenizer"] = f"{kinds}: the value of upstream's --tokenizer"
     codes, how = READ.get(reads, ""), "of the tokenizer"
     if reads == "espeak":
         codes, how = re.split(r"[-_]", voice)[0].replace("cmn", "zh"), "of espeak's voice"
@@ -370,9 +370,7 @@ def _look_at_zipvoice(content: FolderContent) -> None:
     content.facts["sample rate"] = f"{rate} Hz, mels of vocos ({config.name})"
     content.say_weights(EMBED, "raw")
     if "-avg-" not in header.path.name and len(_training(content.folder)) > 1:
-        content.facts["average"] = (
-            "upstream's recipes speak from one, which its generate_averaged_model makes"
-        )
+        content.facts["average"] = "upstream's recipes speak from an average, by its generate_averaged_model"
     content.say_vocoder("vocos", rate)
 
 
@@ -409,7 +407,7 @@ def _tokens(content: FolderContent) -> Sequence[str]:
     try:
         tokens = list(numbered(path))
     except BundleError as error:
-        content.missing["--vocab"] = f"{error}; it is the training's --token-file"
+        content.missing["--vocab"] = f"{error}; pass the training's --token-file"
         return []
     content.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
     if len(tokens) != rows:
@@ -430,7 +428,7 @@ def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
         "weights": _weights(header.path, kinds or f"no {name}", progress),
         "to use it": f"--vocoder {kind} --vocoder-path {shlex.quote(str(folder))}, in `bundle` of a voice",
     }
-    missing = {} if kinds else {"weights": f"{header.path} holds none of a {name}"}
+    missing = {} if kinds else {"weights": f"{header.path} has no weights of a {name}"}
     return FolderContent(folder, header, facts=facts, missing=missing, is_vocoder=True)
 
 
@@ -492,7 +490,7 @@ def _base(folder: Path, merges: adapter.Adapter) -> Header:
     try:
         return _newest(folder)
     except CheckpointError as error:
-        lacks = "the weights that it was trained on are not there (pretrained_*), --checkpoint names them"
+        lacks = "the weights that it was trained on (pretrained_*) are missing; pass them as --checkpoint"
         raise CheckpointError(f"{merges}: {lacks}; {error}") from error
 
 
@@ -514,8 +512,8 @@ def _newest(folder: Path) -> Header:
     if lone := [path.name for path in sorted(folder.iterdir()) if shards.is_shard(path)]:
         raise CheckpointError(f"{folder}: has shards ({some(lone)}) without their index ({shards.INDEX})")
     started = ", ".join(path.name for path in sorted(folder.glob("pretrained_*")))
-    supported = "; known are those of F5-TTS, ZipVoice, Vocos and BigVGAN"
-    only = f", only what it started from ({started})" if started else supported
+    supported = "; known trainings: F5-TTS, ZipVoice, Vocos, BigVGAN"
+    only = f", only its base ({started})" if started else supported
     raise CheckpointError(f"{folder}: has no checkpoint of a training{only}")
 
 
@@ -578,10 +576,10 @@ def describe(place: Path, user_options: Mapping[str, str] | None = None) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a training, or a checkpoint in it")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="training, or a checkpoint in it")
     for option in OPTIONS:
         choices = tuple(VOCODERS) if option == "--vocoder" else None
-        parser.add_argument(option, choices=choices, help="as of `bundle`")
+        parser.add_argument(option, choices=choices, help="the same option as of `bundle`")
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:

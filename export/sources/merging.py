@@ -50,7 +50,7 @@ def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], 
     """
     stored = files.read(adapter.file).weights("raw")
     if broken := [name for name in stored if not stored[name].isfinite().all()]:
-        raise CheckpointError(f"{adapter.file}: {some(broken)} hold NaN or infinities")
+        raise CheckpointError(f"{adapter.file}: NaN or infinities in {some(broken)}")
     entries = {name: weights.entry(name) for name in weights}
     modules: dict[str, dict[str, StoredTensor]] = {}
     changed: dict[str, StoredTensor] = {}
@@ -85,7 +85,7 @@ def _factors(
         if prod(inner) != rank or rows * prod(columns) != prod(shape):
             raise CheckpointError(
                 f"{adapter.file}: {module} has {left} of {parts[left].shape} and {right} of "
-                f"{parts[right].shape}, whose product is no {shape}"
+                f"{parts[right].shape}, whose product is not {shape}"
             )
     if adapter.config.use_dora and (LENGTHS not in parts or prod(parts[LENGTHS].shape) != shape[0]):
         raise CheckpointError(f"{adapter.file}: {module} has no {LENGTHS} of {shape[0]} rows, as DoRA needs")

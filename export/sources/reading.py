@@ -102,7 +102,7 @@ def parse_languages(text: str) -> tuple[str, ...]:
     codes = tuple(part.strip() for part in text.split(","))
     if wrong := [code for code in codes if code not in ISO_639_1]:
         raise ValueError(
-            f"--language: must be ISO 639-1 codes of two small letters, such as de or de,en, not {wrong[0]!r}"
+            f"--language: must be ISO 639-1 codes in lower case, such as de or de,en, not {wrong[0]!r}"
         )
     return tuple(dict.fromkeys(codes))
 
@@ -119,7 +119,7 @@ def numbered(path: Path) -> dict[str, int]:
     try:
         numbers = {token: int(number) for token, _, number in pairs}
     except ValueError as error:
-        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
+        raise BundleError(f"{path}: must have a token, a tab and a number on each line") from error
     if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
         raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
     return numbers
@@ -137,7 +137,7 @@ def text_of(
     others = [code for code in stated or () if tokenizer == "emilia" and code not in ("en", "zh")]
     if others:
         raise BundleError(
-            f"--tokenizer emilia: reads English and Chinese alone, and would say {', '.join(others)} by "
+            f"--tokenizer emilia: reads only English and Chinese, and would say {', '.join(others)} by "
             f"American phones; for weights tuned as run_finetune.sh does, pass --tokenizer espeak:{others[0]}"
         )
     if stated is not None:
@@ -148,13 +148,13 @@ def text_of(
         languages = ("en",)
     elif row is not None:
         languages = row.languages
-        notes.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
+        notes.append(f"languages: {', '.join(languages)}, as listed for {row.name}; {HOW}")
     elif languages := guess(vocabulary):
         notes.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
     else:
-        notes.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
+        notes.append(f"languages: unknown, so numbers and signs stay as written; {HOW}")
     if unread := [code for code in languages if code not in LANGUAGES]:
-        notes.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
+        notes.append(f"{', '.join(unread)}: has no words here, so its numbers and signs stay as written")
     # Phones tell nothing about the case and form of texts.
     phones = tokenizer in (*BY_ESPEAK, "phones")
     letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
@@ -178,8 +178,8 @@ def unheard(vocabulary: Vocabulary) -> list[str]:
         f" {' '.join(dict.fromkeys(unknown))}"
     )
     if share > MOST_UNKNOWN:
-        raise BundleError(f"{note}; they belong to another tokenizer or language: --tokenizer")
-    return [f"{note}; they are left out"]
+        raise BundleError(f"{note}; the tokens are for another tokenizer or language: pass --tokenizer")
+    return [f"{note}; texts leave them out"]
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ def framing(row: Known | None, around: tuple[str, str] | None, dialect: str) -> 
     """
     dialects = row.dialects if row is not None else {}
     if dialect and dialect not in dialects:
-        there = f"one of {', '.join(dialects)}" if dialects else "left out: these weights mark none"
+        there = f"one of {', '.join(dialects)}" if dialects else "left out, because these weights mark none"
         raise ValueError(f"--dialect: must be {there}, not {dialect}")
     if around is not None:
         return {"around": around, "dialect": dialect}

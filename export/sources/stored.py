@@ -114,7 +114,7 @@ class Stored:
         if key is None:
             have = some([*self.dicts, *self.settings])
             keys = " or ".join(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
-            raise CheckpointError(f"{self.path}: holds no weights under {keys}; its keys: {have or 'none'}")
+            raise CheckpointError(f"{self.path}: has no weights under {keys}; its keys: {have or 'none'}")
         weights = self.dicts[key]
         return Weights({name: weights.entry(name) for name in weights}, averaged=key in AVERAGES)
 
@@ -162,7 +162,7 @@ def _unpickled(path: Path, *, mapped: bool) -> Stored:
         raise CheckpointError(f"{path}: {_refusal(path, error)}") from error
     except Exception as error:  # a damaged pickle raises exceptions of any type
         line = str(error).strip().split("\n", 1)[0]
-        raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
+        raise CheckpointError(f"{path}: not a torch checkpoint, or a damaged one: {line}") from error
     return Stored(path, *parts_of(path, whole, partial(_tensors, path)))
 
 
@@ -187,10 +187,10 @@ def _refusal(path: Path, error: pickle.UnpicklingError) -> str:
     except Exception:  # not zipped, or damaged
         names = _REFUSED.findall(str(error))
     if not names:
-        return "no torch checkpoint, or a damaged one; it is not opened further"
+        return "not a torch checkpoint, or a damaged one; reading stopped"
     return (
-        f"holds more than weights: {some(list(names))}, and reading a type that is not known could run code. "
-        "Where it was made, in an environment that you trust, save the weights alone: "
+        f"holds more than weights: {some(list(names))}, and reading an unknown type could run code. "
+        "In a trusted environment with the training's packages, save only the weights: "
         'w = torch.load(FILE, weights_only=False); torch.save({"model": w["model"]}, "weights.pt"), with the '
-        "key that has them"
+        "key of the weights"
     )

@@ -67,7 +67,7 @@ def test_a_journal_is_bounded_and_outlives_a_damaged_line(tmp_path: Path) -> Non
     box.root.replace(history.JOURNAL, "\n".join([*lines, "{damaged", "[1]", ""]))
     history.add(box, {"number": -1})
     kept = [one["number"] for one in history.entries(box)]
-    assert kept == [*range(2000 - history.KEPT + 1, 2000), -1]
+    assert kept == [*range(2000 - history.MOST_ENTRIES + 1, 2000), -1]
 
 
 def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:

@@ -74,9 +74,9 @@ def test_an_inaudible_reply_does_not_count(audio: bytes | None, failure: str) ->
     load = Load([Answering(audio)], "ann", 1.0)  # type: ignore[list-item]
     if failure:
         with pytest.raises(CallFailed, match=failure):
-            asyncio.run(load.heard("Hello."))
+            asyncio.run(load.speak("Hello."))
     else:
-        found = asyncio.run(load.heard("Hello."))
+        found = asyncio.run(load.speak("Hello."))
         assert (found.samples, found.peak, found.status) == (200, 32_768, "OK")
         assert 0.0 < found.pieces[0][1] <= found.pieces[1][1] <= found.end_s
 
@@ -85,7 +85,7 @@ def test_requests_are_a_users_and_never_from_the_cache() -> None:
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
     for _ in range(2):
-        asyncio.run(load.heard("Hello.", voice="bob", nfe=7))
+        asyncio.run(load.speak("Hello.", voice="bob", nfe=7))
     first, second = client.asked
     expected = dict(channel="", playout=None, queue_timeout=None, voice="bob", nfe=7, timeout=9.0)
     assert expected.items() <= first.items() and first["seed"] != second["seed"]

@@ -244,7 +244,7 @@ def test_the_table() -> None:
     assert brief[2:] == [
         "      → mend it: sudo true",
         *("SKIP  x, y: not a Jetson", "SKIP  z: needs root"),
-        "1 PASS · 1 FAIL · 3 SKIP · all of it: f5-health --verbose",
+        "1 PASS · 1 FAIL · 3 SKIP · full list: f5-health --verbose",
     ]
 
 

@@ -108,5 +108,5 @@ def test_a_folder_with_an_adapter_and_its_base_is_merged(tmp_path: Path) -> None
     assert f"lora_500: LoRA, rank 2, alpha 2, merged into {base}" in said and "missing" not in said
     base.unlink()
     (place / "model_500.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"lora_500: LoRA.* trained on are not there \(pretrained_\*\)"):
+    with pytest.raises(CheckpointError, match=r"lora_500: LoRA.* trained on \(pretrained_\*\) are missing"):
         look.look(place / "lora_500")

@@ -42,10 +42,10 @@ def test_the_family_equals_the_bundles() -> None:
 def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rebuild", str(BUNDLE), "--out", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of family.yaml" in told
+    assert f"{BUNDLE}: is not a demo's: fp16, source-filter, of family.yaml" in told
     for change in ({"precision": "fp32"}, {"vocoder": replace(SHIPPED.manifest.vocoder, name="vocos")}):
         other = replace(SHIPPED, manifest=replace(SHIPPED.manifest, **change))
-        with pytest.raises(ValueError, match="is not the demo's, which is fp16, source-filter"):
+        with pytest.raises(ValueError, match="is not a demo's: fp16, source-filter"):
             rebuild(other, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -45,7 +45,7 @@ def test_a_recipes_folder_speaks_as_its_model(kind: str, key: str, prefix: str, 
     """The bundle may have the tokens of the list in another order."""
     place = recipe(tmp_path)
     said = look.describe(place)
-    assert "missing" not in said and "averaged and raw; averaged are taken" in said and "step 9" in said
+    assert "missing" not in said and "averaged and raw; averaged are used" in said and "step 9" in said
     loaded = small.opened_by(["bundle", str(place), "--weights", kind])
     assert loaded.sources.family.arch == ARCH
     assert (loaded.text.tokenizer, loaded.text.case) == ("char", "upper")

@@ -170,7 +170,7 @@ def test_a_recording_of_ones_own_is_measured_with_its_words(loaded: assemble.Loa
 def test_random_weights_prove_nothing_and_are_written_if_accepted(tmp_path: Path) -> None:
     found = weigh(small.load(small.write_files(tmp_path / "weights", small.V1)))
     assert found.verdict is Verdict.UNTRAINED and "proves nothing" in found.advice[0]
-    with pytest.raises(assemble.BundleFailed, match=r"nepers away.*predict no speech.*--accept REASON"):
+    with pytest.raises(assemble.BundleFailed, match=r"nepers.*predict no speech.*--accept REASON"):
         settle(found, "")
     settle(found, "a rehearsal")
     assert (found.record()["accepted_by"], found.record()["order"]) == ("a rehearsal", "not proved")
@@ -180,9 +180,9 @@ EMBEDDING, FF = "text_embed.text_embed.weight", "transformer_blocks.1.ff.ff.2."
 
 
 @pytest.mark.parametrize(("name", "row", "value", "told"), [
-    (EMBEDDING, 3, math.nan, r"1 tensors hold NaN or infinities: text_embed\S+ \(token '\S'\)"),
-    (FF + "weight", 3, math.inf, r"hold NaN or infinities: transformer_blocks\.1\.ff\.ff\.2\.weight;"),
-    (FF + "weight", slice(None), 0.0, r"1 tensors hold nothing but zeros: transformer_blocks\.1\.ff"),
+    (EMBEDDING, 3, math.nan, r"1 tensors contain NaN or infinities: text_embed\S+ \(token '\S'\)"),
+    (FF + "weight", 3, math.inf, r"contain NaN or infinities: transformer_blocks\.1\.ff\.ff\.2\.weight;"),
+    (FF + "weight", slice(None), 0.0, r"1 tensors contain only zeros: transformer_blocks\.1\.ff"),
     (FF + "weight", slice(9, None), 0.0, r"1 tensors end with zeros, .* stopped: transformer_blocks\.1\.ff"),
     (EMBEDDING, -1, 0.0, ""), (FF + "bias", slice(None), 0.0, ""),
     ("transformer_blocks.1.attn_norm.linear.weight", slice(None), 0.0, ""),
@@ -208,7 +208,7 @@ def blurred(name: str, value: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("kind", "advised"), [
-    ("ema", r"--weights raw takes the others, with a loss of 0\."),
+    ("ema", r"--weights raw uses the others, with a loss of 0\."),
     pytest.param("raw", "--weights ema", marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_average_and_raw_weights_are_compared(

@@ -279,7 +279,7 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
     assert spec.fingerprint != plain.fingerprint
     for broken, sampled_by, message in (
         ({"model_state_dict": whole, "scale": scale}, Sampler(guidance="none"), "sampler: {update: renoise"),
-        ({"model_state_dict": whole}, sampler, "names no scale of its log-mels"),
+        ({"model_state_dict": whole}, sampler, "contains no scale of its log-mels"),
     ):
         torch.save(broken, path)
         with pytest.raises(CheckpointError, match=message):

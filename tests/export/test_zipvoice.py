@@ -199,7 +199,9 @@ def test_foreign_options_of_a_checkpoint_are_named(tmp_path: Path) -> None:
 
     refused(theirs, "of ZipVoice, not of F5-TTS: --family ZipVoice-Li", checkpoint=mine.checkpoint)
     refused(mine, "of F5-TTS, not of ZipVoice: --family F5TTS_v1", checkpoint=theirs.checkpoint)
-    refused(mine, "does not have: its family needs sampler: {guidance: two-row", sampler=zipvoice.DISTILLED)
+    refused(
+        mine, "does not have it: its family needs sampler: {guidance: two-row", sampler=zipvoice.DISTILLED
+    )
     deeper = dataclasses.replace(mine.family, arch=ARCH)
     refused(mine, r"tensors are missing: text_encoder\.", family=deeper)
     lines = mine.vocab.read_text().splitlines(keepends=True)

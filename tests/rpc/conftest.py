@@ -23,7 +23,7 @@ from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConf
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.sampler import Sampler
-from appliance.request import Reference, Request, Segment, Spoken, Timings
+from appliance.request import Reference, Request, Segment, SpokenText, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import Callers
@@ -297,7 +297,7 @@ class FakeFront:
 
     languages: tuple[str, ...] = ()
     language_of: Callable[[str], str] = lambda text: ""
-    speakable: Callable[..., Spoken] = lambda text, *_, **__: Spoken(normalise(text))
+    speakable: Callable[..., SpokenText] = lambda text, *_, **__: SpokenText(normalise(text))
     choices: Any = field(default_factory=lambda: SimpleNamespace(channels={}))
 
 

@@ -25,7 +25,7 @@ from appliance.config import USUAL_NFE as NFE
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import VoiceNotFound
-from appliance.request import Handling, Spoken
+from appliance.request import Handling, SpokenText
 from appliance.rpc import riva as module
 from appliance.rpc.server import riva_services
 from appliance.voices.index import VoiceIndex
@@ -53,9 +53,9 @@ def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
     """Handling, words and language of the texts that were read; each text becomes "one"."""
     found: list[tuple[Handling, dict[str, str], str]] = []
 
-    def speakable(text: str, handling: Handling, words: Any, language: str, *_: Any) -> Spoken:
+    def speakable(text: str, handling: Handling, words: Any, language: str, *_: Any) -> SpokenText:
         found.append((handling, dict(words), language))
-        return Spoken("one")
+        return SpokenText("one")
 
     box.change(front=FakeFront(speakable=speakable))
     return found
@@ -109,7 +109,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_messages_of_a_stream_sound_in_order(box: Box, stub: Any) -> None:
-    seeded(box, front=FakeFront(speakable=lambda text, *_: Spoken(text.replace("!!!", ""))))
+    seeded(box, front=FakeFront(speakable=lambda text, *_: SpokenText(text.replace("!!!", ""))))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")

@@ -28,7 +28,7 @@ NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 If one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia* exists on Thor alone.
 """
 MODULES = (
-    "see which driver did not load: sudo journalctl -k -b -g 'nvgpu|nvidia'. Mostly modules and kernel "
+    "see which driver did not load: sudo journalctl -k -b -g 'nvgpu|nvidia'. Usually modules and kernel "
     "differ, after a camera's driver or half an upgrade. With the internet: sudo apt install --reinstall "
     "{nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules nvidia-l4t-kernel-nvgpu nvidia-l4t-display-kernel}, "
     "then sudo reboot"
@@ -41,7 +41,7 @@ FIRMWARE = re.compile(r"(?:^|\s)firmware_class\.path=(/[\w./-]{1,200})(?=\s|$)")
 LAY_FIRMWARE = "run: sudo mkdir -p {0} && sudo cp -a /lib/firmware/nvidia {0}/ && sudo reboot"
 OPEN_IT = (
     "let udev set its groups again: sudo udevadm control --reload && sudo udevadm trigger. Then: sudo "
-    "systemctl restart f5-appliance. If `ls -l {}` shows the same, its rule is lacking in "
+    "systemctl restart f5-appliance. If `ls -l {}` shows the same, its rule is missing from "
     "/etc/udev/rules.d/99-tegra-devices.rules (of nvidia-l4t-init)"
 )
 PUT_BACK = (
@@ -78,7 +78,7 @@ def check_versions(
     """
     if installed is None:
         return skipped("versions", "the package is not installed")
-    limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
+    limit = "L4T, TensorRT and module as installed; TensorRT of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
     # If JetPack's TensorRT is known, the box is compared with that version and not with the installation's.
     compared = replace(now, tensorrt=()) if shipped else now
@@ -93,7 +93,7 @@ def check_versions(
     if wrong:
         others = installed.problem or installed.differences(replace(compared, tensorrt=()))
         remedy = INSTALL_AGAIN if others or is_spoken else PUT_BACK
-        return Finding("versions", Level.WARN, f"not as at the install: {'; '.join(wrong)}", limit, remedy)
+        return Finding("versions", Level.WARN, f"changed since install: {'; '.join(wrong)}", limit, remedy)
     return passed("versions", "as installed", limit)
 
 
@@ -117,7 +117,7 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
             remedy = POWER_CYCLE
             path = FIRMWARE.search(root.text(paths.KERNEL_LINE) or "")
             if path and not root.exists(f"{path[1]}/nvidia"):
-                value = f"no GPU: the kernel is to look for firmware in {path[1]}, where none is"
+                value = f"no GPU: the kernel looks for firmware in {path[1]}, which has none"
                 return Finding("gpu_node", Level.FAIL, value, limit, LAY_FIRMWARE.format(path[1]))
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
     if closed := [name for name, files in nodes.items() if not any(_may_read(n, numbers) for n in files)]:
@@ -156,7 +156,7 @@ def _of_time(now: Snapshot) -> tuple[float, bool | None]:
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time. `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    labels = {True: "synchronised", False: "not synchronised", None: "nothing says whether synchronised"}
+    labels = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}
     value = f"{now:%Y-%m-%d %H:%M} UTC, {labels[synchronised]}"
     level = Level.of(warn=now.year < FIRST_YEAR or synchronised is False)
     limit = f"{FIRST_YEAR} or later; synchronised"

@@ -14,7 +14,7 @@ from appliance.box.dpkg import CORE, NAME, NVIDIAS, Package
 from appliance.box.system import Box
 from appliance.box.versions import Version, differ, dotted
 
-LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
+LIMIT = "dpkg has finished; one L4T release; no reboot due after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
 """Packages of NVIDIA's source `common`: 36.4.0 and 36.5.0 have the first as 36.4.1 (public reports)."""
 TEGRA = "-tegra-"
@@ -24,15 +24,15 @@ CLOCK_IS_SET = 1_704_067_200.0
 """Start of 2024 in Unix time. An earlier time means that the clock is not set."""
 NAMED = 12
 FINISH = (
-    "when no apt is at work, run: sudo dpkg --configure -a. Do not reboot before, since the boot files may "
-    "be half made. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
+    "when no apt is running, run: sudo dpkg --configure -a. Do not reboot before, because the boot files may "
+    "be half written. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
     "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
 )
 ONE_RELEASE = (
     "if the carrier's maker supplies the kernel, ask the maker first. Else, with the internet: sudo apt "
     "install --reinstall --allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists versions"
 )
-REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
+REBOOT = "run: sudo reboot. If this remains, another kernel boots: see /boot/extlinux/extlinux.conf"
 
 
 @check("l4t", Harm.LATER, 1, lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
@@ -61,7 +61,7 @@ def check_l4t(packages: Mapping[str, Package], release_file: Version, evidence: 
     parts = (
         (Reason.DPKG_UNFINISHED, "dpkg has not finished ", halves, FINISH),
         (Reason.MIXED_RELEASES, f"L4T is mixed: {dotted(release)}, but ", others, ONE_RELEASE.format(pairs)),
-        (Reason.REBOOT_DUE, "a reboot is owed: ", owed, REBOOT),
+        (Reason.REBOOT_DUE, "a reboot is due: ", owed, REBOOT),
     )
     faults = [part for part in parts if part[2]]
     figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}

@@ -60,7 +60,7 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     """OC3: short peaks of the current. Some are normal at full clocks. `slower`: speech is slower, too."""
     if events is None:
         return skipped("oc3", NO_COUNTERS)
-    limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
+    limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL if speech is slower too"
     rate = events.count / max(events.span_s, 1.0)
     many = rate > INSTANTS_PER_SECOND
     value = f"{rate:.1f} bursts a second ({events.summary})"

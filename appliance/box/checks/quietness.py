@@ -7,7 +7,7 @@ from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.snapshot import Harm, check
 from appliance.box.root import Root
 
-REMEDY = "run: sudo f5-quiet. --dry-run shows what it changes, --undo takes it back"
+REMEDY = "run: sudo f5-quiet. --dry-run shows its changes, --undo reverts them"
 
 
 @check("sleep", Harm.LATER, 13, lambda now: (now.root,))
@@ -15,7 +15,7 @@ def check_sleep(root: Root) -> Finding:
     awake = "sleep and suspend are masked"
     if loose := quiet.sleeps(root):
         return Finding(
-            "sleep", Level.WARN, f"the box may fall asleep, not masked: {', '.join(loose)}", awake, REMEDY
+            "sleep", Level.WARN, f"the box may fall asleep: not masked: {', '.join(loose)}", awake, REMEDY
         )
     return passed("sleep", "masked", awake)
 
@@ -48,7 +48,7 @@ def check_packages(root: Root) -> Finding:
     limit = "NVIDIA's packages are held"
     loose, half = dpkg.loose(root)
     if half:
-        value = f"not held, since dpkg has not finished: {', '.join(half)}"
+        value = f"not held, because dpkg has not finished: {', '.join(half)}"
         return Finding("packages", Level.WARN, value, limit, dpkg.FINISH_FIRST, {"loose": len(half)})
     if not loose:
         return passed("packages", "held", limit, {"loose": 0})
@@ -56,7 +56,7 @@ def check_packages(root: Root) -> Finding:
     return Finding(
         "packages",
         Level.WARN,
-        f"an upgrade may replace them, not held: {names}",
+        f"an upgrade may replace packages that are not held: {names}",
         limit,
         REMEDY,
         {"loose": len(loose)},

@@ -24,13 +24,13 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 """Host of a daemon that listens on all addresses → host at which this machine reaches it."""
 HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
-LOG = "read why: sudo journalctl -u f5-appliance -n 50"
+LOG = "see why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
-WAIT = "wait, and see how far it is: sudo f5-setup"
+WAIT = "wait, and follow its start: sudo f5-setup"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
-    "put right what it names, then: sudo systemctl restart f5-appliance. engine.backend has to be auto. "
+    "remove the reasons above, then: sudo systemctl restart f5-appliance. engine.backend must be auto. "
     "TensorRT, with the internet: sudo apt install --reinstall {python3-libnvinfer}. cuda-python: sudo apt "
     "install --reinstall ./FILE.deb"
 )
@@ -42,10 +42,10 @@ ANSWERS = "answers"
 """Name of a figure: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
     Exit.BUNDLE: "the bundle is missing or damaged: sudo appliance bundle install FOLDER",
-    Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` shows which there are; "
-    "server.listen names it",
+    Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` lists addresses; "
+    "server.listen sets it",
     Exit.STORAGE: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
-    Exit.ADDRESS_IN_USE: "its address is in use: `sudo ss -ltnp` shows by whom",
+    Exit.ADDRESS_IN_USE: "another program uses its address: `sudo ss -ltnp` names it",
     Exit.CONFIG: "the configuration cannot be used: "
     f"`sudo appliance check --config {paths.CONFIG}` says where",
 }
@@ -84,7 +84,7 @@ class DaemonState:
     def silent(self) -> str:
         """Clause about channels that are silent because of a pause; "" if there are none."""
         long = ((name, s / HOUR_S) for name, s in self.paused_s.items() if s >= HOUR_S)
-        paused = (f"channel {name} is paused for {hours:.1f} h" for name, hours in long)
+        paused = (f"channel {name} has been paused for {hours:.1f} h" for name, hours in long)
         return "; ".join(filter(None, (self.held_damage, *paused)))
 
     @property
@@ -101,7 +101,7 @@ def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
     if backend.partition(" ")[0] in ("", *GPU_BACKENDS):
         return ""
     reasons = "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
-    return f"{backend}, which is its CPU; {reasons or 'engine.backend or its bundle allows no other'}"
+    return f"{backend}, which is the CPU; {reasons or 'engine.backend or its bundle allows no other'}"
 
 
 def fetch(address: str, path: str) -> tuple[int | str, bytes]:
@@ -114,9 +114,9 @@ def fetch(address: str, path: str) -> tuple[int | str, bytes]:
     except OSError as error:
         return error_text(error), b""
     except (http.client.InvalidURL, ValueError, OverflowError):
-        return "is no host:port", b""
+        return "is not a HOST:PORT", b""
     except http.client.HTTPException:
-        return "what answers there speaks no HTTP", b""
+        return "another program answers there, not by HTTP", b""
 
 
 def read_state(address: str) -> DaemonState:
@@ -211,14 +211,14 @@ def _restart_command(unit: Unit | None) -> str:
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     """Count the daemon's restarts in the last hour. FAIL if systemd has stopped trying."""
     if unit is None or not unit.installed or restarts is None:
-        return skipped("restarts", f"systemd knows no {UNIT} here")
+        return skipped("restarts", f"systemd has no {UNIT}")
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"
     # The result lasts until the next start, which sets it to success.
     watchdog = unit.result == "watchdog" and unit.active in ("activating", "failed")
     value = restarts.summary + ("; last by the watchdog" if watchdog else "")
     figures = {"restarts": restarts.count, "recorded": restarts.recorded, "result": unit.result}
     if _given_up(unit):
-        value = "systemd has given up starting it" + ("; last by the watchdog" if watchdog else "")
+        value = "systemd has stopped restarting it" + ("; last by the watchdog" if watchdog else "")
         return Finding("restarts", Level.FAIL, value, limit, _log_remedy(unit), figures)
     hourly = restarts.per(HOUR_S)
     level = Level.of(warn=hourly >= RESTARTS_WARN, fail=hourly >= RESTARTS_FAIL)

@@ -33,7 +33,7 @@ class _Line(Ranged):
 @check("speed", Harm.SLOW, 11, lambda now: (now.box,), anywhere=True)
 def last(box: Box) -> Finding:
     """The last measurement of this boot, if it is recent enough. SKIP without one."""
-    never = skipped("speed", f"not measured in the last day; {MEASURE} does")
+    never = skipped("speed", f"not measured in the last day; to measure: {MEASURE}")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:
         raw = json.loads(lines[-1])
@@ -44,5 +44,5 @@ def last(box: Box) -> Finding:
     if line.boot_id != box.boot_id or not 0.0 <= age_s <= LAST_S:
         return never
     figures = {"rtf": line.rtf, "first_audio_s": line.first_audio_s}
-    remedy = f"see to the cause that it names, then measure again: {MEASURE}"
+    remedy = f"remove the cause that it names, then measure again: {MEASURE}"
     return Finding("speed", line.level, f"{line.value} ({age_s / 3600:.0f} h ago)", "", remedy, figures)

@@ -29,7 +29,7 @@ TOOL_S = 60.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
 """Pauses before readings: pinning may take effect with a delay."""
-MINIMA = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
+MINIMA = f"the lowest limit of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
 """Messages of tools that run before the GPU's driver is up."""
 
@@ -72,13 +72,13 @@ def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Repo
     # Setting the mode again would turn on cores and lower limits, but may ask for a reboot.
     for number, on in reading.cores_to_switch.items():
         switch, value = readings.core_switch(number), str(int(on))
-        yield _switch(box, switch, value, f"cpu{number} stays as it is", report)
+        yield _switch(box, switch, value, f"cpu{number} was not switched", report)
     if reading.above:
         for path, limit in _lower_limits(reading):
             yield _switch(box, path, str(limit), f"{path} stays above the power mode", report)
         reading = take_reading(box)
     if reading.above:
-        yield f"clocks are not pinned: they would be held above {reading.target_name}"
+        yield f"clocks are not pinned: pinning would hold them above {reading.target_name}"
         return
     if not _store_baseline(box, reading, patience_s, report):
         patience_s = 0.0
@@ -174,7 +174,7 @@ def release(box: Box, report: Report) -> tuple[ClockVerdict, tuple[str, ...]]:
     problems = [no_baseline(box) or _errors(_jetson_clocks(box, "--restore", BASELINE))]
     reading = take_reading(box)
     if not reading.is_free:
-        report("; ".join(filter(None, [*problems, f"so {MINIMA} is written"])))
+        report("; ".join(filter(None, [*problems, f"so {MINIMA} was written"])))
         least = _minima(box, reading.raw)
         problems += [_switch(box, path, str(value), path, no_report) for path, value in least]
         reading = take_reading(box)

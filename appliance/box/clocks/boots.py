@@ -254,7 +254,7 @@ def mutex(box: Box) -> Iterator[None]:
             except BlockingIOError:
                 box.sleep(MUTEX_POLL_S)
         else:
-            raise TimeoutError(f"another clock-lock has been at work for {MUTEX_WAIT_S:.0f} s")
+            raise TimeoutError(f"another clock-lock has been running for {MUTEX_WAIT_S:.0f} s")
         yield
     finally:
         os.close(handle)

@@ -71,11 +71,11 @@ class Assessment:
             parts = (f"rebooting into power mode {record.reboot_for}",)
         elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
             state, reason = "reboot_pending", Reason.REBOOT_FAILED
-            parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)
+            parts = (f"power mode {record.reboot_for} needs a reboot, and a reboot did not set it", *parts)
         elif state == "unpinned" and self.reboot_pending:
             state, reason = "reboot_pending", Reason.REBOOT_DUE
             reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
-            parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
+            parts = (f"power mode {record.reboot_for} needs a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
             reason, parts = self.given_up, (*self.problems, *base.parts)
         history = {"repins": record.repins, "last_unpin": record.last_unpin}
@@ -122,6 +122,6 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
     cause = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
-    problem = f"{cause}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
-    last = (f"the last time: {record.problem}",) if record.problem else ()
+    problem = f"{cause}: the check waits {wait_s / 60:.0f} min. To pin now: {LOCK_COMMAND}"
+    last = (f"the last failure: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

@@ -140,7 +140,7 @@ def power_modes(conf: str | Exception, site: str | Exception, query: Completed, 
     try:
         parsed = parse_conf(_text(conf))
     except (OSError, ValueError) as error:
-        why = f"cannot be used: {error_text(error)}. nvpower.service makes it for this module"
+        why = f"cannot be used: {error_text(error)}. nvpower.service creates it for this module"
         target = TargetMode(problem=f"{paths.NVPMODEL_CONF} {why}")
         return PowerModes(None, current_mode(query, status, None), target)
     current = current_mode(query, status, parsed)
@@ -218,10 +218,10 @@ def power_mode(text: str) -> str:
         if re.search(r"\bpower_mode['\"]?\s*:", line):
             value = re.fullmatch(rf"\s+power_mode:(?:\s+(['\"]?)({MODE_NAME}|~)\1)?", line)
             if section != "device:" or value is None:
-                raise ValueError(f"power_mode has to be written as {POWER_MODE_LINE}")
+                raise ValueError(f"power_mode must be written as {POWER_MODE_LINE}")
             values.append(value[2] or "null")
     if len(values) > 1:
-        raise ValueError("power_mode stands there more than once")
+        raise ValueError("power_mode appears more than once")
     return "" if not values or values[0] in ("null", "~") else values[0]
 
 
@@ -235,7 +235,7 @@ def current_mode(query: Completed, status: str, conf: Conf | None) -> CurrentMod
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
     if NOT_SET in query.text:
-        return CurrentMode(problem="nvpmodel has set none in this boot", unset=True)
+        return CurrentMode(problem="nvpmodel has set no mode in this boot", unset=True)
     match = re.search(r"\bpmode:([0-9]{1,9})\b", status)
     number = int(match[1]) if match else None
     if number is None and conf is not None and query.missing:

@@ -209,7 +209,7 @@ def _mode_fault(modes: PowerModes) -> str:
     if target.mode is None:
         return "" if target.needs_root else target.problem
     if not current.name:
-        return f"power mode is unknown: {current.problem or 'nvpmodel does not say'}"
+        return f"power mode is unknown: {current.problem or 'nvpmodel does not report it'}"
     if current.name != target.mode.name:
         return f"power mode is {current.name}, not {target.mode.name}"
     return ""
@@ -273,7 +273,7 @@ class Limits:
     def suspicion(self) -> str:
         """Clause about the cause of a limit below the ceiling."""
         if self.target.mode is not None and self.current == self.target.mode.name:
-            return f"although {self.current} allows it: a thermal cap, or somebody's"
+            return f"although {self.current} allows it: a thermal cap, or another program's"
         return f"in power mode {self.current or 'unknown'}"
 
     def conf_fault(self, ceiling: int | None, hardware: int | None, cap: int | None) -> str:
@@ -283,12 +283,12 @@ class Limits:
         A mode that the site has named may have caps.
         """
         if hardware and cap and cap > readings.FAR_ABOVE * hardware:
-            is_it = f"is {paths.NVPMODEL_CONF} the one for this module and its firmware?"
+            is_it = f"is {paths.NVPMODEL_CONF} the file for this module and its firmware?"
             return f"ends at {megahertz(hardware)}, below the {megahertz(cap)} of {self.target_name}: {is_it}"
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
-        return f"the best power mode {caps}. Is {paths.NVPMODEL_CONF} the one for this module?"
+        return f"the best power mode {caps}. Is {paths.NVPMODEL_CONF} the file for this module?"
 
 
 def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domain:
@@ -359,7 +359,7 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     extra = sorted(online - set(expected))
     why, wrong = "", span([f"cpu{number}" for number in absent or off or extra])
     if absent:
-        why = f"{wrong} of {paths.NVPMODEL_CONF} do not exist: it is not the one for this module"
+        why = f"{wrong} of {paths.NVPMODEL_CONF} do not exist: the file is not for this module"
     elif off or extra:
         name, has = mode.name if mode else "this box", "has" if off else "has not"
         why = f"{wrong} {'offline' if off else 'online'}, which {name} {has}"
@@ -391,5 +391,5 @@ def _tpc(clocks: ClockReadings, expected: int) -> Domain:
     if mask is None:
         # On JetPack 7 even root cannot read it: its file there is not known.
         return Domain(values, None, "the TPC mask cannot be read")
-    why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
+    why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (only a reboot changes it)"
     return Domain(values, not why, why)

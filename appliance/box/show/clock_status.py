@@ -43,7 +43,7 @@ def status(box: Box) -> Status:
         # Root's check sees more. Its last result counts, unless clocks were unpinned since.
         if last.state != "unknown" and (last.state, clocks.state) != ("pinned", "unpinned"):
             age_s = box.uptime() - last.checked_at
-            notes.append(f"needs root; what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
+            notes.append(f"needs root; shown as root's check read it {age_s:.0f} s ago ({paths.CLOCKS})")
             clocks = last
     return Status(reading.raw.platform, stamped(box, clocks), tuple(notes))
 
@@ -65,14 +65,14 @@ def _head(status: Status) -> Iterator[str]:
     words = (machine.model, machine.module, machine.jetpack and f"JetPack {machine.jetpack}", machine.release)
     yield f"state      {clocks.state}"
     yield from (f"           {line}" for line in clocks.parts or (clocks.why,) if line)
-    yield f"machine    {', '.join(filter(None, words)) or 'no Jetson'}"
+    yield f"machine    {', '.join(filter(None, words)) or 'not a Jetson'}"
     if clocks.mode:
         yield f"mode       {clocks.mode}"
     if clocks.repins or clocks.last_unpin:
         yield f"re-pinned  {clocks.repins} {'time' if clocks.repins == 1 else 'times'} since boot"
     if clocks.last_unpin:
         yield f"unpinned   {clocks.last_unpin.at:.0f} s after boot: {'; '.join(clocks.last_unpin.what)}"
-        yield from (f"by         {line}" for line in clocks.last_unpin.who or ("nothing points to anybody",))
+        yield from (f"by         {line}" for line in clocks.last_unpin.who or ("no cause is known",))
     yield from (f"note       {note}" for note in status.notes)
 
 

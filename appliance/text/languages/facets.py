@@ -189,7 +189,7 @@ class Chat(NamedTuple):
     regnal_stop: str = ""
     """Pattern of the full stop that is part of a king's number: Ludwig XIV."""
     roman: bool = True
-    """False if `Speech.capitals` reads Roman numerals."""
+    """False if `BaseGrammar.capitals` reads Roman numerals."""
     roman_ending: str = "(?!)"
     """Pattern of the ending of an ordinal in Roman numerals: XVe."""
     roman_feminine: str = "(?!)"

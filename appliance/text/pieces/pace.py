@@ -37,9 +37,9 @@ def exchange(transcript: str, text: str) -> float:
 
 def weight(text: str) -> float:
     """Number of Latin letters that last as long."""
-    heard = _SILENT.sub("", text)
-    return len(heard) + sum(
-        (each - 1.0) * len(_LETTERS[name].findall(heard)) for name, each in _WEIGHTS.items()
+    audible = _SILENT.sub("", text)
+    return len(audible) + sum(
+        (each - 1.0) * len(_LETTERS[name].findall(audible)) for name, each in _WEIGHTS.items()
     )
 
 

@@ -70,26 +70,26 @@ class Espeak:
         Raises InvalidRequest for a text on which the library fails.
         """
         with self._lock:
-            found = self._answer(voice, single(_CONTROL.sub(" ", text)))
-        if isinstance(found, dict):
-            raise PhonesMissing(self._unknown(voice, found["languages"]))
+            answer = self._answer(voice, single(_CONTROL.sub(" ", text)))
+        if isinstance(answer, dict):
+            raise PhonesMissing(self._unknown(voice, answer["languages"]))
         replaced = REPLACED.get(voice, {})
-        return tuple(replaced.get(phone, phone) for phone in joined(found))
+        return tuple(replaced.get(phone, phone) for phone in joined(answer))
 
     def close(self) -> None:
         with self._lock:
             self._end()
 
-    def _unknown(self, voice: str, known: Sequence[Sequence[str]]) -> str:
-        own = {names[0] for names in known}
+    def _unknown(self, voice: str, languages: Sequence[Sequence[str]]) -> str:
+        own = {names[0] for names in languages}
         near = [
-            names[0] for names in known if voice.partition("-")[0] in (n.partition("-")[0] for n in names)
+            names[0] for names in languages if voice.partition("-")[0] in (n.partition("-")[0] for n in names)
         ]
         near += difflib.get_close_matches(voice, own, NAMED_LANGUAGES)
-        named = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
+        suggestions = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
         return (
             f"espeak-ng {self._version} has no language {voice!r}; of its {len(own)} there are "
-            f"{', '.join(named[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
+            f"{', '.join(suggestions[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
         )
 
     def _answer(self, voice: str, text: str) -> Any:
@@ -125,15 +125,15 @@ class Espeak:
                     start_new_session=True,
                 )
             self._channel, self._received = ours, b""
-            told = self._exchange(ours, b"", START_S)
+            answer = self._exchange(ours, b"", START_S)
         except (OSError, ValueError) as error:
-            told = {"missing": f"its process does not start: {error}"}
-        if "version" not in told:
+            answer = {"missing": f"its process does not start: {error}"}
+        if "version" not in answer:
             self._end()
             ours.close()
-            self._missing, self._missing_until = told["missing"], time.monotonic() + RETRY_S
+            self._missing, self._missing_until = answer["missing"], time.monotonic() + RETRY_S
             raise self._refusal()
-        self._version = told["version"]
+        self._version = answer["version"]
         return ours
 
     def _refusal(self) -> PhonesMissing:
