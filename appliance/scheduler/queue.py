@@ -164,7 +164,7 @@ class Queue:
             for channel in channels:
                 channel.resume(now)
             jobs = [job for channel in channels for job in channel.jobs]
-            self._promise_anew([job for job in jobs if not job.made and job.audible is None], now)
+            self._promise_anew([job for job in jobs if not job.is_done and job.audible is None], now)
             self._delivery.release_all()
             workload.notify()
             workload.on_change()

@@ -272,7 +272,7 @@ class Workload:
         """Release the lane of a newly promised job if it is the last, and other promised jobs need a lane."""
         lanes = self.promised_lanes(job.engine)
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        others = (one for one in self.jobs.values() if one.promised and not one.made and one not in lanes)
+        others = (one for one in self.jobs.values() if one.promised and not one.is_done and one not in lanes)
         if is_last and any(one.engine is job.engine for one in others):
             self.give_up_lane(job)
 

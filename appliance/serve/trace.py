@@ -146,7 +146,7 @@ class Recorder(Observer):
         for job in call.jobs:
             of: dict[str, Any] = {
                 "request": job.terms.request_id,
-                "segment": job.done,
+                "segment": job.segments_done,
                 "together": len(call.jobs),
             }
             of |= ({"step": job.steps} if call.kind == "step" else {}) | ended
@@ -169,7 +169,7 @@ def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float
     """Reason for which a job waits. `urgency` has the sort key of each job."""
     if job.channel.hold is not GOING:
         return APPROVAL if job.channel.unapproved else PAUSED
-    if job.made:
+    if job.is_done:
         return HELD
     if not job.has_room:
         return READER

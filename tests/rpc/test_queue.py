@@ -84,7 +84,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         async def spoken() -> None:
             """Wait for the engine: on a loaded machine a verb could otherwise come while the engine still
             speaks."""
-            await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
+            await box.soon(lambda: all(u.job.is_done for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
             watch.lines.append(f"-- {what}")

@@ -119,7 +119,7 @@ class Life:
     def without_gateway(self, door: str) -> Life:
         """End the calls of a gateway with it; its clients call the next gateway."""
         job = self.bench.scheduler._workload.jobs.get(LINE)
-        if job is not None and door in ("http", "elevenlabs") and not job.done:
+        if job is not None and door in ("http", "elevenlabs") and not job.segments_done:
             self.queue.cancel(job)
             self.say(door)
         return self
