@@ -26,25 +26,25 @@ class CallerPlaces:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._taken: dict[CallerPlace, None] = {}
+        self._in_use: dict[CallerPlace, None] = {}
         """Places in use, the oldest first."""
 
     def take(self, place: CallerPlace) -> bool:
         """Take a place. Returns False if the caller can have none."""
-        counts = Counter(other.caller for other in self._taken)
-        free, own = self.most - len(self._taken), counts[place.caller]
+        counts = Counter(other.caller for other in self._in_use)
+        free, own = self.most - len(self._in_use), counts[place.caller]
         if free <= -(-self.most // 8) and own >= free:
-            idle = [one for one in self._taken if counts[one.caller] >= own and one.is_idle()]
+            idle = [one for one in self._in_use if counts[one.caller] >= own and one.is_idle()]
             if not idle:
                 return False
             closed = max(idle, key=lambda one: counts[one.caller])
             self.leave(closed)
             closed.close()
-        self._taken[place] = None
+        self._in_use[place] = None
         return True
 
     def leave(self, place: CallerPlace) -> None:
-        self._taken.pop(place, None)
+        self._in_use.pop(place, None)
 
 
 class HttpConnection(CallerPlace):

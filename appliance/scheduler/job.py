@@ -339,8 +339,8 @@ class Channel:
                 return
             if self.name:
                 self.free = played
-            written = len(self.jobs.pop(0).request.written)
-            yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=written)
+            characters = len(self.jobs.pop(0).request.written)
+            yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=characters)
 
     def resume(self, now: float) -> None:
         """End the pause: the reply that was playing goes on, and later ones move by its length."""

@@ -129,7 +129,7 @@ class Daemon:
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
-        self._held = HeldFile(config.voices.folder, self._scheduler.queue)
+        self._held_file = HeldFile(config.voices.folder, self._scheduler.queue)
         self._write_trace()  # an empty trace: an error shows now and not at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -154,7 +154,7 @@ class Daemon:
         speaking = Speaking(self._changes, server, self._metrics, self._clocks)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
-        verbs, save = self._scheduler.queue, self._held.save
+        verbs, save = self._scheduler.queue, self._held_file.save
         queue = QueueService(verbs, time.monotonic, speaking.end, broadcaster, save)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
@@ -182,7 +182,7 @@ class Daemon:
             speaking.close()
             voices.close()
             with contextlib.suppress(StorageError):
-                self._held.save()
+                self._held_file.save()
             try:
                 self._write_trace()
             except StorageError as error:  # logged: it must not replace the error that ends the daemon
@@ -399,7 +399,7 @@ class Daemon:
         """
         while True:
             with contextlib.suppress(StorageError):
-                await asyncio.to_thread(self._held.save)
+                await asyncio.to_thread(self._held_file.save)
             await asyncio.sleep(ORDER_S)
 
     async def _count_minutes(self) -> None:
@@ -485,7 +485,7 @@ class Daemon:
             "resting": engines.is_resting,
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
             "paused_s": {name: time.time() - since for name, since in self._scheduler.queue.paused.items()},
-            "held_damage": self._held.damage,
+            "held_damage": self._held_file.damage,
             "minutes": self._minutes.rows,
         }
 

@@ -47,7 +47,7 @@ async def test_a_websocket_may_be_silent_is_cut_off_unread_and_ends_its_timer() 
         protocol._check_progress()
     assert transport.abort.called
     transport.set_protocol.call_args.args[0].connection_lost(None)
-    assert protocol._timer.cancelled() and not protocol._places._taken
+    assert protocol._timer.cancelled() and not protocol._places._in_use
 
 
 async def test_a_websocket_gives_way_until_its_key_has_come(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_a_websocket_gives_way_until_its_key_has_come(tmp_path: Path) -> N
     async def app(scope: Any, *_: object) -> None:
         for key in ("f5_no", token):
             refusals.append(scope[KEY_FOLLOWS](key))
-            is_idle.extend(place.is_idle() for place in door._requests._taken)
+            is_idle.extend(place.is_idle() for place in door._requests._in_use)
 
     refusals, door = list[object](), AccessMiddleware(app, Tokens(tmp_path / "tokens"), 8)
     scope = {"type": "websocket", "path": "/v1/stream-input", "headers": [], "query_string": b""}
