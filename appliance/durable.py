@@ -110,8 +110,8 @@ def check_room(folder: Path, needed_bytes: int, what: object) -> None:
     """Raise StorageError about `what` unless the disk has these bytes and SPARE_BYTES free."""
     if needed_bytes + SPARE_BYTES > (free := free_bytes(folder)):
         raise StorageError(
-            f"{what}: {needed_bytes / 1e6:,.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB stay "
-            f"free, {free / 1e6:,.1f} MB are left on the disk"
+            f"{what}: {needed_bytes / 1e6:,.1f} MB are needed and {SPARE_BYTES / 1e6:.0f} MB must stay "
+            f"free, but the disk has {free / 1e6:,.1f} MB left"
         )
 
 

@@ -25,7 +25,9 @@ T = TypeVar("T")
 SHOWN_S = 0.2
 """Shortest time between two changes of a terminal's line."""
 MAX_DRIFT = 4.0
-"""Limit of what one kind's distance from its guess implies for others: small models have other costs."""
+"""Largest factor, up or down, by which measured kinds of work correct the guesses for other kinds. A small
+model's costs differ too much between kinds for a larger one.
+"""
 CALIBRATED_S = 0.5
 """Seconds of a kind of work after which its own rate is measured."""
 
@@ -48,7 +50,7 @@ class Plan:
     stages: Sequence[Stage] = ()
     """Stages in the order in which they begin."""
     evaluation: Callable[[int], float] = lambda frames: 0.0
-    """Work of a row of this many frames."""
+    """Function of a number of frames that returns the work of one row."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Kind → guessed seconds for a unit of work; 1 for kinds that are missing."""
 
@@ -73,7 +75,7 @@ class Progress:
             self._bar = tqdm(total=1.0, file=self._stream, bar_format=form, dynamic_ncols=True)
 
     def begin(self, name: str, detail: str = "") -> None:
-        """Enter a stage, or another part of it. Stages planned before it are over."""
+        """Enter a stage, or another part of the current one. Earlier stages of the plan count as finished."""
         if name != self._stage.name:
             self._settle()
             number = next((n for n, stage in enumerate(self._waiting) if stage.name == name), None)
@@ -205,7 +207,7 @@ def part(share: float) -> None:
 
 
 def each(items: Iterable[T], frames: int, rows: int = 1) -> Iterator[T]:
-    """Yield states, and count the evaluation before each but the first."""
+    """Yield the items of a solution, and count an evaluation before each item but the first."""
     for number, item in enumerate(items):
         did(frames, rows * (number > 0))
         yield item

@@ -39,13 +39,13 @@ newest_python() {
     done
     version=${F5_PYTHON:-3.13}
     [[ " $pythons " = *" $version "* ]] && command -v uv > /dev/null || return 1
-    say "no Python with venv is here: uv installs $version"
+    say "found no Python with venv: uv installs $version"
     uv python install --quiet "$version" >&2 && find_python "$version"
 }
 
 # Ends the script with one line that says what to install.
 no_python() {
-    [ -z "${F5_PYTHON-}" ] || die "F5_PYTHON names $F5_PYTHON, which is not here, or is none of $pythons"
+    [ -z "${F5_PYTHON-}" ] || die "F5_PYTHON is $F5_PYTHON, which does not exist or is none of $pythons"
     die "a Python of 3.10 to 3.14 with venv is needed. Debian, Ubuntu: apt install python3 python3-venv;" \
         "Fedora: dnf install python3; macOS: brew install python; or uv, which is used if it is on PATH"
 }

@@ -19,9 +19,11 @@ class CallerPlace:
 
 
 class CallerPlaces:
-    """Gives one caller all places but an eighth, and of that eighth as many as are still free.
+    """Limits the places of each caller. Any caller may take a place while more than an eighth of all places
+    is free; in the last eighth, only a caller that has fewer places than are free.
 
-    If none is left for a caller, the oldest idle place of the caller with most places is closed.
+    If a caller may take none, the oldest idle place of the caller with the most places is closed, and the
+    caller gets it.
     """
 
     def __init__(self, most: int) -> None:

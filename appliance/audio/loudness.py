@@ -25,9 +25,9 @@ ABSOLUTE_LUFS, RELATIVE_LU = -70.0, -10.0
 """Gates: the absolute one, and the relative one below the mean of the blocks that pass the absolute one."""
 
 QUIETEST_LUFS = -30.0
-"""Floor of the loudness that is raised.
+"""Loudness from which a quieter segment's gain is computed.
 
-Upstream's level is about -20 LUFS, so anything quieter is a breath.
+Upstream's speech has about -20 LUFS, so such a segment is a breath, which must not become as loud as speech.
 """
 CEILING = 10 ** (-1.5 / 20)
 """Limit of the true peak. It is half a decibel below the promise, because meters interpolate differently."""
@@ -38,8 +38,8 @@ FRAME_S = 0.01
 FRAMES_AT_ONCE = 32
 """Frames whose windows are copied at a time: 1.5 MB at 24 kHz."""
 NOTICEABLE_LU, MADE_UP_LU, ROUNDS = 0.1, 3.0, 3
-"""Make-up gain for the loudness that limiting loses: none below the first value (LU), at most the second, in
-at most this many rounds.
+"""Gain that makes up for the loudness lost by limiting: losses below the first value (LU) get none, the
+second value is the largest gain, and the third the number of rounds.
 """
 NEAR = 0.5
 """Share of the ceiling above which a frame's interpolated values are computed, too."""

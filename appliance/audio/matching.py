@@ -1,4 +1,4 @@
-"""Matching of the words of a text with those of its rewritten form: the cheapest edit between the two."""
+"""Matches the words of a text with the words of its rewritten form, by the cheapest edit between both."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 WORD, SIGN = 2, 1
-"""Costs of removing or inserting a word, and any other token."""
+"""Cost of removing or inserting a word, and cost of any other token."""
 OTHER_WORD = 3
 """Cost of replacing a word by a word. Other replacements cost as much as removing and inserting."""
 CHANGE = 1
 """Cost of a change that the caller passes."""
 
 BLOCK, RATIO = 256, 4
-"""Tokens of one text that are matched at a time, and tokens of the other text for each of them."""
+"""Tokens of one text that are matched at a time, and most tokens of the other text for each of these."""
 Step = tuple[int, int, bool]
 Span = tuple[int, int]
 Pair = tuple[Span, Span]

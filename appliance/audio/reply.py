@@ -1,6 +1,6 @@
 """Audio of segments → the bytes of a reply: level, cross-fade, resampling, encoding.
 
-Not on the engine's thread.
+None of it runs on the engine's thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from appliance.encodings import Encoding
 from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
 
 SHORT_SAMPLES = 1 << 16
-"""Length up to which the event loop works: 2.7 s take a millisecond, or four if every peak is limited."""
+"""Samples up to which the event loop does the work itself: 2.7 s of audio take a millisecond, or four if
+every peak is limited.
+"""
 THREADS = 2
 
 
@@ -111,7 +113,7 @@ class ReplyAudio:
 
 
 class AudioWorkers:
-    """Threads for audio that is not short."""
+    """Threads for audio longer than SHORT_SAMPLES."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="audio")

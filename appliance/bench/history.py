@@ -13,7 +13,7 @@ BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
 """Baselines of releases up to 0.7, which are only read."""
 MOST_ENTRIES = 800
-"""Most measurements in the journal: those of two years."""
+"""Most measurements in the journal, which cover two years."""
 SCHEMA = 1
 
 Entry = Mapping[str, Any]

@@ -16,7 +16,7 @@ WAIT_S = 120
 BY_DPKG = "DPKG_MAINTSCRIPT_PACKAGE"
 """Variable that dpkg sets in a package's script. dpkg itself holds the lock then, and runs us."""
 OURS = {"DPKG_FRONTEND_LOCKED": "true"}
-"""Variables that report to dpkg that the program which runs it holds the lock."""
+"""Variables that tell dpkg that its caller already holds the lock."""
 
 
 class AptError(Exception):

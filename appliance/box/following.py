@@ -61,7 +61,7 @@ def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
 
 
 def _failed(now: Unit, first: Unit | None) -> str:
-    """Reason why the daemon will not become ready without help; "" if it may."""
+    """Reason why the daemon cannot become ready by itself; "" if it may."""
     again = now.restarts - (first.restarts if first else 0)
     if not (now.active == "failed" or (now.active == "inactive" and not now.queued) or again >= CRASHES):
         return ""

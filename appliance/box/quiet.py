@@ -70,7 +70,7 @@ def is_journal_capped(root: Root) -> bool:
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Apply everything that is missing. Raises AptError, OSError."""
+    """Apply every setting that is missing. Raises AptError, OSError."""
     files, (packages, half) = dict(_wanted(box.root)), dpkg.loose(box.root)
     _announce(files, "hold", packages, say)
     if half:

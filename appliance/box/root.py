@@ -101,7 +101,7 @@ class Root:
         return parse_int(self.text(path))
 
     def record(self, path: str) -> dict[str, Any]:
-        """Read a JSON object. Raises OSError, or ValueError with a message for a person."""
+        """Read a JSON object. Raises OSError, or ValueError with a readable message."""
         text = self.read(path)
         try:
             raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
@@ -146,7 +146,7 @@ class Root:
         replace_file(target, text.encode(), mode)
 
     def unresolved(self, path: str) -> Path:
-        """Resolve all parts but the last: the path of a link is its own, not its target's."""
+        """Resolve all parts but the last, so that a link gives its own path and not its target's."""
         folder, name = os.path.split(path)
         return self.at(folder) / name
 

@@ -109,7 +109,7 @@ class Inspection:
                 return Finding("config", Level.SKIP, NEEDS_ROOT)
             remedy = "correct the line that it names. configs/appliance.yaml has every key with its default"
             if path is not None and not path.exists():
-                remedy = "name one that is there: --config /etc/f5-appliance/appliance.yaml is the package's"
+                remedy = "name an existing file: --config /etc/f5-appliance/appliance.yaml is the package's"
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
         if removed:
             remedy = "change the lines that it names: a later version may refuse them"

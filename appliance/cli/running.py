@@ -52,7 +52,9 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    """Build and compare the engines of all bundles. --beside: of the bundle in this program's folder."""
+    """Build and compare the engines of all bundles. With --beside, only the engines of the bundle in this
+    program's folder.
+    """
     from appliance import config
     from appliance.contract import bundle as contract
     from appliance.engine import loading

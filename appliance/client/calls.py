@@ -24,7 +24,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Rpc(Generic[T]):
-    """A call that is ready to be made, and how to read its response."""
+    """Description of a call: its method and request, and how to read its response."""
 
     method: Callable[..., Any]
     request: Message

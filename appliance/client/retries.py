@@ -16,13 +16,13 @@ from appliance.client.messages import Event, Piece
 from appliance.rpc.appliance_pb2 import OVERLAP, End, SynthesizeRequest
 
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
-"""Wait before the first retry, doubled with each retry; and its limit."""
+"""Seconds before the first retry, which double with each retry, and their limit."""
 LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
-"""Statuses of a call whose box has gone."""
+"""Statuses of a call whose daemon or connection was lost."""
 HOLD_S = 60.0
 """Seconds that a serial channel's request waits for a daemon that does not answer, until it is admitted."""
 LOOK_S = 0.02
-"""Interval at which a request checks whether earlier requests of its channel still wait."""
+"""Seconds between two checks of whether earlier requests of the channel still wait."""
 
 
 class ChannelOrder:

@@ -40,7 +40,7 @@ CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
 MAX_UPLOADS = 4
-"""Uploads at a time. Each takes three times its size in memory."""
+"""Most uploads at one time, of all callers. Each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
 """Limits for reading the body of a refused request."""
 
@@ -59,7 +59,7 @@ def method_of(scope: Scope) -> str:
 
 
 def roles(scope: Scope) -> tuple[Role, ...]:
-    """The request needs one of these roles. The role admin is enough for all."""
+    """Roles for a request, of which one is enough. The role admin is enough for every request."""
     path = scope["path"]
     if changes_voices(path, method_of(scope)):
         return (Role.VOICES,)
@@ -103,7 +103,7 @@ class AccessMiddleware:
                     await self._app(scope, receive, send)
                     return
             kind = "uploads" if is_upload else "requests (gateway.max_requests)"
-            message = f"{places.most} {kind} are under way, or as many as one caller may have"
+            message = f"{places.most} {kind} are under way, or this caller has as many as it may"
             refused = Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
         if scope["type"] == "http":
             await _discard_body(receive)

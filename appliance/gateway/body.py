@@ -25,7 +25,7 @@ FOREIGN = ("user_id", "aux_ref_audio_paths")
 MAX_COMPARED, LONGEST_NAME = 64, 64
 """Number of parameters that are compared with ours, and longest name of such a parameter."""
 ANY_SEED = -1
-"""Value that GPT-SoVITS's clients send for a random seed."""
+"""Seed by which GPT-SoVITS's clients ask for a random one."""
 ALIKE = 0.8
 """Smallest similarity of a misspelt parameter (difflib's ratio)."""
 COMMON_NAMES: Mapping[str, str] = {option.field: option.http for option in COMMON}
@@ -48,7 +48,7 @@ class Fields:
         self._parameters = parameters
 
     def beside(self, more: Mapping[str, Any]) -> Fields:
-        """Parameters of this request, filled up from `more`."""
+        """Parameters of this request, completed with parameters of `more`."""
         return Fields({**more, **self._parameters})
 
     def get(self, name: str) -> Any:

@@ -45,7 +45,7 @@ async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
 
 
 async def follow(session: Session) -> AsyncGenerator[Event, None]:
-    """Events of a session. An utterance's failure is raised. Raises CallFailed."""
+    """Events of a session. Raises CallFailed, also if an utterance fails."""
     async with aclosing(cast("Any", aiter(session))) as events:
         async for _, event in events:
             if isinstance(event, UtteranceError):
@@ -62,7 +62,7 @@ class SessionWriter:
         """Characters of the current utterance."""
 
     async def say(self, text: str) -> int:
-        """Write a text; return how many utterances that ended. Raises CallFailed."""
+        """Write a text; return the number of utterances that its length ended. Raises CallFailed."""
         ended = 0
         if self._characters + len(text) > self._most:
             ended += await self.flush()

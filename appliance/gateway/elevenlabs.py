@@ -190,7 +190,7 @@ async def _named(request: Request) -> tuple[str, Voice]:
 
 
 async def constant(content: Any, request: Request) -> Response:
-    """Constant answer to a question that tools ask before they speak."""
+    """Constant reply to a request that tools send before they speak."""
     return JSONResponse(content)
 
 

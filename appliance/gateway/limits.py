@@ -24,7 +24,7 @@ MAX_HEAD_BYTES = 64 << 10
 MAX_MESSAGE_BYTES = 64 << 10
 """Longest message of a WebSocket: a text of 4,096 characters with escapes in JSON."""
 MAX_MESSAGES = 4_096
-"""Messages of a WebSocket that may wait."""
+"""Most messages of a WebSocket that may wait."""
 HANDSHAKE = (b"host", b"connection", b"upgrade", b"sec-websocket-")
 POLICY_VIOLATION = 1008
 KEEP_ALIVE_S = 30

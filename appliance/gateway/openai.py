@@ -112,7 +112,7 @@ async def model(request: Request) -> Response:
     if name not in there:
         raise Refusal(
             404,
-            f"there is no such model; there are {', '.join(there)}",
+            f"unknown model; known are {', '.join(there)}",
             code="model_not_found",
             param="model",
         )

@@ -32,9 +32,9 @@ from appliance.options import AUTO
 MAX_CONTEXTS = MAX_SESSIONS
 """Contexts that one connection may speak at a time."""
 MAX_CLOSING = 32
-"""Closed contexts of a connection that are still spoken, or wait to be spoken."""
+"""Most closed contexts of a connection that still speak, or wait to speak."""
 MAX_WAITING = 32_768
-"""Characters of a context that may wait for the daemon."""
+"""Most characters of a context that may wait for the daemon."""
 MAX_NAME = 128
 """Longest id of a context, in characters."""
 INACTIVITY_S, LONGEST_INACTIVITY_S = 20.0, 180.0
@@ -150,7 +150,7 @@ class Connection:
         self._places = session_places()
 
     async def serve(self, inactivity_s: float) -> None:
-        """Handle messages until the client leaves, or every closed context is spoken."""
+        """Handle messages until the client leaves, or the last closed context has ended."""
         code, reason = OK, ""
         while code == OK:
             message = await self._next(inactivity_s)

@@ -53,7 +53,7 @@ PROJECT = Attribution(name=NAME, url="")
 MAX_EVENT_BYTES = 64 << 10
 """Longest line, data or payload of an event."""
 MAX_WAITING = 16
-"""Events of a connection that may wait; at the limit the connection is not read."""
+"""Most events of a connection that may wait. At the limit, reading pauses."""
 UNSAID_LANGUAGE = "en"
 """Language of the voices if the bundle names none, because Home Assistant lists voices by language."""
 WIDTH, CHANNELS, SILENT_RATE_HZ = 2, 1, 24_000

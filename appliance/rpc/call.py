@@ -51,7 +51,7 @@ class Health(Protocol):
 
     @property
     def degraded(self) -> str:
-        """Why the daemon serves requests slower than it should, in one word for programs; else ""."""
+        """One word for programs, if the daemon serves requests more slowly than it should; else ""."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -37,7 +37,7 @@ BUFFER_BYTES = 32 * MIB
 KEPT_BYTES = 64 * MIB
 """Limit of the audio in memory for listeners who join during a broadcast."""
 LINGER_S = 30.0
-"""Seconds in which a listener that left may come back without missing anything."""
+"""Seconds in which a listener that left may return without missing audio."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -160,7 +160,7 @@ class Broadcast:
 
 
 class Broadcaster:
-    """Sends what channels play to their listeners. One task does so while there are listeners."""
+    """Sends the audio that channels play to their listeners. One task runs while there are listeners."""
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s

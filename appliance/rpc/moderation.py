@@ -25,7 +25,7 @@ from appliance.scheduler.workload import Clock
 MAX_IDS = 1_000
 """Limit of ids in one CancelUtterances, Approve or Reject."""
 MOVED_S = 0.05
-"""Watchers get an expected start again if it changes by at least this much."""
+"""Smallest change of an expected start, in seconds, that watchers get."""
 
 
 class QueueService(appliance_pb2_grpc.QueueServicer):

@@ -59,7 +59,9 @@ class Turn:
 
     usage: Usage
     orders: frozenset[object]
-    """The caller and the line. In each of the two, turns follow in order of arrival."""
+    """Keys of the orders that the turn belongs to: its caller's and its line's. In each order, turns follow
+    by arrival.
+    """
     work: Work[Any]
     characters: int
     """Characters of the next slice."""

@@ -34,11 +34,12 @@ from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Activity, Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
-"""Shortest target, in multiples of the request's own cost."""
+"""Priority → shortest target for the first audio, as a multiple of the request's own engine time until then.
+"""
 MOST_RETRY_S = 300.0
-"""Longest time after which a refusal asks the caller to come again."""
+"""Longest wait before a retry, in seconds, that a refusal names."""
 LONE_NEWCOMERS = 2
-"""Newcomers to leave room for while only one caller is active."""
+"""Expected newcomers for which a caller's work leaves time while no other caller is active."""
 ROOM = 1.5
 """Factor on the engine time that stays free for a newcomer, because estimates grow on a busy machine."""
 
@@ -66,7 +67,7 @@ class Admission:
     def enter(
         self, job: Job, ways: Ways, merging: Job | None, generation: int | None, bundle: str
     ) -> int | None:
-        """See `Scheduler.admit`."""
+        """Admit a job; see `Scheduler.admit` for arguments, result and errors."""
         workload = self._workload
         if job.ended:
             raise Cancelled("the caller went away")
@@ -118,7 +119,8 @@ class Admission:
         return job.way.index
 
     def approve(self, job: Job) -> None:
-        """Append an approved job to its channel, at the earliest deadline that breaks no other.
+        """Append an approved job to its channel, at the earliest deadline that breaks no other job's
+        deadline.
 
         The job ends as Overloaded if that deadline is beyond its queue_timeout.
         """
@@ -184,7 +186,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """Entry of `_rates` once the job is admitted. Raises RateLimited."""
+        """Changes of `_rates` for the time when the job is admitted. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -193,7 +195,7 @@ class Admission:
         forgotten = max(self._rates.get(user, now), now) + spacing_s
         if forgotten - now > 60.0 + 1e-9:
             wait_s = forgotten - now - 60.0
-            raise RateLimited(f"{per_minute:g} requests a minute are allowed of one user", retry_s=wait_s)
+            raise RateLimited(f"{per_minute:g} requests a minute are allowed for one user", retry_s=wait_s)
         self._rates = {name: when for name, when in self._rates.items() if when > now}
         return {user: forgotten}
 

@@ -76,7 +76,7 @@ class Engines:
 
     @property
     def _slowest_first(self) -> list[Engine]:
-        """Engines that passed a backend over, and so are slower, before the others."""
+        """Engines, and first those that could not use their preferred backend, which are slower."""
         return sorted(self._workload.engines, key=lambda engine: not engine.passed_over)
 
     def add(self, bundle: str, engine: Engine) -> None:
@@ -99,7 +99,9 @@ class Engines:
         return test.result
 
     def replace(self, engine: Engine, switch: Callable[[], None]) -> None:
-        """Give new jobs to another engine, for which `switch` has requests planned. Raises Unavailable."""
+        """Give new jobs to another engine. `switch` makes requests plan for that engine; it runs under the
+        lock. Raises Unavailable.
+        """
         workload = self._workload
         with workload.changed:
             workload.check_running()
@@ -146,7 +148,7 @@ class Engines:
                 self._has_freed = True
 
     def next_test(self) -> Test | None:
-        """First test for which there is a lane."""
+        """First test whose engine has a free lane; None if there is none."""
         for number, test in enumerate(self._tests):
             if self._has_free_lane(self._tested(test)):
                 return self._tests.pop(number)

@@ -93,7 +93,7 @@ class Job:
     segments_done: int = 0
     """Finished segments."""
     lane: int | None = None
-    """Lane of the engine that has the current segment; None without one."""
+    """Lane of the engine that has the current segment; None if the job has no lane."""
     steps: int = 0
     """Steps done of the current segment."""
     restarts: bool = False
@@ -119,7 +119,7 @@ class Job:
         self.timings = Timings(segments=len(way.segments), nfe=way.nfe)
 
     def past(self) -> Job:
-        """Copy of terms and figures that keeps no engine, audio or caller in memory."""
+        """Copy with terms and figures only, which holds no engine, audio or caller in memory."""
         return replace(self, deliver=_nobody, cached=(), unreleased=[], way=Way(), _planned=UNPLANNED)
 
     @property
@@ -176,7 +176,8 @@ class Job:
         return sum(self.cost_s(index) for index in range(self.segments_done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Sequence[Demand]:
-        """Demands of the segments to come, if the channel is `free` and the playout `starts` at these times.
+        """Demands of the unfinished segments, if the channel is free at `free` and the playout starts at
+        `starts`.
 
         Without a promise the demands have no deadline. They are cached, and computed again after a change.
         """
@@ -227,7 +228,7 @@ class Hold(Protocol):
 
 @dataclass(frozen=True)
 class Going:
-    """Hold of a channel that is not held: its audio goes out at once."""
+    """State of a channel without a hold: its audio goes out at once."""
 
     since: float = math.inf
     """Time at which the channel's playout stopped; inf while it runs."""
@@ -251,7 +252,7 @@ class Paused(Going):
 
 
 class Unapproved(Paused):
-    """Hold of a room: a channel of requests that wait for a moderator's approval."""
+    """Hold of a channel's waiting room, in which requests wait for a moderator's approval."""
 
     stage = "it was held for approval"
     state = State.HELD

@@ -56,7 +56,7 @@ class Scheduler:
         call_at: Callable[[float, Callable[[], None]], None] = lambda when, act: None,
         observer: Observer | None = None,
     ) -> None:
-        """`call_at` must run the callback on another thread than the engine's."""
+        """`call_at` sets an alarm, and must run its callback on another thread than the engine's."""
         self._workload = workload = Workload(
             clock, config or SchedulerConfig(), bias, margin_s, observer or Observer()
         )
@@ -226,7 +226,7 @@ class Scheduler:
                 workload.life, workload.step = Life.RUNNING, ""
 
     def starting(self, step: str) -> None:
-        """Remember which step before `start` the daemon is at; Unavailable names it."""
+        """Note the daemon's current step before `start`. Unavailable names it."""
         self._workload.step = f": {step}"
 
     def check_open(self, key: str = "", *, is_taken: bool = False) -> None:
@@ -302,7 +302,9 @@ class Scheduler:
             self._put_off(list(self._workload.jobs.values()))
 
     def _put_off(self, jobs: Sequence[Job]) -> None:
-        """End jobs whose callers send them again to the next process, and keep their order for it."""
+        """End jobs whose callers will send them again to the next process, and keep their order for that
+        process.
+        """
         state = self._workload.keep()
         for job in jobs:
             self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))

@@ -64,7 +64,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
     Returns None if that segment would miss a deadline and every earlier deadline can be met.
     """
     firsts: dict[str, Demand] = {}
-    """Payer → the payer's most urgent demand."""
+    """Payer (see `Terms.payer`) → the payer's most urgent demand."""
     for demand in ready:
         firsts.setdefault(demand.job.terms.payer, demand)
     head, *others = firsts.values()

@@ -14,7 +14,7 @@ from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Decision, QueueState, Workload, digest_of
 
 MAX_PAUSED = 1_000
-"""Limit of channels that are paused, or moderated otherwise than configured."""
+"""Most channels that are paused, or moderated otherwise than configured."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
@@ -124,7 +124,9 @@ class Queue:
             return sorted(filter(workload.is_moderated, names))
 
     def moderate(self, name: str, on: bool) -> None:
-        """Hold a channel's requests until somebody approves them; not `on`: no longer. Raises QueueFull."""
+        """Hold a channel's requests until somebody approves them. With `on` false, later requests need no
+        approval. Raises QueueFull.
+        """
         workload = self._workload
         with workload.changed:
             workload.moderated.pop(name, None)

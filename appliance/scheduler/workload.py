@@ -68,7 +68,9 @@ class Activity:
         return float(self._spent_s * 0.5 ** ((now - self._spent) / HALVED_S))
 
     def part(self, now: float) -> float:
-        """Part of the engine's time that the caller had recently, or since it came."""
+        """Part of the engine's time that the caller had recently: in the last seconds, or since its first
+        request.
+        """
         age_s = max(now - self.since, YOUNG_S)
         halves = float(0.5 ** (age_s / HALVED_S))
         return self.spent_s(now) * math.log(2.0) / HALVED_S / (1.0 - halves)
@@ -82,7 +84,7 @@ class EngineCall:
     """A wake, which loads an engine at rest, belongs to no job."""
     jobs: tuple[Job, ...] = ()
     begun: float = -math.inf
-    """Infinite for a wake that has not begun."""
+    """Time at which the call began; infinite for a wake that has not begun."""
     cost_s: float = 0.0
     due: float = math.inf
     preempted: Job | None = None
@@ -111,20 +113,20 @@ class CallOutcome(enum.Enum):
 
 
 class Observer:
-    """Observer that ignores everything. A trace is another."""
+    """Observer that ignores all events. A trace overrides the methods."""
 
     def admitted(self, job: Job, now: float) -> None: ...
 
     def refused(self, error: ApplianceError) -> None: ...
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
-        """Called before the engine makes a call."""
+        """Note the next call before the engine makes it; None if there is no work."""
 
     def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
-        """Called after a call, before its jobs change."""
+        """Note a call's outcome, before its jobs change."""
 
     def ended(self, job: Job, now: float) -> None:
-        """Called at the end of a job, whether its reply was delivered or not."""
+        """Note the end of a job, whether its reply was delivered or not."""
 
 
 class Life(enum.Enum):
@@ -135,7 +137,7 @@ class Life(enum.Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """A moderator's word on a request."""
+    """A moderator's decision on a request."""
 
     approved: str = ""
     """Digest of the text that was approved; "" if the request was ended."""
@@ -167,7 +169,7 @@ class Workload:
     bias: float
     """Factor by which all cost estimates are multiplied."""
     margin_s: float
-    """Seconds that every deadline keeps in reserve."""
+    """Seconds by which every segment must be finished before its deadline."""
     observer: Observer
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
@@ -192,7 +194,7 @@ class Workload:
     decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
     """Request id and decision, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
-    """Payer → weighted engine time for work without a promise."""
+    """Payer (see `Terms.payer`) → weighted engine time for work without a promise."""
     active: dict[str, Activity] = field(default_factory=dict)
     """Callers with a request in the last ACTIVE_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
@@ -294,7 +296,9 @@ class Workload:
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
-        """Channel of a request. If `unapproved`: the channel's room, in which requests wait for approval."""
+        """Channel of a request. If `unapproved`: the channel's waiting room, in which requests wait for
+        approval.
+        """
         if unapproved:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
@@ -315,7 +319,7 @@ class Workload:
         return bisect_right(places, ranks.get(own, math.inf), begun)
 
     def unheard(self, now: float) -> Iterator[Job]:
-        """Jobs that do not sound yet, in order of playout."""
+        """Jobs whose audio has not begun to play, in order of playout."""
         for channel in self.channels.values():
             yield from (u.job for u in channel.utterances(now) if u.state is not State.SOUNDING)
 

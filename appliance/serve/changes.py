@@ -43,7 +43,7 @@ LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
 
 
 class Changes:
-    """Current bundle and configuration, and the Speech that is built of them."""
+    """Current bundle and configuration, and the Speech that is built from them."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class Changes:
         self._voices, self._prompts = voices, prompts
         self._scheduler, self._phrases = scheduler, phrases
         self._residents = Residents(config, bundle)
-        self._readers = {key: Reader.of(other) for key, other in self.beside.items()}
+        self._readers = {key: Reader.of(other) for key, other in self.secondary.items()}
         voices.further = list(self._readers.values())
         self._take(config, bundle, self._speech(config, bundle, bundle.vocabulary()))
         self._log_doubts()
 
     @property
-    def beside(self) -> Mapping[str, Bundle]:
+    def secondary(self) -> Mapping[str, Bundle]:
         """Secondary bundles of the table of languages, by their keys."""
-        return self._residents.beside
+        return self._residents.secondary
 
     def _take(self, config: Config, bundle: Bundle, speech: Speech) -> None:
         """Use a Speech for new requests."""
@@ -91,10 +91,10 @@ class Changes:
         )
         speech = make(bundle.manifest, vocabulary, self._prompts.reference, words=bundle.words)
         others = {"": speech}
-        for key, other in self.beside.items():
+        for key, other in self.secondary.items():
             reference = partial(self._voices.reference, reader=self._readers[key])
             others[key] = make(other.manifest, other.vocabulary(), reference, bundle=key, words=other.words)
-        rows, beside = config.text.languages, dict[str, Speech]()
+        rows, secondary = config.text.languages, dict[str, Speech]()
         for code, row in rows.items():
             if code != base_code(code):
                 raise ConfigError(
@@ -106,8 +106,8 @@ class Changes:
             except UnknownLanguage as error:
                 raise ConfigError(f"text.languages.{code}: {error}") from None
             if key:
-                beside[code] = others[key]
-        return replace(speech, table=LanguageTable(rows) if rows else None, beside=beside)
+                secondary[code] = others[key]
+        return replace(speech, table=LanguageTable(rows) if rows else None, secondary=secondary)
 
     def reload(self, config: Config) -> list[str]:
         """Apply LIVE_SECTIONS of a configuration. Streams go on."""
@@ -184,7 +184,7 @@ class Changes:
         vocabulary = bundle.vocabulary()
         nfe = self._speech(config, bundle, vocabulary).usual.nfe_steps
         warm_tokens(bundle.manifest.text)
-        present = [self.bundle.folder, *(other.folder for other in self.beside.values())]
+        present = [self.bundle.folder, *(other.folder for other in self.secondary.values())]
         mark = config.audio.watermark
         return bundle, vocabulary, load_beside(bundle, config.engine, nfe, report, mark, present)
 

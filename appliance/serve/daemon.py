@@ -83,15 +83,16 @@ from appliance.voices.store import VoiceStore
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""Time that the engine's last call may take after everything else has ended."""
+"""Seconds that the engine's last call may take after everything else has ended."""
 GRACE_S = 1.0
-"""Time that calls may take to end after the server stops."""
+"""Seconds that calls may take to end after the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Longest time from the end of the drain to the end of the process; f5-appliance.service allows as much."""
 ORDER_S = 1.0
-"""Interval at which the order of held requests is stored. Verbs are stored at once."""
+"""Seconds between two writes of the order of held requests. Moderators' decisions are stored at once."""
 STALLED_S = 1.0
-"""A drain does not wait for a reader that takes nothing for this long after it has played its audio."""
+"""Seconds after which a drain no longer waits for a reader that has played its audio and takes nothing more.
+"""
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
 
 
@@ -290,7 +291,7 @@ class Daemon:
             # again.
             pending = self._clocks.status.clocks.state == "reboot_pending"
             postponed, watermark = REBOOT_FIRST if pending else "", config.audio.watermark
-            beside = [bundle.folder, *(other.folder for other in self._changes.beside.values())]
+            beside = [bundle.folder, *(other.folder for other in self._changes.secondary.values())]
             load = partial(
                 load_for,
                 config=config.engine,
@@ -311,7 +312,7 @@ class Daemon:
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
-            for key, other in self._changes.beside.items():
+            for key, other in self._changes.secondary.items():
                 self._load_beside(key, other, load)
             # This comes before the daemon reports that it is ready, because it must not refuse its first
             # call.

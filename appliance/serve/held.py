@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 NAME = ".held.json"
 RESENT_S = 3_600.0
-"""Age of a decision after which nobody sends its request again: the longest queue_timeout."""
+"""Age of a decision, in seconds, after which no client sends its request again: the longest queue_timeout."""
 NOT_STORED = "in force until the daemon ends, but not stored"
 
 
@@ -46,8 +46,8 @@ class HeldFile:
             return QueueState()
         except (OSError, ValueError, RecursionError) as error:
             self.damage = (
-                f"{self._path} is damaged: which channels were paused or moderated is lost, so each is "
-                "moderated until the file is removed and the daemon started again"
+                f"{self._path} is damaged: the paused and moderated channels are lost, so each is "
+                "moderated until you remove the file and restart the daemon"
             )
             logger.error("%s (%s)", self.damage, error)
             return QueueState(is_lost=True)

@@ -139,7 +139,7 @@ class Recorder(Observer):
             self._slices.append(added)
 
     def _add_call(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
-        """Add slices of a call: one for the engine, and one for each job's lane and request."""
+        """Add slices of a call: for the engine, and for each job's lane and request."""
         ended = {} if outcome is CallOutcome.DONE else {"ended": outcome.value}
         details: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         self._add(Slice(CALLS, 0, call.kind, call.begun, now, details | {"lanes": len(call.jobs)} | ended))

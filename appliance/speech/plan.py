@@ -43,9 +43,10 @@ class Planner:
     max_audio_s: float = math.inf
     """Longest reply, in seconds."""
     max_work_s: float = math.inf
-    """Limit of seconds of speech × steps."""
+    """Most work of a reply: seconds of speech × steps."""
     restores_level: bool = True
-    """True if a quiet reference gives quiet speech, as upstream's; False if the loudness is set later."""
+    """True if a quiet reference gives quiet speech, as in upstream; False if a later stage sets the loudness.
+    """
 
     def plan(self, request: Request, references: References | None = None) -> list[Segment]:
         """Segments in order of playback. `references`: by speaker, if they are loaded already.
@@ -113,7 +114,7 @@ class Planner:
         )
 
     def budgets(self, request: Request) -> Budgets:
-        """Sizes of pieces of a text that is still to come, in any script.
+        """Sizes of pieces for a text that has yet to arrive, and may have any script.
 
         Raises VoiceNotFound, StorageError.
         """
@@ -212,7 +213,7 @@ class SegmentText:
 
     text: str
     pause_s: float
-    """Seconds of silence after it."""
+    """Seconds of silence after the piece."""
     budget: TextBudget
 
 

@@ -50,16 +50,18 @@ from appliance.voices.index import VoiceIndex
 SEED_BITS = 32
 """Size of drawn seeds. They are exact in every client's numbers, even in JavaScript's."""
 FEWER_STEPS = 0.75
-"""Ratio between the steps of one way to serve a request and those of the next."""
+"""Steps of a way to serve a request, divided by the steps of the way before it."""
 REFERENCES = 2.0
-"""Most times that a piece is as long as its reference, which another piece would compute again."""
+"""Length of a piece, in lengths of its reference, up to which a CPU does not cut it. A cut computes the
+reference once more, so that it pays only for longer pieces.
+"""
 
 SEGMENTATIONS = {
     "adaptive": (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY),
     "upstream": (Segmentation.UPSTREAM,),
     "low_latency": (Segmentation.LOW_LATENCY,),
 }
-"""Name in the configuration → segmentations, the best first. A seed allows only the last."""
+"""Name in the configuration → segmentations to try, the best first. A wish with a seed uses only the last."""
 RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
 """(table, text, channel, language) → (code, row)."""
 
@@ -107,12 +109,14 @@ class Speech:
     scheduler: Scheduler
     phrases: Phrases
     generation: int | None = None
-    """Generation of the bundle's engine; None for a secondary bundle, which no swap replaces."""
+    """Generation of the engine, for the current bundle; None in the Speech of a secondary bundle, which no
+    swap replaces.
+    """
     bundle: str = ""
     """Key of the bundle's engine; "" for the current engine."""
     table: LanguageTable | None = None
     """Voices for wishes that leave the voice to the language of their text."""
-    beside: Mapping[str, Speech] = field(default_factory=dict)
+    secondary: Mapping[str, Speech] = field(default_factory=dict)
     """Language code → Speech of its secondary bundle, for rows of the table that name a bundle."""
 
     @classmethod
@@ -178,7 +182,7 @@ class Speech:
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code
         wish = replace(wish, voice=row.voice, style=style, language_code=language)
-        return wish, self.beside.get(code, self)
+        return wish, self.secondary.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
         """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""
@@ -206,7 +210,9 @@ class Speech:
         return Ready(self, wish, [PlannedWay(replace(request, seed=phrase.seed), segments)], phrase.segments)
 
     def _is_dear(self, segments: Sequence[Segment]) -> bool:
-        """True for a piece so long that a CPU, whose time grows with its square, makes two sooner."""
+        """True if a piece is so long that a CPU makes two shorter pieces sooner, because its time grows with
+        the square of the length.
+        """
         longest = LONGEST_PIECE_S * self.manifest.mel.frames_per_second
         return self.engine.backend.startswith("ort-cpu") and any(
             one.frames - one.reference_frames > max(longest, REFERENCES * one.reference_frames)
@@ -224,9 +230,10 @@ class Speech:
         return ways
 
     def _segmentations(self, wish: Wish) -> Sequence[Segmentation]:
-        """Segmentations for the wish, the best first.
+        """Segmentations to try for the wish, the best first.
 
-        If it is adaptive, all, unless a seed fixes the samples.
+        An adaptive segmentation has several, unless the wish has a seed, which must always give the same
+        samples.
         """
         if wish.segmentation is not UNSET:
             return [wish.segmentation]
@@ -265,7 +272,9 @@ class Speech:
         )
 
     def _begin(self, wish: Wish) -> Switch:
-        """Voice and style at the end of an earlier text, unless the voice is gone or lacks the style."""
+        """Voice and style at the end of the earlier text; the start if that voice no longer exists or lacks
+        the style.
+        """
         voice, style = wish.begin.voice, wish.begin.style
         lost_voice = voice and not self.voices.is_usable(voice)
         lost_style = style and style not in self.voices.styles(voice or wish.voice)
@@ -335,7 +344,7 @@ def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
 
 
 def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
-    """Numbers of steps below `nfe`, falling, among those that a bundle allows; empty `steps` allow any."""
+    """Allowed numbers of steps from `fewest` to below `nfe`, falling. Empty `steps` allow any number."""
     yield from (number for number in reversed(steps) if fewest <= number < nfe)
     while nfe > fewest and not steps:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)

@@ -72,7 +72,9 @@ class Wish(Choices):
         return replace(self, **{name: getattr(usual, name) for name in unset})
 
     def size(self, most: int) -> int:
-        """Characters that reading the wish amounts to, of which `most` are read; never 0."""
+        """Work of reading the wish, in characters: text and pronunciations up to `most`, and the look-up of a
+        voice that the language chooses. It is never 0.
+        """
         size = 1 + len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
         return min(size, most) + LOOKUP * (self.voice.lower() == AUTO)
 
@@ -92,7 +94,9 @@ class Wish(Choices):
         return [name.lower() for name in _TAGGED.findall(self.text)] if self.voice_tags else []
 
     def merged(self, waiting: int) -> int:
-        """Number of requests that this one speaks for, in place of a request that stands for `waiting`."""
+        """Number of requests for which this one speaks after it has replaced a waiting request, which stands
+        for `waiting`.
+        """
         count = self.merge_count or 1
         return max(count, waiting) if self.merge_count_is_total else count + waiting
 

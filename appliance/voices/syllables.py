@@ -1,4 +1,4 @@
-"""A transcript against its recording: does it have about as many syllables as the recording?
+"""Compares a transcript with its recording: both should have about as many syllables.
 
 Replies take their pace from the seconds of the reference over the letters of its transcript.
 """
@@ -31,7 +31,7 @@ BOUNDS = (0.62, 1.7)
 True transcripts had 0.66 to 1.66, doubled ones at most 0.59, halves at least 1.35, and 1.67 in 95 of 100.
 """
 PACES = (3.0, 45.0)
-"""Weighed letters per second that nobody speaks, whatever the recording."""
+"""Slowest and fastest believable pace, in weighed letters per second, whatever the recording."""
 LEAST_DIFFERENCE = 3
 """Smallest difference in syllables that counts. Among few syllables, one more or less is a large share."""
 UNMARKED_S = 2.5

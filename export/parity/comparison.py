@@ -106,22 +106,25 @@ MEASURED: tuple[Sampling, ...] = ("short-once", *CHEAPER)
 `short-once` is chosen only by name, because a listening test must justify it.
 """
 SHIFTED = 1e-8
-"""Error of each frame of a row whose reference does not begin at position 0: float32 rounds a rotary angle
-n·w to another number there.
+"""Additional error for each frame of a row whose reference does not begin at position 0, because float32
+rounds the rotary angle n·w differently there.
 """
 SAMPLING_BOUND = 1.65
-"""Largest distance to the fine solution, relative to that of `exact` at the same NFE.
+"""Largest distance of a sampling to the fine solution, divided by the distance of `exact` with the same
+number of steps.
 
 With a fine solution of NFE 32 it would be 1.5, by six readings of the demo's weights.
 """
 FINE_NFE = 16
-"""NFE of the fine solution."""
+"""Steps of the fine solution, which stands for the limit of infinitely many steps."""
 HOPELESS = 3.0
-"""Distance of a sampling, in bounds, from which the next is not tried: it is about as far away."""
+"""Distance of a sampling, as a multiple of its bound, from which the next sampling is not tried, because its
+distance is about the same.
+"""
 OWN_ERRORS = 8.0
-"""Factor on the error of torch's own float32 on these weights, within which a float32 graph passes whatever
-its bound. Both errors are from float64. `BOUNDS` are this factor times the 6e-7 that torch has with usual
-weights.
+"""Multiple of the error of torch's own float32, with the same weights, within which a float32 graph passes
+even if it exceeds its bound. Both are errors against float64. `BOUNDS` are this factor times the 6e-7 that
+torch has with usual weights.
 """
 RATIOS = ("mel", "wave mel", *CHEAPER)
 """Rows whose error is a ratio of mean absolute distances."""
@@ -129,9 +132,9 @@ PEER = "upstream-int8"
 """Variant with upstream's own INT8 of the step."""
 KEPT_BYTES = 64 << 20
 SHOWN_PEAKS = 3
-"""Peaks of each graph in the report."""
+"""Number of peaks that the report shows of each graph."""
 PADDING = 37
-"""Most padding frames in graphs with masks."""
+"""Most frames of padding that the cases add, for graphs with masks."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class Report:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """Variants of some backend that a CPU can run, its own last."""
+    """Variants that a CPU can run, whichever backend they are for; the CPU's own variant is last."""
     names = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
     names |= {FLOAT32, INT8} & bundle.manifest.variants.keys()
     return sorted(names, key=lambda name: (name == "ort-cpu", name))
@@ -239,8 +242,8 @@ def measure(
 ) -> Report:
     """Compare graphs, generated frames and waveforms of every variant with the oracles.
 
-    `choices`: samplings that the report may choose, cheapest first. `named`: the one to measure instead, or
-    "auto".
+    `choices`: samplings that the report may choose, cheapest first. `named`: the only sampling to measure, or
+    "auto" for all `choices`.
     """
     report = Report(bundle.manifest.precision, absent=expected.absent, peaks=expected.peaks, choices=choices)
     names = variants(bundle)
@@ -378,7 +381,7 @@ def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
 
 
 def _samples(samples: Samples, expected: Expectations) -> Iterator[Row]:
-    """Rows of the random cases; of a lossy precision, its two ratios."""
+    """Rows of the random cases. A lossy precision has two ratios of distances instead."""
     bounds = bounds_of(samples.manifest, samples.variant, expected)
     if samples.variant == INT8 or samples.manifest.precision in LOSSY:
         if expected.coarse is not None:
@@ -409,7 +412,7 @@ def _lossy(samples: Samples, coarse: Coarse, bounds: Mapping[str, float]) -> Ite
 
 
 def _beside_peer(bundle: Bundle, report: Report, coarse: Coarse) -> None:
-    """Accept an INT8 beyond its bounds if it is no farther from float than upstream's own.
+    """Accept an INT8 variant beyond its bounds if upstream's own INT8 is as far from float32 or farther.
 
     Adds upstream's rows.
     """
@@ -518,7 +521,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
         velocity = graphs.output("step_reply", inputs)
         yield row("reply", middle, velocity[0, : n - start], expected[0, start:], later)
     if graphs.masks:
-        # Two rows, but one of a long case.
+        # Two rows; a long case has only one.
         both = np.resize(_shown(sampler, solved.times[middle])[: len(expected)], 1 + (n <= LONG_FRAMES))
         velocity = graphs.output(
             "step", _rows(np.stack([x] * len(both)), condition[both], table, middle, padding)
@@ -527,7 +530,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
 
 
 def _shown(sampler: Sampler, t: float) -> list[int]:
-    """Indices in `Sampler.conditions` of a lane's rows at a time."""
+    """Indices in `Sampler.conditions` of the rows that a lane has at flow time `t`."""
     if sampler.most_rows == 1:
         return [0]
     return [0, sampler.conditions.index(sampler.unguided_at(t).condition)]

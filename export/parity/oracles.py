@@ -34,11 +34,11 @@ from export.parity import ALLOWED_PEAK, LARGEST_HALF
 FloatArray = NDArray[np.float32]
 
 STEP_FRAMES = (77, 190)
-"""Lengths that differ from the traced one."""
+"""Lengths in frames of the single steps. They differ from the length of the trace."""
 SAMPLE_FRAMES = 128
 SAMPLE_NFES = (7,)
 GATE_NFES = (7, 32)
-"""A coarse and a fine solution. Their distance is the unit of lossy errors."""
+"""Steps of a coarse and of a fine solution. Their distance is the unit of lossy errors."""
 REFERENCE_SHARE = 0.4
 TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
@@ -58,7 +58,7 @@ VOCODER_FRAMES = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """Complete input of one segment."""
+    """Complete input for the synthesis of one segment."""
 
     cond: FloatArray
     """Reference log-mel (R + 1, M)."""
@@ -144,7 +144,7 @@ def read_case(
 
 @dataclass(frozen=True)
 class CaseSet:
-    """Cases by which a model is judged, and how its weights are sampled."""
+    """Cases that judge a model, and the sampler of its weights."""
 
     mel: MelSpec
     vocabulary: Vocabulary
@@ -295,7 +295,7 @@ class TorchOracle:
         return torch.stack([*rows, shift, scale])
 
     def _condition(self, case: Case, dtype: torch.dtype) -> Tensor:
-        """Input projection of zero latents."""
+        """Output that the graph `condition` should have: the model's input projection of zero latents."""
         rows = self.sampler.most_rows
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, rows)
         cond = torch.zeros(rows, case.frames, self.model.mels, dtype=dtype)
@@ -381,7 +381,7 @@ class ExpectedGraph:
     inputs: dict[str, NDArray[Any]]
     output: NDArray[np.float64]
     own: float
-    """Relative error of torch's float32."""
+    """Relative error of torch's float32 result."""
 
     @property
     def frames(self) -> int:
@@ -525,7 +525,7 @@ def expect(
 
 
 def _exactly(oracle: TorchOracle, decode: nn.Module, rough: Expected) -> Expected:
-    """Sample in float64, with the errors of float32's `rough`."""
+    """Sample in float64, and note the errors of `rough`, the sample in float32."""
     mel = oracle.exact(rough.case, rough.times)
     exact = replace(rough, mel=mel, own=0.0)
     if rough.wave is not None:
@@ -548,7 +548,7 @@ def alone(oracle: TorchOracle, decode: nn.Module, cases: Sequence[Case]) -> list
 
 
 def unguided(case: Case, sampler: Sampler) -> Case:
-    """The case with one row, which costs half."""
+    """The case without guidance: one row in place of two, at half the cost."""
     return case if sampler.guidance == "embedded" else replace(case, guidance=0.0)
 
 

@@ -32,14 +32,14 @@ from export.precision.rewrites import DIT, Product, products_of, put, save
 STEPS = ("step", "step_keys", "step_reply")
 
 KEEPS_FLOAT = ("from_latents", "final")
-"""Roles in float16, chosen by the curve in tests/records/precision.md."""
+"""Roles of products that stay in float16, chosen by the curve in tests/records/precision.md."""
 LARGEST = 127
 SMALLEST_SCALE = 2.0**-14
 """Smallest normal number of float16."""
 ALPHAS = (0.0, 0.35, 0.5, 0.65, 0.8)
 """Smoothing exponents tried on each product; 0 means none."""
 SEARCHED_FRAMES = 768
-"""Most sampled frames per trial."""
+"""Most sampled frames in a trial of an exponent."""
 
 Floats = Mapping[str, FloatArray]
 
@@ -277,7 +277,8 @@ class _Writer:
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Yield nodes and inputs at which a norm of either form reads 1 + scale and shift.
+        """Yield (node, index of its input) for each place at which a norm of either form reads 1 + scale or
+        shift.
 
         Raises ValueError.
         """

@@ -29,7 +29,7 @@ WRAPPED = re.compile(r"\.(?:base_layer|original_module|modules_to_save(?:\.defau
 
 
 class Unmergeable(CheckpointError):
-    """An adapter that needs PEFT itself for its merge."""
+    """An adapter that only PEFT itself can merge."""
 
     def __init__(self, reason: str) -> None:
         elsewhere = "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()"

@@ -50,13 +50,14 @@ ROTARY = "rotary_embed.inv_freq"
 POSITIONS = "text_embed.freqs_cis"
 """A table of constants that some checkpoints contain."""
 BESIDE = re.compile(r"dur(?:ation)?_(?:pred\w*|model|net\w*)|feats?_extract\w*")
-"""Matches a component of a name: parts of a duration predictor, and of ESPnet's mels."""
+"""Matches a component of a tensor's name that belongs to a duration predictor or to ESPnet's mels."""
 BLOCK = re.compile(r"transformer_blocks\.(\d+)\.")
 GUIDANCE = "time_embed.guidance_embed.weight"
 FILTERS, FILTERS_DIFFER = "feature_extractor.mel_spec.mel_scale.fb", 1e-3
-"""The filters that a Vocos was trained with.
+"""Name of the mel filters that a Vocos was trained with, and the largest allowed difference of their values
+(at most 1), which is rounding.
 
-Its second constant is the rounding of their values (at most 1).
+
 """
 MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
 """Arguments of Vocos' mels that may have any value."""
@@ -78,7 +79,7 @@ _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between
 
 
 class OtherVocabulary(CheckpointError):
-    """The embedding and the vocabulary differ in size."""
+    """The checkpoint's token embedding and the vocabulary differ in size."""
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,8 @@ def unwrapped(
     """A model's tensors by its own names, with an adapter merged. Raises CheckpointError if the file has
     none.
 
-    A file may hold several models. What precedes the model's own names tells them apart: `ema` or not, and
-    every component that is not a wrapper.
+    A file may contain several models. The prefix before a model's own names tells them apart: whether it
+    marks an average, and its components that are not wrappers.
     """
     if adapter is not None:
         stored = merging.base(stored)
@@ -253,7 +254,7 @@ def unwrapped(
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
-    """Wrappers of a stored name, and the rest, which begins with one of `own`."""
+    """Split a stored name into its wrappers and the model's own name, which begins with one of `own`."""
     parts = [part for part in name.split(".") if part not in _COMPILED]
     at = next((i for i, part in enumerate(parts) if part in own), None)
     if at is None:
@@ -384,7 +385,7 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> StoredTensor:
 def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
     """Raise CheckpointError unless `stored` is a rounding of `exact`.
 
-    Rounding to bfloat16 turns frame 1000 by 0.44 rad.
+    A table rounded to bfloat16 would rotate frame 1000 by 0.44 rad too much or too little.
     """
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0

@@ -31,12 +31,13 @@ Others = Sequence[tuple[re.Pattern[str], str]]
 RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator", "params", "net")
 """Keys of weights in a checkpoint: upstream's, Lightning's, ZipVoice's, DeepSpeed's, a vocoder's."""
 NAMED_AVERAGES = ("ema_model_state_dict", "ema_state_dict", "ema")
-"""Keys of averaged weights, if names have the prefix `ema_model`.
+"""Keys of averaged weights, if the tensors' names have the prefix `ema_model`.
 
 Without it, the weights are raw: upstream's fine-tuning page wrote such files.
 """
 AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema", "params_ema", "net_ema")
-"""Keys of averaged weights, whatever the names: ZipVoice's own average and its teacher's, and a vocoder's."""
+"""Keys of averaged weights, regardless of the tensors' names: of ZipVoice, of its teacher, and of vocoders.
+"""
 AVERAGING = frozenset(("ema_model", "ema"))
 """Components of a name that mark averaged weights."""
 DICTS = frozenset(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
@@ -84,12 +85,12 @@ _UNPACKED = "is part of an unpacked .pt; pack its folder again: zip -0 -r model.
 _PICKLED = b"\x80"
 _ZIPPED = b"PK\x03\x04"
 _FLOATS = re.compile(r"float[48]_|float6_|F[468]_|F4$|F8$")
-"""Types of less than 16 bits, as torch or safetensors names them."""
+"""Matches float types of less than 16 bits, as torch or safetensors names them."""
 _INTEGERS = re.compile(r"u?int8|[IU]8|Char|Byte")
-"""Integer types, as torch or safetensors names them."""
+"""Matches integer types, as torch or safetensors names them."""
 _NAMED_IN_ERRORS = 4
 _LEGACY = 0x1950A86A20F9469CFC6C
-"""First number in files of torch before 1.6. Two more pickles precede the object."""
+"""First pickle in a file of torch before 1.6: a magic number. Two more pickles precede the object."""
 
 
 class CheckpointError(ValueError):
@@ -347,7 +348,7 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 
 
 def check_names(path: Path, names: Iterable[str], others: Others) -> None:
-    """Raise CheckpointError if names match those of another or a quantised model."""
+    """Raise CheckpointError if tensors' names belong to another model, or to a quantised one."""
     for pattern, sentence in (*others, *_QUANTISED):
         if matches := [name for name in names if pattern.search(name)]:
             raise CheckpointError(f"{path}: {sentence} (it has {some(matches)})")

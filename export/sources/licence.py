@@ -27,7 +27,7 @@ class LicenceTerms:
     source: str
     note: str = ""
     files: dict[str, str] = field(default_factory=dict)
-    """File name → sha256, for the files that the record is about."""
+    """File name → SHA-256 of the licensed files."""
     model: str = ""
     """Name of a row in `weights.KNOWN`."""
 

@@ -69,9 +69,9 @@ F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
 """Upstream's `--tokenizer` → ours."""
 ZIPVOICES = {"emilia": "ZipVoice", "letters": "ZipVoice-LibriTTS", "espeak": "ZipVoice"}
-"""Our tokenizer → the family whose sizes and grid of steps the makers published."""
+"""Our tokenizer → the family with the published sizes and grid of steps."""
 READ = {"emilia": "en,zh", "letters": "en"}
-"""Our tokenizer → languages."""
+"""Our tokenizer → ISO 639-1 codes of its languages."""
 VOCODER_MARKS = {"vocos": ("Vocos", "backbone.embed."), "bigvgan": ("BigVGAN", "conv_pre.")}
 """The vocoder's name, and the beginning of a tensor's name that only this vocoder has."""
 RATE_HZ = 24_000
@@ -134,7 +134,7 @@ class FolderContent:
             self.facts["also there"] = f"{some(others)}; --checkpoint FILE selects another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
-        """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
+        """Add the user's vocoder, or else the first folder with a vocoder of this kind and rate."""
         if kind != "vocos":
             self.options["--vocoder"] = kind
         if "--vocoder-path" in self.user_options:
@@ -232,8 +232,7 @@ def _look_at_f5(content: FolderContent) -> None:
 def _say_f5_family(content: FolderContent, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Add the family, and return the section `model` of the YAML file ({} without one).
 
-    The family is known from a YAML file, from the settings of the fine-tuning page, or from the name of a
-    file `pretrained_*`.
+    A YAML file, the settings of the fine-tuning page or the name of a file `pretrained_*` tells the family.
     """
     blocks = set(re.findall(r"transformer_blocks\.(\d+)\.", " ".join(content.header.names)))
     size = content.header.named("proj_out.weight").shape[-1], len(blocks)
@@ -301,7 +300,7 @@ def _say_f5_text(content: FolderContent, model: Mapping[str, Any], settings: Map
 def _vocab(content: FolderContent, named: Sequence[object]) -> Path | None:
     """Add and return the vocabulary.
 
-    It must have as many tokens as the embedding has rows, less the filler's.
+    It must have one token less than the embedding has rows: one row is the filler's.
     """
     rows, folder = content.header.named(F5_MARK).shape[0] - 1, content.folder.absolute()
     places = [Path(str(one)) for one in (content.user_options.get("--vocab"), *named) if one]
@@ -532,7 +531,7 @@ def _yamls(folder: Path) -> list[Path]:
 
 
 def _bases(folder: Path) -> list[Known]:
-    """Known weights that the files `pretrained_*` have their names from."""
+    """Known weights whose file names the folder's files `pretrained_*` have."""
     names = [path.name.removeprefix("pretrained_") for path in folder.glob("pretrained_*")]
     rows = [row for row in KNOWN.values() if row.family in F5TTS]
     return [row for name in names for row in rows if row.checkpoint.endswith(f"/{name}")]
@@ -583,7 +582,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Options of the command line; without them, the folder is searched."""
+    """Options from the command line. A folder's content supplies the others."""
     values = {option: getattr(arguments, option[2:].replace("-", "_"), None) for option in OPTIONS}
     return {option: str(value) for option, value in values.items() if value is not None}
 

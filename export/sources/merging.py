@@ -93,7 +93,7 @@ def _factors(
 
 
 def _merge(weight: StoredTensor, parts: Parts, pairs: tuple[tuple[str, str], ...], scale: float) -> Tensor:
-    """The weight plus the scaled change; with DoRA, each row in its trained length."""
+    """The weight plus the scaled change. DoRA then scales each row to its trained length."""
     whole = weight.read().float()
     products = [
         parts[left].read().float().flatten(1) @ parts[right].read().float().flatten(1)

@@ -17,7 +17,7 @@ from appliance.text.tokens.tokenizers import maker
 from export.sources.weights import Known
 
 PAD = "_"
-"""Token of ZipVoice that pads."""
+"""ZipVoice's token for padding."""
 HOW = "--language CODE[,CODE] sets them"
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de "
@@ -130,7 +130,7 @@ def text_of(
 ) -> tuple[Text, list[str]]:
     """The section `text`, and lines that tell the user about it.
 
-    Languages are `stated`, else those of the known weights, else a guess from the vocabulary. Raises
+    Languages are `stated`, or else the known weights' languages, or else a guess from the vocabulary. Raises
     BundleError for a language that the tokenizer cannot read.
     """
     notes = []
@@ -183,9 +183,9 @@ def unheard(vocabulary: Vocabulary) -> list[str]:
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """The language that the vocabulary's letters belong to, if they belong to one. Otherwise none.
+    """The language of the vocabulary's letters, as a tuple; empty if they fit no language or several.
 
-    Upstream's vocabulary, with pinyin, has most scripts, and tells nothing.
+    Upstream's vocabulary, with pinyin, has letters of most scripts and so determines no language.
     """
     if any(_PINYIN.fullmatch(token) for token in vocabulary.tokens):
         return ()
@@ -211,7 +211,7 @@ def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
 
 
 def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
-    """NFD if the vocabulary has combining marks and none of the letters that they would compose."""
+    """NFD if the vocabulary has combining marks, and no letter that a mark and a base compose."""
     marks = [letter for letter in letters if unicodedata.combining(letter)]
     pairs = (unicodedata.normalize("NFC", base + mark) for mark in marks for base in letters)
     composed = {pair for pair in pairs if len(pair) == 1}

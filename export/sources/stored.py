@@ -152,7 +152,9 @@ def _safetensors(path: Path) -> Stored:
 
 
 def _unpickled(path: Path, *, mapped: bool) -> Stored:
-    """Content of a torch file. A zip file, as torch writes since 1.6, can be mapped."""
+    """Content of a torch file. `mapped` maps it into memory, which needs a zip file, as torch writes since
+    1.6.
+    """
     try:
         with torch.serialization.safe_globals(list(SAFE_TYPES)), tempfile.TemporaryDirectory() as folder:
             link = Path(folder, "model.pt")  # torch 2.13 also looks at the suffix: .safetensors

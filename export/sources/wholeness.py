@@ -17,7 +17,7 @@ GATE = "_norm.linear.weight"
 EMBED = "embed.weight"
 """End of the name of a token embedding."""
 SHORTEST_ROW = 32
-"""Least length of a row, from which a last row of zeros means that the file was cut off."""
+"""Shortest row, in values, whose zeros at the end of a matrix mean that the file was cut off."""
 REMEDY = "copy or download the file again, or use an earlier checkpoint of the training"
 
 

@@ -205,9 +205,9 @@ VERBS = {
 async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    reached, go, asked = threading.Event(), threading.Event(), VERBS[verb](channel="stage")
+    reached, go, message = threading.Event(), threading.Event(), VERBS[verb](channel="stage")
     monkeypatch.setattr(box.kept, "save", lambda: reached.set() or go.wait(PATIENCE_S))
-    call = start(getattr(moderator, verb)(asked))
+    call = start(getattr(moderator, verb)(message))
     await asyncio.to_thread(reached.wait, PATIENCE_S)
     await moderator.ListUtterances(pb.ListUtterancesRequest())  # arrives after the verb
     assert not call.done()
@@ -215,7 +215,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     await call
     monkeypatch.setattr(box.kept, "save", raising(StorageError("not stored: the disk is full")))
     await refused(
-        getattr(moderator, verb)(asked), "disk is full", code="FAILED_PRECONDITION", reason="STORAGE_ERROR"
+        getattr(moderator, verb)(message), "disk is full", code="FAILED_PRECONDITION", reason="STORAGE_ERROR"
     )
 
 
@@ -242,8 +242,8 @@ async def test_a_count_adds_to_the_waiting_one_unless_it_is_total(
 
 
 async def test_a_verb_needs_its_object(moderator: Moderator) -> None:
-    for method, message, told in INCOMPLETE:
-        await refused(getattr(moderator, method)(message), told)
+    for method, message, error in INCOMPLETE:
+        await refused(getattr(moderator, method)(message), error)
 
 
 @large_buffer

@@ -56,10 +56,7 @@ def test_tags_of_regions_and_of_unregistered_languages() -> None:
 
 @pytest.mark.parametrize(
     ("languages", "text", "spoken"),
-    [
-        *rows(__file__, "active.jsonl"),
-        *(("", *line) for line in rows(__file__, "no_language.jsonl")),
-    ],
+    [*rows(__file__, "active.jsonl"), *(("", *line) for line in rows(__file__, "no_language.jsonl"))],
 )
 def test_a_line_is_spoken_in_the_active_languages(languages: str, text: str, spoken: str) -> None:
     assert front(*languages.split()).speakable(text).text == spoken

@@ -13,9 +13,9 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
 MANY = 3
-"""Boots in one mode that lost power, from which on they give a warning.
+"""Number of boots in one mode that lost power, from which on the check warns.
 
-Fewer may be somebody pulling the plug.
+For fewer losses, somebody may have pulled the plug.
 """
 FORGET = f"send the maker a bundle: sudo f5-support-bundle. Then: sudo rm {DAMAGED_BOOTS}"
 RECORD = "see whether the disk is full: sudo f5-health --only disk. Then write it: sudo f5-clock-lock lock"

@@ -82,7 +82,9 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Union of two lists. If both have a check, the worse finding wins; among equals, the second."""
+    """Union of two lists. If both have a finding of one check, the worse finding wins; if they are equal, the
+    second.
+    """
     by_check = {finding.check: finding for finding in first}
     for finding in second:
         other = by_check.get(finding.check)

@@ -80,7 +80,7 @@ def check_versions(
         return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as installed; TensorRT of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
-    # If JetPack's TensorRT is known, the box is compared with that version and not with the installation's.
+    # If JetPack's TensorRT is known, that version counts, and not the version at installation.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
     is_spoken = not now.tensorrt or now.tensorrt in working
@@ -145,7 +145,7 @@ def _may_read(node: os.stat_result, groups: Collection[str]) -> bool:
 
 def _of_time(now: Snapshot) -> tuple[float, bool | None]:
     synchronised: bool | None = True
-    # systemd-timesyncd writes this file. The state of chrony is known to timedatectl alone.
+    # systemd-timesyncd writes this file. Only timedatectl knows the state of chrony.
     if not now.root.exists(paths.SYNCHRONISED):
         ran = now.box.tools.execute("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
         synchronised = {"yes": True, "no": False}.get(ran.output.strip()) if ran.code == 0 else None

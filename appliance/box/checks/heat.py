@@ -11,7 +11,7 @@ from appliance.box.system import unit
 
 WARM_C = 85.0
 HOT_C = 95.0
-"""Temperature for FAIL. At 99 °C the module lowers its clocks."""
+"""Temperature in °C for FAIL. At 99 °C the module lowers its clocks."""
 FAN_NEEDED_C = 60.0
 STOPPED = ("inactive", "deactivating")
 RESTART_FAN = (

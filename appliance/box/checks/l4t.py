@@ -16,7 +16,9 @@ from appliance.box.versions import Version, differ, dotted
 
 LIMIT = "dpkg has finished; one L4T release; no reboot due after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
-"""Packages of NVIDIA's source `common`: 36.4.0 and 36.5.0 have the first as 36.4.1 (public reports)."""
+"""Packages of NVIDIA's source `common`, whose versions may differ from the release: 36.4.0 and 36.5.0 have
+the first package as 36.4.1 (public reports).
+"""
 TEGRA = "-tegra-"
 """Separator of kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
@@ -40,7 +42,8 @@ def check_l4t(packages: Mapping[str, Package], release_file: Version, evidence: 
     """`release_file`: L4T of /etc/nv_tegra_release, which belongs to CORE. `evidence`: signs that a reboot is
     due.
 
-    `reason` is the first that applies of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_DUE, as is the first remedy.
+    Reason and remedy of the finding belong to the first of DPKG_UNFINISHED, MIXED_RELEASES and REBOOT_DUE
+    that applies.
     """
     owed = list(dict.fromkeys(evidence))
     half = [package for package in packages.values() if not package.is_finished]

@@ -44,7 +44,9 @@ def check_journal(root: Root) -> Finding:
 
 @check("packages", Harm.UPKEEP, 1, lambda now: (now.root,))
 def check_packages(root: Root) -> Finding:
-    """WARN without holds: an upgrade of TensorRT invalidates every engine, and one of L4T may not boot."""
+    """WARN without holds: an upgrade of TensorRT invalidates every engine, and after an upgrade of L4T the
+    box may not boot.
+    """
     limit = "NVIDIA's packages are held"
     loose, half = dpkg.loose(root)
     if half:

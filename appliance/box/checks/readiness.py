@@ -50,9 +50,9 @@ STATUS_REMEDIES: Mapping[int, str] = {
     f"`sudo appliance check --config {paths.CONFIG}` says where",
 }
 RETRIES = 4
-"""Restarts of a failed unit from which on a start limit of the site has ended them.
+"""Restarts after which a failed unit counts as stopped by a start limit.
 
-Our units have no limit.
+The package's units have no limit, but a site may set one.
 """
 
 
@@ -227,6 +227,6 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
 
 
 def _given_up(unit: Unit) -> bool:
-    """True if a start limit ended the restarts. After a crash, the unit's result stays that of the crash."""
+    """True if a start limit ended the restarts. After a crash, the unit's result still names the crash."""
     out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
     return unit.active == "failed" and (unit.result == "start-limit-hit" or out_of_retries)

@@ -35,7 +35,7 @@ class Harm(enum.IntEnum):
     SILENCE = 0
     SLOW = 1
     LATER = 2
-    """Harm that is still to come."""
+    """The fault does harm later."""
     UPKEEP = 3
 
 
@@ -62,7 +62,7 @@ def check(
 
 
 class Snapshot:
-    """Readings of one run that are slow, or that several checks need. Each is made once, at its first use."""
+    """Readings of one run that are slow, or that several checks need. Each is read once, at its first use."""
 
     def __init__(self, box: Box, readyz: str) -> None:
         self.box, self.root, self.readyz = box, box.root, readyz

@@ -16,7 +16,7 @@ from appliance.fields import Ranged, from_mapping
 LAST_S = 36 * 3600.0
 """Age from which on a measurement is ignored. The guard measures every night."""
 WARN_AT, FAIL_AT = 1.15, 1.4
-"""Multiples of the baseline."""
+"""Multiples of the baseline's time for WARN and FAIL."""
 MEASURE = "sudo f5-health --guard"
 
 

@@ -12,7 +12,7 @@ from appliance.box.sensors import disk, ram
 GIB = 1 << 30
 MIB = 1 << 20
 MEMORY_WARN, MEMORY_FAIL = 0.15, 0.05
-"""Available share of memory."""
+"""Available share of memory for WARN and FAIL."""
 LARGE_BLOCKS = 4
 PLENTY = 2 * MEMORY_WARN
 """Available share of memory above which the kernel can make large blocks of small ones on demand."""

@@ -31,7 +31,7 @@ VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
 """Pauses before readings: pinning may take effect with a delay."""
 MINIMA = f"the lowest limit of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
-"""Messages of tools that run before the GPU's driver is up."""
+"""Messages of NVIDIA's tools if the GPU's driver is not up yet."""
 
 
 # Pin.
@@ -91,7 +91,7 @@ def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Repo
 
 
 def _lower_limits(reading: ClockVerdict) -> Iterator[tuple[str, int]]:
-    """Files and values that lower limits above those of the target mode."""
+    """Yields files and values that lower limits to the target mode's."""
     conf = reading.raw.modes.conf
     for name, domain in reading.above.items():
         top = domain.values["ceiling"] or 0
@@ -114,7 +114,7 @@ def _verify(box: Box) -> ClockVerdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
-    """Lines that say what `apply` would do, without doing anything."""
+    """Yields the steps that `pin` would take, and takes none."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
@@ -251,8 +251,8 @@ def _has_baseline(box: Box) -> bool:
 
 
 def _is_complete(box: Box) -> bool:
-    """True if the file has the lower limits of every core and of the GPU. A full disk or a power cut leaves
-    fewer.
+    """True if the file has the lower limits of every core and of the GPU. After a full disk or a power cut it
+    has fewer.
 
     Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
     """
@@ -287,7 +287,7 @@ def _gpu_is_late(box: Box, completed: Completed) -> bool:
 
 
 def _errors(completed: Completed) -> str:
-    """Errors in the output; some come with an exit status of 0."""
+    """Errors in a tool's output, which may have an exit status of 0."""
     lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
     errors = "; ".join(f"jetson_clocks: {line}" for line in lines)
     return errors or (completed.summary if completed.code else "")

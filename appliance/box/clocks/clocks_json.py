@@ -25,7 +25,8 @@ FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
 STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported", "unknown")
-"""`unknown`: not everything could be read, or the reader cannot use the file."""
+"""States that the file may have. `unknown`: not everything could be read, or the reader cannot use the file.
+"""
 NUMBERS = Between(-1e15, 1e15)
 """Range of numbers in a record, far above any frequency and any time."""
 Number = Annotated[float, NUMBERS]

@@ -47,7 +47,7 @@ class Assessment:
 
     @property
     def unpinned(self) -> bool:
-        """True if the clocks were unpinned after the last reading."""
+        """True if the clocks were pinned at the last reading and no longer are."""
         record = self.record
         return record.unlocked_at is None and record.held_at is not None and not self.pinned
 
@@ -83,7 +83,9 @@ class Assessment:
 
 
 def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
-    """Record the wanted and the current mode, and whether a reboot is due."""
+    """Combine a verdict with the record. Notes the target mode, the current mode, and whether a reboot is
+    due.
+    """
     record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
     if reading.in_target_mode:
         # nvpmodel may report the mode although it is not yet on the GPU.

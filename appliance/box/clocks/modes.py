@@ -1,5 +1,5 @@
-"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. Texts are parsed here, not
-read.
+"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. This file parses texts, and
+reads no file.
 
 The target is chosen by name: ids differ between modules, and the mode with the highest power has not the
 highest id. A site may name a lower mode for its supply or cooling: `device.power_mode` of the daemon's
@@ -117,7 +117,7 @@ class CurrentMode:
     name: str = ""
     id: int | None = None
     problem: str = ""
-    """Reason why the mode is unknown. If there is a name, it is no reason to doubt it."""
+    """Reason why the mode is unknown. If `name` is set as well, the name is still right."""
     unset: bool = False
     """True if nvpmodel has applied no mode in this boot."""
 
@@ -182,9 +182,10 @@ def parse_conf(text: str) -> Conf:
 
 
 def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
-    """Mode that the site names, else the best known one.
+    """Mode that the configuration names, or else the best known mode.
 
-    If the current mode allows as much, it stays: it may be newer than this code.
+    Without a configured mode, the current mode stays if its limits are as high: a newer JetPack may have it
+    under a name that is unknown here. `site`: text of the configuration, or the error of reading it.
     """
     try:
         name = power_mode(_text(site))
@@ -208,7 +209,7 @@ def power_mode(text: str) -> str:
     """Parse `device.power_mode` of the daemon's configuration; "" stands for the best mode.
 
     Root's commands have no YAML parser. They read the one form of POWER_MODE_LINE; any other form raises
-    ValueError instead of being overlooked. `appliance check` compares the result with YAML's.
+    ValueError, so that no setting is overlooked. `appliance check` compares the result with YAML's.
     """
     section, values = "", []
     for raw in text.splitlines():

@@ -26,7 +26,7 @@ CHECK_PATIENCE_S = 5.0
 
 
 class ClockError(Exception):
-    """The command cannot be carried out."""
+    """A command that could not be carried out. The message ends with the remedy."""
 
 
 class NotRoot(ClockError):
@@ -130,8 +130,8 @@ def end(box: Box) -> None:
 def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
     """Hold the mutex, read and judge. On an unsupported box this works without root.
 
-    If the mutex cannot be taken, as on a full disk, that is reported: pinning matters more. Raises NotRoot,
-    ClockError.
+    If the mutex cannot be acquired, as on a full disk, a line reports it and the work goes on, because
+    pinning matters more. Raises NotRoot, ClockError.
     """
     with contextlib.ExitStack() as stack:
         try:

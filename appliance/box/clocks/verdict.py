@@ -33,7 +33,7 @@ class Cause(enum.Enum):
     CAP = enum.auto()
     """Something limits the clock."""
     CONF = enum.auto()
-    """nvpmodel.conf is another module's."""
+    """nvpmodel.conf belongs to another module."""
     NO_DEBUGFS = enum.auto()
     ROOT = enum.auto()
     """Only root can read the domain."""
@@ -45,7 +45,7 @@ class Domain:
 
     values: Mapping[str, int | None]
     pinned: bool | None
-    """None if it could not be read."""
+    """True if pinned; None if the domain could not be read."""
     why: str = ""
     """The fault, or the reason why it could not be read."""
     fixable: bool = False
@@ -87,7 +87,7 @@ class ClockVerdict:
 
     @property
     def above(self) -> dict[str, Domain]:
-        """Clocks that may go above the limits of the target mode."""
+        """Domains of clocks that may exceed the limits of the target mode."""
         return {name: domain for name, domain in self.domains.items() if domain.above}
 
     @property
@@ -137,7 +137,7 @@ class ClockVerdict:
 
     @property
     def target_in_effect(self) -> bool:
-        """True if the target mode is in effect on the GPU, too; that may take a reboot."""
+        """True if the target mode is in effect, on the GPU too, where it may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
@@ -292,7 +292,7 @@ class Limits:
 
 
 def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domain:
-    """Judge a CPU or the GPU: both limits are to be at the ceiling."""
+    """Judge a CPU or the GPU: both limits must be at the ceiling."""
     ceiling = limits.ceiling(parameter, clock, unit)
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top, limits.cap(parameter, unit))
@@ -377,7 +377,9 @@ def _idle(states: list[bool | None]) -> Domain:
 
 
 def _counted(value: int, expected: int, fault: str) -> Domain:
-    """Judge a count of units. Waking from an idle state, or an idle GPU, delays a burst."""
+    """Judge a count that must equal `expected`: of forbidden idle states, or of the GPU's power switch.
+    Waking a core or the GPU delays the first calls after a pause.
+    """
     why = "" if value == expected else fault
     return Domain({"value": value, "expected": expected}, not why, why, fixable=bool(why))
 

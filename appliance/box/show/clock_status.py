@@ -23,7 +23,7 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
-    """Everything that `f5-clocks status` prints."""
+    """Content of `f5-clock-lock status`."""
 
     platform: Platform
     clocks: Clocks

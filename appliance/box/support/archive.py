@@ -45,7 +45,7 @@ BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*"
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
-"""Property of a unit that systemd itself words."""
+"""Matches values that systemd itself words, as states of a unit."""
 INSTALLED_VALUE = re.compile(r"[0-9][\w.+~-]{0,60}|p[0-9]{4}-[0-9]{4}")
 OF_PACKAGES = ("packages.txt", "installed.json")
 """Parts with names and versions of NVIDIA's packages, each of a known form."""

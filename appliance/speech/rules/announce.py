@@ -1,4 +1,6 @@
-"""Announcements: the name of a user before a line, once in a while; and users whose lines are not read."""
+"""Announcements: speaks the name of a user before a line, if the channel has not said it for a while. Drops
+the lines of silent users.
+"""
 
 from __future__ import annotations
 
