@@ -8,7 +8,7 @@ from pathlib import Path
 def _run(argv: Sequence[str]) -> int:
     """Run the command line.
 
-    Commands that only look at files do not import torch, which takes 1.4 s and 280 MB.
+    Commands that only inspect files do not import torch, which takes 1.4 s and 280 MB.
     """
     command, *rest = argv or [""]
     if command == "look" or (command == "inspect" and len(rest) == 1 and not rest[0].startswith("-")):

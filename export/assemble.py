@@ -36,11 +36,13 @@ from export.sources.licence import licence, recognised
 from export.sources.reading import framing, text_of
 
 MAX_FRAMES = 4096
-"""Most frames: 43.7 s with the reference. The models were trained on at most 30 s."""
+"""Default limit of a segment, in frames: 43.7 s of reference and reply together. The models were trained on
+at most 30 s.
+"""
 SHORTEST = 24
-"""Frames of the shortest case whose peaks are measured."""
+"""Length in frames of the shortest case whose peaks are measured."""
 SMALL_GRAPH = 0.25
-"""Time to trace another graph, as a share of the time for a step graph."""
+"""Time to trace a graph that is not a step graph, as a share of a step graph's time."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
@@ -214,7 +216,7 @@ def _repeated(vocabulary: Vocabulary) -> str:
 Measure = Callable[[contract.Bundle], comparison.Report]
 PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
-"""Failures that an error message lists."""
+"""Most failures that an error message lists."""
 ACCEPT = "--accept REASON writes this bundle, so that you can listen to it"
 REMEDIES: dict[contract.Precision, str] = {
     "fp32": f"--precision fp16 has wider bounds; {ACCEPT}",
@@ -314,7 +316,7 @@ def build(
 
 
 def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contract.Manifest:
-    """Remove a variant, and the files that it alone has."""
+    """Remove a variant, and the files that no other variant has."""
     variants = {name: files for name, files in manifest.variants.items() if name != variant}
     used = {file for files in variants.values() for file in files.values()}
     for file in set(manifest.variants[variant].values()) - used:
@@ -468,7 +470,7 @@ class BundleWriter:
         return {"vocoder": vocoder.name}
 
     def _write_peer(self, step: Path) -> None:
-        """Write upstream's INT8 of the whole step, if the family has such a form."""
+        """Write the whole step as upstream quantises it to INT8, if the family has such a form."""
         if self.declaration.upstream_int8:
             rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
@@ -479,7 +481,7 @@ class BundleWriter:
         return {**variants, comparison.PEER: variants[like] | {"step": PEER_STEP}}
 
     def _share(self, steps: Mapping[str, str]) -> None:
-        """Let step graphs use the weights of the first."""
+        """Let all step graphs use the weight file of the first step graph."""
         first, *others = steps.values()
         for other in others:
             to_onnx.share_weights(self.folder / other, self.folder / first)
@@ -499,7 +501,7 @@ class BundleWriter:
         return files
 
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
-        """Write one graph, give back what it took, and return its file name."""
+        """Write one graph, return freed memory to the system, and return the graph's file name."""
         path = self.folder / f"{name}{suffix}.onnx"
         progress.begin("graphs", f"tracing {path.stem}")
         with torch.no_grad():

@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--licence", help="terms of the weights, if no file states them")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, if no file states them")
-    make.add_argument("--out", type=Path)
+    make.add_argument("--out", type=Path, help="new folder for the bundle")
     make.add_argument(
         "--traces",
         type=lambda word: None if word == "none" else Path(word),
@@ -179,7 +179,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--adapter", type=Path, metavar="DIR", help="folder of PEFT's LoRA or LoHa, to merge into the weights"
     )
-    parser.add_argument("--vocab", type=Path)
+    parser.add_argument("--vocab", type=Path, help="file of the tokens")
     parser.add_argument("--vocoder", choices=tuple(MELS), help="default: the vocoder of the family's mels")
     parser.add_argument(
         "--vocoder-path",

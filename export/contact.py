@@ -46,9 +46,13 @@ LINES = 20
 TEXTS = Path(__file__).with_name("lines.yaml")
 VOICE = "contact"
 REASON = "first contact: written even if bounds are broken"
-"""`accepted_by` of a bundle that breaks bounds, because the record needs its parity and speech, too."""
+"""Value of `accepted_by`. A bundle that breaks bounds is written too, because the record needs its parity and
+its speech.
+"""
 PATIENCE_S = 1_800.0
-"""Timeout of a start and of one line: a Base on a slow core takes a minute for ten seconds of speech."""
+"""Timeout of a start and of one line, in seconds: a Base on a slow core takes a minute for ten seconds of
+speech.
+"""
 PACKAGES = (
     "f5-appliance torch onnx onnxscript onnxruntime onnxruntime-gpu numpy safetensors huggingface-hub grpcio "
     "soundfile soxr pypinyin rjieba f5-tts vocos moonshine-voice jiwer"
@@ -284,7 +288,7 @@ def _of_reply(reply: Reply, path: Path) -> dict[str, Any]:
 
 
 def judged(lines: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
-    """Wrong words of the English lines, and the reason if none were counted. Adds each line's count to it."""
+    """Wrong words of the English lines, and the reason if none were counted. Adds the count to each line."""
     english = [line for line in lines if line["language"] == "en" and "audio_s" in line]
     if not english or (absent := hearing.missing(hearing.OF_WORDS)):
         return {"not heard": f"not installed: {', '.join(absent)}" if english else "no line of en was spoken"}

@@ -1,4 +1,5 @@
-"""Flow-matching loss of weights on recordings with known words, which shows what the weights were trained as.
+"""Flow-matching loss of weights on recordings with known words, which shows the flags and mels that the
+weights were trained with.
 
 Checkpoints of different rotary heads, masks and mels have the same names and shapes, and the graphs of either
 equal their torch model. The training loss (Lipman et al. 2022, arXiv 2210.02747; F5 fills in masked frames)
@@ -52,7 +53,9 @@ student, 0.07 for its teacher, 0.16 after twelve minutes of training, 0.39 after
 weights.
 """
 ALIKE = 0.98
-"""Ratio of losses above which they count as equal: rotary heads of weights trained for minutes have 0.99."""
+"""Ratio of two losses above which they count as equal. Different rotary heads have 0.99 for weights that were
+trained for minutes.
+"""
 FITS_BETTER = 0.9
 """Ratio of losses below which other flags or mels are right.
 
@@ -60,11 +63,13 @@ For models in tests/records/export.md, v1's in place of v0's have 0.73 to 0.83, 
 most 0.76. The right ones never lose by more than 0.99, on words of another text too.
 """
 FITS_SOMEWHAT = 0.95
-"""Ratio below which other flags are advised: 0.90 to 0.93 for models that were trained for two minutes."""
+"""Ratio of losses below which the exporter advises other flags. Models that were trained for two minutes have
+0.90 to 0.93.
+"""
 OTHERS_FIT_BETTER = 0.95
 HEARS_TEXT = 0.95
-"""Largest ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above
-1 with a vocabulary in another order.
+"""Largest ratio of a loss to the loss without text, for weights that use their text. The demo voice, a
+student, has 0.91 and its teacher 0.59; with a vocabulary in another order the ratio exceeds 1.
 """
 GIVEN, WITHOUT_TEXT, REORDERED = "given", "without text", "another order"
 UNADAPTED = "without the adapter"
@@ -132,7 +137,7 @@ class Evidence:
 def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, accept: str = "") -> Evidence:
     """Measure the losses of the sources, in ten passes each.
 
-    Raises BundleFailed for a misfit, unless `accept` has a reason to write it.
+    Raises BundleFailed if other flags or mels fit clearly better, unless `accept` has a reason.
     """
     progress.begin("evidence")
     merges = loaded.sources.adapter and adapter.read(loaded.sources.adapter)
@@ -151,7 +156,7 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     evidence.recordings = tuple(one.name for one in recordings)
     trials = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
-    # Two passes each are enough to recognise random weights, such as those of tests.
+    # Two passes each are enough to recognise random weights, such as the tests' weights.
     if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in trials.values()) > 2 * most:
         return _untrained(loaded, evidence)
     evidence.losses |= {name: trial.loss(loaded, recordings) for name, trial in trials.items()}
@@ -217,7 +222,7 @@ def _judge_fit(
     evidence: Evidence,
     accept: str,
 ) -> None:
-    """Advise flags or mels that fit better; refuse the given ones if others clearly do.
+    """Advise flags or mels that fit better; refuse the user's if others clearly fit better.
 
     Raises BundleFailed.
     """
@@ -226,7 +231,7 @@ def _judge_fit(
         name: min(evidence.losses[name], trial.loss(loaded, recordings, drops_text=True))
         for name, trial in trials.items()
     }
-    # Among flags that fit equally well, those of a known family win.
+    # Among flags that fit equally well, a known family's flags win.
     alike = [name for name in trials if lowest[name] * ALIKE <= min(lowest.values())]
     best = min(alike, key=lambda name: (not loaded.declaration.is_known(trials[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
@@ -250,7 +255,7 @@ class Trial:
 
     name: str
     remedy: str
-    """Options that a bundle of them needs."""
+    """Options of `bundle` that select these flags and mels."""
     arch: Any
     mel: MelSpec
 
@@ -270,7 +275,8 @@ class Trial:
     ) -> float:
         """Mean squared error of the velocity over the frames that the model must fill in.
 
-        `reorders` replaces each token by another. Raises BundleFailed if the given flags' loss is not finite.
+        `reorders` replaces each token by another. Raises BundleFailed if the loss with the user's flags is
+        not finite.
         """
         inputs = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
         model, text = loaded.declaration.build(loaded.weights(), inputs), loaded.text
@@ -369,7 +375,7 @@ def idle(spec: MelSpec, recordings: Sequence[EvidenceRecording]) -> float:
 
 
 def distance(one: Loaded, other: Loaded) -> float:
-    """Root mean square of the weights' differences, as a share of the weights' own."""
+    """Root mean square of the weights' differences, as a share of the root mean square of the weights."""
     a, b = one.weights(), other.weights()
     apart = sum(float((a[name] - b[name]).square().sum()) for name in a)
     return float(np.sqrt(apart / sum(float(a[name].square().sum()) for name in a)))

@@ -112,8 +112,9 @@ def row_of(name: str) -> Known:
 def fetch(name: str, out: Path, *, endpoint: str | None = None) -> Fetched:
     """Download a row's checkpoint, vocabulary and vocoder into folders under `out`.
 
-    Files with the right hash stay, partial ones are resumed. Licences are printed before any download, and
-    written to `licence.yaml` with the hashes. A later download that differs is refused. Raises FetchError.
+    Files with the right hash stay, and partial downloads are resumed. Licences are printed before any
+    download, and written to `licence.yaml` with the hashes. A later download that differs is refused. Raises
+    FetchError.
     """
     row = row_of(name)
     vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
@@ -169,7 +170,9 @@ def _fetch_all(
 def _fetch_file(
     repository: str, name: str, path: Path, endpoint: str | None, first: str | None
 ) -> tuple[str, str]:
-    """Commit and SHA-256 of the file. If `first` is not None, it must be the hash."""
+    """Fetch a file; return its commit and SHA-256. `first`: the hash of an earlier download, which the file
+    must have; None without one.
+    """
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
     if first is not None and _SHA256.fullmatch(remote.etag) and remote.etag != first:
@@ -205,7 +208,7 @@ def _changed(what: str, first: str, now: str, folder: Path) -> FetchError:
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
     """Download the rest of a file.
 
-    Continues after a lost connection, until MAX_FRUITLESS attempts bring nothing.
+    Continues after a lost connection, until MAX_FRUITLESS attempts in a row bring no byte.
     """
     fruitless = 0
     with part.open("ab") as stream:

@@ -71,7 +71,7 @@ def _sampler(manifest: Manifest) -> str:
 
 
 def _known(manifest: Manifest) -> list[str]:
-    """Lines about the known weights, or about rows of one repository between which the family decides."""
+    """Lines about the known weights, or about all rows of their repository that have the bundle's family."""
     rows = [row for row in KNOWN.values() if manifest.licence.source.startswith(row.source)]
     rows = [row for row in rows if manifest.family in (row.name, row.family)] or rows
     return [

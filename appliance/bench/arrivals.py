@@ -102,5 +102,5 @@ def read_burst(path: Path) -> list[Message]:
         except (ValueError, TypeError, AttributeError) as error:
             raise BenchError(f"{path}, line {number}: {error}") from error
     if not messages:
-        raise BenchError(f"{path}: holds no message")
+        raise BenchError(f"{path}: contains no message")
     return sorted(messages, key=lambda message: message.at_s)

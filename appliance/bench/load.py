@@ -22,7 +22,7 @@ from appliance.client.connection import NO_CREDENTIALS
 from appliance.client.sounding import NO_VOICE, check_audible, peak
 
 REFUSED_S = 0.1
-"""Pause of a closed loop after a refusal."""
+"""Seconds that a closed loop pauses after a refusal."""
 
 
 @contextlib.asynccontextmanager

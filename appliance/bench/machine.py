@@ -22,7 +22,7 @@ from appliance.box.system import Box
 PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = 0.1
-"""Share of a core from which on a process is listed."""
+"""Smallest share of a core for which a process is listed."""
 LISTENS = "0A"
 """State of a listening socket in /proc/net/tcp."""
 
@@ -46,7 +46,7 @@ def describe(box: Box) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of Python, and of those packages which are installed."""
+    """Versions of Python and of the installed packages among `packages`."""
     installed = {"python": python_platform.python_version()}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -52,7 +52,7 @@ def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds by call, by reason of waiting, and by complete request. Raises BenchError."""
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     if not slices:
-        raise BenchError("the trace holds no call: nothing was asked of that daemon")
+        raise BenchError("the trace has no call, because that daemon got no request")
     begun = min(event["ts"] for event in slices)
     ended = max(event["ts"] + event["dur"] for event in slices)
     calls: dict[str, list[float]] = {name: [] for name in WORK}

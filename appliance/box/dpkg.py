@@ -61,8 +61,8 @@ def pin(remedy: str, known: Mapping[str, Package]) -> str:
     """Replace each `{NAME …}` by `NAME=VERSION …`, as installed: given a bare name, apt installs the newest
     version.
 
-    Among several names, those that are not installed are omitted. A single name that is not installed gets
-    the version of its twin.
+    Of several names, only installed packages stay. A single name that is not installed gets the version of
+    its twin.
     """
 
     def pinned(match: re.Match[str]) -> str:

@@ -62,7 +62,7 @@ def run(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
     _at_ctrl_c(_leave)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    # Without this, output that cannot be written would give a traceback when Python ends.
+    # If output cannot be written, Python would otherwise end with a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if why:
         print(f"{name}: {why}", file=sys.stderr)

@@ -29,7 +29,7 @@ class WatermarkManifest(Ranged):
     hop: Annotated[int, AtLeast(1)]
     """Samples between two frames."""
     bands: Annotated[int, AtLeast(1)]
-    """Lowest bins of a frame, which have the mark."""
+    """Number of the lowest bins of a frame, which carry the mark."""
     threshold: Annotated[float, Between(0.0, 1.0)]
     """Smallest confidence at which the mark counts as detected."""
     source: str

@@ -293,7 +293,7 @@ def check_fields(message: bytes) -> None:
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Number at a position, and the position behind it.
 
-    Malformed numbers are left to the parser to refuse.
+    The parser refuses malformed numbers later.
     """
     value = shift = 0
     while position < len(message) and shift < 70:

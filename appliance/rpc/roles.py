@@ -43,7 +43,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "CreateStyle": (Role.VOICES,),
     "DeleteStyle": (Role.VOICES,),
 }
-"""Method → roles. A caller needs one of them; the role admin is enough for all."""
+"""Method → roles, of which a caller needs one. The role admin is enough for every method."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class SessionCall:
             self._last_active = self._clock()
             kind = message.WhichOneof("message")
             if (self._splitter is None) != (kind == "configure"):
-                raise InvalidRequest("configure", "must be the first message, and no other")
+                raise InvalidRequest("configure", "must be in the first message, and in no other")
             if kind == "configure":
                 await self._configure(message.configure)
             elif kind == "text" and self._splitter is not None:

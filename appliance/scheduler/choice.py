@@ -100,5 +100,5 @@ def _take_late(job: Job, way: Way, due: float, latest: float) -> None:
 
 
 def too_late(late_s: float) -> Overloaded:
-    reason = f"would come {late_s:.2f} s too late beside what was admitted before"
+    reason = f"would come {late_s:.2f} s too late, because of requests admitted before"
     return Overloaded(reason, retry_s=max(late_s, 0.1))

@@ -88,5 +88,5 @@ def _describe(status: ClockStatus) -> str:
     last = status.clocks.last_unpin
     parts = [status.message]
     if last is not None and status.clocks.state != "unknown":
-        parts.append(f"last unpinned: {', '.join(last.what)}; by {'; '.join(last.who) or 'nobody known'}")
+        parts.append(f"last unpinned: {', '.join(last.what)}; by {'; '.join(last.who) or 'unknown'}")
     return "; ".join(part for part in parts if part)

@@ -88,7 +88,7 @@ class Metrics:
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
-        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
+        """Count a reply that was delivered to its end; `promised_s` is 0 without a promise."""
         if promised_s:
             self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1

@@ -109,7 +109,9 @@ class Speech:
     scheduler: Scheduler
     phrases: Phrases
     generation: int | None = None
-    """Generation of the bundle's engine; None for a secondary bundle, which no swap replaces."""
+    """Generation of the engine, for the current bundle; None in the Speech of a secondary bundle, which no
+    swap replaces.
+    """
     bundle: str = ""
     """Key of the bundle's engine; "" for the current engine."""
     table: LanguageTable | None = None
@@ -342,7 +344,7 @@ def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
 
 
 def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
-    """Numbers of steps below `nfe`, falling, among those that a bundle allows; empty `steps` allow any."""
+    """Allowed numbers of steps from `fewest` to below `nfe`, falling. Empty `steps` allow any number."""
     yield from (number for number in reversed(steps) if fewest <= number < nfe)
     while nfe > fewest and not steps:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)

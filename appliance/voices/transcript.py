@@ -1,4 +1,6 @@
-"""A transcript against the bundle that will read it: letters it lacks, digits, foreign scripts."""
+"""Checks a transcript for the bundle that will read it: letters that the bundle lacks, digits, foreign
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from appliance.text.scripts import LETTERS
 from appliance.text.spelling import Spelling
 
 MOST_UNREAD = 0.5
-"""Share of a transcript's letters that a bundle may lack. Lacking all of them cost 20 of 54 words."""
+"""Largest share of a transcript's letters that a bundle may lack. If it lacked all letters, 20 of 54 words of
+replies were wrong.
+"""
 SHOWN = 12
-"""Characters that a message names at most."""
+"""Most characters that a message names."""
 
 
 @dataclass(frozen=True)

@@ -521,7 +521,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
         velocity = graphs.output("step_reply", inputs)
         yield row("reply", middle, velocity[0, : n - start], expected[0, start:], later)
     if graphs.masks:
-        # Two rows, but one of a long case.
+        # Two rows; a long case has only one.
         both = np.resize(_shown(sampler, solved.times[middle])[: len(expected)], 1 + (n <= LONG_FRAMES))
         velocity = graphs.output(
             "step", _rows(np.stack([x] * len(both)), condition[both], table, middle, padding)

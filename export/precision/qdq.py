@@ -32,14 +32,14 @@ from export.precision.rewrites import DIT, Product, products_of, put, save
 STEPS = ("step", "step_keys", "step_reply")
 
 KEEPS_FLOAT = ("from_latents", "final")
-"""Roles in float16, chosen by the curve in tests/records/precision.md."""
+"""Roles of products that stay in float16, chosen by the curve in tests/records/precision.md."""
 LARGEST = 127
 SMALLEST_SCALE = 2.0**-14
 """Smallest normal number of float16."""
 ALPHAS = (0.0, 0.35, 0.5, 0.65, 0.8)
 """Smoothing exponents tried on each product; 0 means none."""
 SEARCHED_FRAMES = 768
-"""Most sampled frames per trial."""
+"""Most sampled frames in a trial of an exponent."""
 
 Floats = Mapping[str, FloatArray]
 
@@ -253,11 +253,11 @@ class _Writer:
 
     def finish(self) -> None:
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
-        read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
-        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
+        inputs = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
+        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in inputs]
         put(self.graph.node, needed)
-        read = {name for node in needed for name in node.input}
-        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in read])
+        inputs = {name for node in needed for name in node.input}
+        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in inputs])
         del self.graph.value_info[:]
 
     def _smooth(self, product: Product, quantised: Quantised, kind: type[Any]) -> None:
@@ -277,7 +277,8 @@ class _Writer:
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Yield nodes and inputs at which a norm of either form reads 1 + scale and shift.
+        """Yield (node, index of its input) for each place at which a norm of either form reads 1 + scale or
+        shift.
 
         Raises ValueError.
         """

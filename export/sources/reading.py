@@ -130,7 +130,7 @@ def text_of(
 ) -> tuple[Text, list[str]]:
     """The section `text`, and lines that tell the user about it.
 
-    Languages are `stated`, else those of the known weights, else a guess from the vocabulary. Raises
+    Languages are `stated`, or else the known weights' languages, or else a guess from the vocabulary. Raises
     BundleError for a language that the tokenizer cannot read.
     """
     notes = []

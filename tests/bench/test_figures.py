@@ -112,7 +112,7 @@ def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str
     with pytest.raises(BenchError, match=message):
         read_burst(path)
     path.write_text("\n")
-    with pytest.raises(BenchError, match="holds no message"):
+    with pytest.raises(BenchError, match="contains no message"):
         read_burst(path)
     with pytest.raises(BenchError, match="No such file"):
         read_burst(tmp_path / "none")

@@ -300,7 +300,7 @@ def test_invalid_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     for name, message in (
         ("NONE.json", "NONE.json: No such file"),
         ("OTHER.json", "not a trace that `appliance serve --trace` wrote"),
-        ("EMPTY.json", "nothing was asked of that daemon"),
+        ("EMPTY.json", "that daemon got no request"),
     ):
         assert cli.main(["bench", "trace", str(tmp_path / name)]) == 1
         assert message in capsys.readouterr().err

@@ -377,7 +377,7 @@ def test_check_of_a_config(checked: Checked, tmp_path: Path, text: str, level: s
 def test_check_of_a_config_that_is_not_there(checked: Checked, tmp_path: Path) -> None:
     for only in ("config", "daemon"):
         code, found = checked(tmp_path / "nowhere.yaml", "--only", only)
-        assert (code, found["config"]["remedy"].startswith("name one that is there: --config ")) == (2, True)
+        assert (code, found["config"]["remedy"].startswith("name an existing file: --config ")) == (2, True)
 
 
 class Rounding(OrtBackend):

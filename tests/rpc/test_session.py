@@ -225,9 +225,9 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(box: Box) ->
 
 
 REFUSED = [
-    ([text("Hello")], "configure: must be the first message, and no other"),
-    ([FLUSH], "configure: must be the first message, and no other"),
-    ([configure(), configure()], "configure: must be the first message, and no other"),
+    ([text("Hello")], "configure: must be in the first message, and in no other"),
+    ([FLUSH], "configure: must be in the first message, and in no other"),
+    ([configure(), configure()], "configure: must be in the first message, and in no other"),
     ([pb.SessionRequest(configure=request("Hi"))], "configure.text: must be empty"),
     ([configure(supersede_key="a")], "configure.supersede_key: has no meaning in a session"),
     ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),

@@ -91,7 +91,7 @@ def read(box: Box) -> tuple[Sample, ...]:
         if box.root.is_private(paths.COUNTERS):
             record = box.root.load(paths.COUNTERS, _CounterRecord)
             return record.samples if record.boot_id == box.boot_id else ()
-    # Without samples, the mean since boot is reported, and labelled so.
+    # Without samples, the value is the mean since boot, and says so.
     return ()
 
 

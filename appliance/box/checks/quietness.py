@@ -44,7 +44,9 @@ def check_journal(root: Root) -> Finding:
 
 @check("packages", Harm.UPKEEP, 1, lambda now: (now.root,))
 def check_packages(root: Root) -> Finding:
-    """WARN without holds: an upgrade of TensorRT invalidates every engine, and one of L4T may not boot."""
+    """WARN without holds: an upgrade of TensorRT invalidates every engine, and after an upgrade of L4T the
+    box may not boot.
+    """
     limit = "NVIDIA's packages are held"
     loose, half = dpkg.loose(root)
     if half:
@@ -52,11 +54,11 @@ def check_packages(root: Root) -> Finding:
         return Finding("packages", Level.WARN, value, limit, dpkg.FINISH_FIRST, {"loose": len(half)})
     if not loose:
         return passed("packages", "held", limit, {"loose": 0})
-    shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+    names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
     return Finding(
         "packages",
         Level.WARN,
-        f"an upgrade may replace packages that are not held: {shown}",
+        f"an upgrade may replace packages that are not held: {names}",
         limit,
         REMEDY,
         {"loose": len(loose)},

@@ -130,8 +130,8 @@ def end(box: Box) -> None:
 def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
     """Hold the mutex, read and judge. On an unsupported box this works without root.
 
-    If the mutex cannot be taken, as on a full disk, that is reported: pinning matters more. Raises NotRoot,
-    ClockError.
+    If the mutex cannot be acquired, as on a full disk, a line reports it and the work goes on, because
+    pinning matters more. Raises NotRoot, ClockError.
     """
     with contextlib.ExitStack() as stack:
         try:
