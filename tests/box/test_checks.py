@@ -9,15 +9,7 @@ import pytest
 
 from appliance.box.checks import fitness, heat, power, readiness, storage
 from appliance.box.checks.counters import Rise
-from appliance.box.checks.finding import (
-    Finding,
-    Level,
-    document,
-    exit_code,
-    from_document,
-    passed,
-    skipped,
-)
+from appliance.box.checks.finding import Finding, Level, document, exit_code, from_document, passed, skipped
 from appliance.box.checks.readiness import SILENT, DaemonState
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory

@@ -102,8 +102,8 @@ def test_the_page_is_in_the_order_of_what_hurts() -> None:
 
 def test_the_page_quotes_what_the_programs_print() -> None:
     seen = re.findall(r"^\| (.*?) \|", PAGE.partition("## Symptoms")[2].partition("\n## ")[0], re.MULTILINE)
-    quoted = set(re.findall(r'"([^"]+)"', " ".join(seen)))
-    product = "".join(path.read_text("utf-8") for path in (ROOT / "appliance").rglob("*.py"))
+    quoted = {*re.findall(r'"([^"]+)"', " ".join(seen)), *re.findall(r"prints `([^`]+)`", PAGE)}
+    product = "".join(path.read_text("utf-8") for path in (SCRIPT, *(ROOT / "appliance").rglob("*.py")))
     of_others = {"status=65", "Configuration file"}
     assert len(quoted) > 15 and {words for words in quoted if words not in product} == of_others
 
