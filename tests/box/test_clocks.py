@@ -98,7 +98,7 @@ EDITS: list[tuple[Callable[[Jetson], object], str, str, bool]] = [
     (removes(EMC), "emc", "emc cannot be read", False),
     (removes(f"{EMC}/rate"), "emc", f"{EMC} cannot be read", False),
     (removes(f"{EMC}/max_rate"), "emc", f"{EMC} cannot be read", False),
-    (writes(f"{CORE.format(11)}/online", "0"), "cores", "cpu11 offline, which MAXN has", True),
+    (writes(f"{CORE.format(11)}/online", "0"), "cores", "cpu11 offline, unlike in MAXN", True),
     (writes(f"{CORE.format(3)}/cpuidle/state1/disable", "0"), "idle",
      "1 of 24 idle states of the cores are allowed", True),
     (lambda jetson: jetson.write(jetson.profile.tpc_mask, "240\n"), "tpc", "TPC mask is 240, not 0", False),

@@ -288,7 +288,7 @@ TABLE = [
         "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
     Case("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
         "video and render may not open /dev/nvmap", "sudo udevadm trigger", "udev"),
-    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol is failed",
+    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol: failed",
         "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
     Case("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
         "sudo dpkg --configure -a", "half"),

@@ -77,7 +77,7 @@ def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
     since = f"since then {', '.join(changes)}" if changes else "no version has changed since"
     value = f"it speaks on {now.backend}, but spoke on {before.backend} in an earlier boot: {since}"
     remedy = (
-        f"see why: {HEAR}. Put back what changed (see the check versions). For TensorRT, with the internet: "
+        f"see why: {HEAR}. Undo the change (see the check versions). For TensorRT, with the internet: "
         "sudo apt install --reinstall {python3-libnvinfer}. Then: sudo systemctl restart f5-appliance"
     )
     return Finding("backend", Level.WARN, value, "the backend of earlier boots", remedy)

@@ -94,8 +94,8 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, boots: 
         return Finding("power_mode", level, value, limit, remedy, figures)
 
     if reading.wrong_conf:
-        causes = [domain.why for domain in reading.domains.values() if domain.cause is Cause.CONF]
-        value = "; ".join(dict.fromkeys(filter(None, [reading.mode_fault, *causes])))
+        causes = {name: domain.why for name, domain in reading.domains.items() if domain.cause is Cause.CONF}
+        value = "; ".join(filter(None, [reading.mode_fault, *grouped(causes)]))
         return finding(Level.FAIL, value, conf_remedy(reading))
     if reading.target.needs_root:
         if published.state == "pinned" and published.mode == reading.mode:

@@ -56,7 +56,7 @@ class Rise:
     @property
     def summary(self) -> str:
         if not self.recorded:
-            return f"{self.count} since boot {_duration(self.span_s)} ago; when is not on record"
+            return f"{self.count} since boot {_duration(self.span_s)} ago (no earlier record)"
         return f"{self.count} in {_duration(self.span_s)}"
 
 

@@ -52,8 +52,8 @@ PUT_BACK = (
 SET_CLOCK = (
     "with a network: sudo timedatectl set-ntp true. Without one: sudo timedatectl set-ntp false, sudo date "
     "-s 'YEAR-MONTH-DAY HOUR:MINUTE', then sudo hwclock -w -f /dev/rtcN for each RTC (`grep . "
-    "/sys/class/rtc/*/name`). Which RTC a battery keeps differs, and without a battery nvvrs-pseq-rtc sets "
-    "1970 again at each boot. Only certificates and logs need the time"
+    "/sys/class/rtc/*/name`). Which RTC has a battery differs; without one, nvvrs-pseq-rtc sets 1970 again "
+    "at each boot. Only certificates and logs need the time"
 )
 INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
@@ -112,7 +112,7 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     nodes = {pattern: list(_nodes(root, pattern)) for pattern in NODES}
     if missing := [pattern for pattern, files in nodes.items() if not files]:
         services = gpu_services(l4t)
-        remedy = f"see why it did not load: {services}. {MODULES}" if services else MODULES
+        remedy = f"see why it did not load: {services}. Then {MODULES}" if services else MODULES
         if paths.GPU_NODE in missing and root.exists(paths.NVGPU):
             remedy = POWER_CYCLE
             path = FIRMWARE.search(root.text(paths.KERNEL_LINE) or "")

@@ -68,7 +68,7 @@ def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float 
         value = f"stands still at {junction_c:.0f} °C ({turning})"
         return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)
     if service not in ("", "active"):
-        value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "")
+        value = f"nvfancontrol: {service}" + (f" ({turning})" if turning else "")
         remedy = REPAIR_FAN if failed else "run: sudo systemctl enable --now nvfancontrol"
         return Finding("fan", Level.WARN, value, limit, remedy, figures)
     if not turning:

@@ -28,7 +28,7 @@ NAMED = 12
 FINISH = (
     "when no apt is running, run: sudo dpkg --configure -a. Do not reboot before, because the boot files may "
     "be half written. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
-    "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
+    "nvidia-l4t-bootloader refuses the board, ask its maker for the configuration"
 )
 ONE_RELEASE = (
     "if the carrier's maker supplies the kernel, ask the maker first. Else, with the internet: sudo apt "

@@ -220,7 +220,7 @@ def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
         return Finding("restarts", Level.FAIL, value, limit, _log_remedy(unit), figures)
     hourly = restarts.per(HOUR_S)
     level = Level.of(warn=hourly >= RESTARTS_WARN, fail=hourly >= RESTARTS_FAIL)
-    remedy = "send the maker a bundle: sudo f5-support-bundle. To see why: " + _log_remedy(unit)
+    remedy = "send the maker a bundle: sudo f5-support-bundle. Or " + _log_remedy(unit)
     return Finding("restarts", level, value, limit, remedy, figures)
 
 

@@ -359,10 +359,9 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     extra = sorted(online - set(expected))
     why, wrong = "", span([f"cpu{number}" for number in absent or off or extra])
     if absent:
-        why = f"{wrong} of {paths.NVPMODEL_CONF} do not exist: the file is not for this module"
+        why = f"this module lacks {wrong} of {paths.NVPMODEL_CONF}: the file is for another module"
     elif off or extra:
-        name, has = mode.name if mode else "this box", "has" if off else "has not"
-        why = f"{wrong} {'offline' if off else 'online'}, which {name} {has}"
+        why = f"{wrong} {'offline' if off else 'online'}, unlike in {mode.name if mode else 'a whole module'}"
     # A lower mode turns them off on purpose, so only the mode is at fault.
     fixable = bool(off or extra) and mode is not None and current == mode.name
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
