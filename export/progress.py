@@ -23,7 +23,7 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 SHOWN_S = 0.2
-"""Shortest time between two changes of a terminal's line."""
+"""Shortest time, in seconds, between two changes of a terminal's line."""
 MAX_DRIFT = 4.0
 """Largest factor, up or down, by which measured kinds of work correct the guesses for other kinds. A small
 model's costs differ too much between kinds for a larger one.
@@ -40,7 +40,7 @@ class Stage:
     kind: str
     """Kind of work. Stages of a kind share a rate, which the first of them measures."""
     work: float
-    done: float = field(default=0.0, compare=False)
+    work_done: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Progress:
         took, done = dict(self._took), dict(self._done_by)
         kind = self._stage.kind
         took[kind] = took.get(kind, 0.0) + self._clock() - self._stage_begun
-        done[kind] = done.get(kind, 0.0) + self._stage.done
+        done[kind] = done.get(kind, 0.0) + self._stage.work_done
         measured = [one for one in took if done.get(one, 0.0) > 0.0 and took[one] >= CALIBRATED_S]
         # Kinds without a measurement are assumed to be as far from their guesses as the measured ones.
         expected_s = sum(done[one] * self._guess(one) for one in measured)
@@ -118,7 +118,7 @@ class Progress:
         def rate(one: str) -> float:
             return took[one] / done[one] if one in measured else drift * self._guess(one)
 
-        here = max(self._stage.work - self._stage.done, 0.0) * rate(kind)
+        here = max(self._stage.work - self._stage.work_done, 0.0) * rate(kind)
         return here + sum(stage.work * rate(stage.kind) for stage in self._waiting)
 
     def _guess(self, kind: str) -> float:
@@ -137,13 +137,13 @@ class Progress:
 
     def _settle(self) -> None:
         now, kind = self._clock(), self._stage.kind
-        if self._stage.done:
+        if self._stage.work_done:
             self._took[kind] = self._took.get(kind, 0.0) + now - self._stage_begun
-            self._done_by[kind] = self._done_by.get(kind, 0.0) + self._stage.done
+            self._done_by[kind] = self._done_by.get(kind, 0.0) + self._stage.work_done
         self._stage_begun = now
 
     def _advance(self, work: float) -> None:
-        self._stage.done += work
+        self._stage.work_done += work
         if self._bar is not None and self._clock() >= self._shown_at + SHOWN_S:
             self._show()
 

@@ -93,14 +93,14 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
     record, packages = _read_record(box), dpkg.packages(box.root)
     now = {path: _state(box.root, path) for path in record.files}
     files = {path: change.before for path, change in record.files.items() if now[path] == change.after}
-    held = [name for name in record.held if name in packages and packages[name].want == "hold"]
-    _announce(files, "unhold", held, say)
+    names = [name for name in record.held if name in packages and packages[name].want == "hold"]
+    _announce(files, "unhold", names, say)
     for path, change in record.files.items():
         if now[path] not in (change.before, change.after):
             say(f"{path}: left unchanged, because somebody has edited it")
     if not dry_run:
         with apt.locked(box, say) as tools:
-            _change(box, files, tools, "unhold", held)
+            _change(box, files, tools, "unhold", names)
         box.root.unresolved(paths.QUIET).unlink(missing_ok=True)
 
 

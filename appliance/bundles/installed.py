@@ -147,14 +147,14 @@ class BundleStore:
         new = self.folder / f".{secrets.token_hex(4)}"
         try:
             copy_bundle(source, new)
-            read = contract.read(new)
-            name = _store_name(read)
+            copy = contract.read(new)
+            name = _store_name(copy)
             for present in self._named():
                 if present.name == name or _same_manifest(present, new):
                     with contextlib.suppress(BundleError):
                         return contract.read(present).folder
-            self._report(f"{read.manifest.family} {read.manifest.precision}: every hash is right; loading it")
-            check(read)
+            self._report(f"{copy.manifest.family} {copy.manifest.precision}: every hash is right; loading it")
+            check(copy)
             for folder in (new, *(path for path in new.rglob("*") if path.is_dir())):
                 folder.chmod(0o755)
                 sync(folder)
@@ -268,10 +268,10 @@ class BundleStore:
             ) from None
 
 
-def _store_name(read: Bundle) -> str:
+def _store_name(bundle: Bundle) -> str:
     """Family, and hash of the manifest, which contains all other hashes."""
-    family = re.sub(r"[^A-Za-z0-9_-]+", "-", read.manifest.family).strip("-") or "bundle"
-    return f"{family}-{identity(read.folder)[:12]}"
+    family = re.sub(r"[^A-Za-z0-9_-]+", "-", bundle.manifest.family).strip("-") or "bundle"
+    return f"{family}-{identity(bundle.folder)[:12]}"
 
 
 def _same_manifest(folder: Path, other: Path) -> bool:

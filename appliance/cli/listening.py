@@ -87,9 +87,9 @@ def _shown(connection: socket.socket, certificate: str) -> tuple[list[str], floa
     context.load_verify_locations(certificate)
     context.set_alpn_protocols(["h2", "http/1.1"])
     with context.wrap_socket(connection) as secured:
-        shown: Any = secured.getpeercert()
-    names = [str(name) for _, name in shown.get("subjectAltName", ())]
-    return names or ["nobody"], ssl.cert_time_to_seconds(shown["notAfter"])
+        fields: Any = secured.getpeercert()
+    names = [str(name) for _, name in fields.get("subjectAltName", ())]
+    return names or ["nobody"], ssl.cert_time_to_seconds(fields["notAfter"])
 
 
 def _foreign(names: list[str], address: str, vouched: Sequence[str]) -> list[str]:

@@ -94,11 +94,11 @@ def _admin(options: argparse.Namespace) -> int:
 def _print_status(status: Status) -> None:
     for field in status.DESCRIPTOR.fields:
         value = getattr(status, field.name)
-        shown = ", ".join(value) if field.name == "paused" else value
+        text = ", ".join(value) if field.name == "paused" else value
         if field.name == "passed_over":
-            shown = "; ".join(f"{one.backend}: {one.reason}" for one in value)
-        shown = f"{value:.0f}" if isinstance(value, float) else shown
-        print_line(f"{field.name:<11} {shown}")
+            text = "; ".join(f"{one.backend}: {one.reason}" for one in value)
+        text = f"{value:.0f}" if isinstance(value, float) else text
+        print_line(f"{field.name:<11} {text}")
 
 
 def add_bundle(parser: argparse.ArgumentParser) -> None:
@@ -136,9 +136,9 @@ def _bundle(options: argparse.Namespace) -> int:
     if options.action == "add":
         present = resident.bundle_of(loaded)
 
-        def check(read: Bundle) -> None:
-            resident.check_secondary(read, present)
-            load_on_cpu(read, loaded.engine)
+        def check(bundle: Bundle) -> None:
+            resident.check_secondary(bundle, present)
+            load_on_cpu(bundle, loaded.engine)
 
         folder = store.add(options.source, check)
         print_line(f"name it, or the next install removes it: text.languages.CODE.bundle: {folder}")

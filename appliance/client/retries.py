@@ -81,7 +81,7 @@ class Attempts:
     """Attempts that were refused or lost. Attempts that found no daemon do not count."""
     is_last: bool = False
     """True once the caller has received an event: then there is no other attempt."""
-    held: list[Event] = field(default_factory=list)
+    early_events: list[Event] = field(default_factory=list)
     """Events before the first audio. The caller gets them only if this attempt is the last."""
 
     def __post_init__(self) -> None:
@@ -115,18 +115,18 @@ class Attempts:
         return True
 
     def begin(self) -> Any:
-        self.held.clear()
+        self.early_events.clear()
         left_s = self._left_s()
         return self.call(self.request, timeout=None if left_s is None else max(left_s, 0.0))
 
     def received(self, event: Event) -> list[Event]:
         """Add an event; return the events that the caller gets now."""
         self.admitted()
-        self.held.append(event)
+        self.early_events.append(event)
         self.is_last = self.is_last or not self._until_audio or isinstance(event, (Piece, End))
         if not self.is_last:
             return []
-        events, self.held = self.held, []
+        events, self.early_events = self.early_events, []
         return events
 
     def admitted(self) -> None:

@@ -442,12 +442,12 @@ def _check_format(path: Path, version: object) -> None:
     """Raise BundleError if the format is older or newer than this version reads."""
     # The format comes before the keys, because another format may have other keys.
     try:
-        got = _version(str(version))
+        number = _version(str(version))
     except ValueError:
         raise BundleError(f"{path}: format {shown(version)} is not a version; this reads {FORMAT}") from None
-    if got > _version(FORMAT):
+    if number > _version(FORMAT):
         remedy = f"is newer than {FORMAT}, which this reads; update f5-appliance"
-    elif got < _version(OLDEST):
+    elif number < _version(OLDEST):
         remedy = f"is older than {OLDEST}, the oldest that this reads; export it again from its checkpoint"
     else:
         return

@@ -106,7 +106,7 @@ class SynthesisCall(OpenCall):
         self.way, speech = ready.ways[0], ready.speech
         if ready.is_empty:
             return 0
-        job.request, job.kept = self.request, ready.cached_segments
+        job.request, job.cached = self.request, ready.cached_segments
         planned = [way.segments for way in ready.ways]
         return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 
@@ -218,7 +218,7 @@ class SynthesisCall(OpenCall):
     async def preview(self) -> bytes:
         """WAV file of the finished audio that waits to be sent."""
         reply = self._reply(Encoding.WAV, self.speech.manifest.mel.sample_rate_hz)
-        for segment in tuple(self.job.held):
+        for segment in tuple(self.job.unreleased):
             await self.workers.run(len(segment.samples), reply.keep, segment)
         return bytes(await self.workers.run(reply.samples, reply.whole))
 

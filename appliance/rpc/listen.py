@@ -193,7 +193,7 @@ class Broadcaster:
         for utterance in self._queue.utterances()[0]:
             job, terms = utterance.job, utterance.job.terms
             is_it = utterance.state is State.HELD and (terms.channel, terms.request_id) == (channel, name)
-            if is_it and job.held and (call := self._speaking.find(terms.key)):
+            if is_it and job.unreleased and (call := self._speaking.find(terms.key)):
                 return await call.preview()
         raise RequestNotFound(f"{name!r} is not held on {channel!r}, or nothing of it is made yet: try again")
 

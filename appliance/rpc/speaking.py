@@ -141,7 +141,7 @@ class Speaking:
         arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
-        speech.scheduler.check_open(terms.key, taken=self.find(terms.key) is not None)
+        speech.scheduler.check_open(terms.key, is_taken=self.find(terms.key) is not None)
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,

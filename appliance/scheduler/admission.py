@@ -84,7 +84,7 @@ class Admission:
         )
         if merging is not None:
             replaced[merging] = Merged
-        if not job.kept:
+        if not job.cached:
             self._check_places(job, replaced)
         rate = self._check_rate(job, now)
         place = channel.jobs.index(merging) if merging in channel.jobs else workload.place_of(job)
@@ -103,11 +103,11 @@ class Admission:
         for old, kind in replaced.items():
             self._delivery.end(old, kind(f"replaced by {job.terms.request_id}"))
         workload.jobs[job.terms.key] = job
-        if job.kept:
+        if job.cached:
             job.begun = True
-            job.done = len(job.segments)
+            job.segments_done = len(job.segments)
             job.made_s = job.audio_s
-            job.held = list(job.kept)
+            job.unreleased = list(job.cached)
             self._delivery.release(job)
         else:
             if job.due < math.inf:
@@ -132,7 +132,7 @@ class Admission:
         free = channel.free_from(now)
         channel.jobs.append(job)
         workload.channels[channel.key] = channel
-        if not job.made:
+        if not job.is_done:
             job.way = replace(job.way, costs=tuple(map(job.engine.costs.of, job.segments)))
             workload.leave_lane(job)
         try:
@@ -152,7 +152,7 @@ class Admission:
         blocking_s = blocking(workload, now, table)
         window = self._window(job, job.audible_in_s(), free, now)
         job.due = window.soonest
-        if job.made:
+        if job.is_done:
             return
         others = _others(job, table)
         job.due = earliest(workload, job, now, [*others, *self._newcomers(job, others, now)], blocking_s)
@@ -229,7 +229,7 @@ class Admission:
         job.channel = trial = replace(job.channel, jobs=[one for one in ahead if one not in replaced])
         free = self._check_backlog(trial, sum(segment.audio_s for segment in ways[0]), now)
         trial.jobs += [job, *(one for one in behind if one not in replaced)]
-        if not job.kept:
+        if not job.cached:
             return self._choose(job, ways, free, now)
         job.take(Way(0, tuple(ways[0]), (Cost(0.0, (), 0.0),) * len(ways[0])), math.inf)
         soonest = self._window(job, 0.0, free, now).soonest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
@@ -66,7 +66,6 @@ class Engine(Protocol):
     def shutdown(self) -> None: ...
 
 
-@runtime_checkable
 class Restful(Protocol):
     """An engine that can give its memory back."""
 

@@ -204,11 +204,11 @@ class Scheduler:
         segment = job.segment
         self.engines.finished(job.engine, segment)
         self._workload.give_up_lane(job)
-        job.done += 1
+        job.segments_done += 1
         if job.ended:
             return
         job.made_s += segment.audio_s
-        job.held.append(SegmentAudio(samples, segment.index, job.made, segment.pause_s))
+        job.unreleased.append(SegmentAudio(samples, segment.index, job.is_done, segment.pause_s))
         self._delivery.release(job)
 
     def _beat(self) -> float:
@@ -229,9 +229,9 @@ class Scheduler:
         """Note the daemon's current step before `start`. Unavailable names it."""
         self._workload.step = f": {step}"
 
-    def check_open(self, key: str = "", *, taken: bool = False) -> None:
+    def check_open(self, key: str = "", *, is_taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_running(key, taken=taken)
+            self._workload.check_running(key, is_taken=is_taken)
 
     def admit(
         self,

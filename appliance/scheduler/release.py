@@ -29,7 +29,7 @@ class Early:
     workload: Workload
 
     def until(self, job: Job, now: float) -> float:
-        if job.audible is not None or job.made:
+        if job.audible is not None or job.is_done:
             return -math.inf
         if not job.stream:
             return math.inf
@@ -65,18 +65,18 @@ class Delivery:
             return
         if job.audible is None:
             job.audible = workload.clock()
-            workload.on_change()
-        for audio in job.held:
+        for audio in job.unreleased:
             job.deliver(audio)
-        job.held.clear()
-        if job.made:
+        job.unreleased.clear()
+        if job.is_done:
             self._leave(job)
             workload.forget_played(workload.clock())
-            workload.on_change()
+        workload.on_change()
 
     def release_all(self, now: float = -math.inf) -> None:
         """Release the finished audio of all channels whose hold has ended."""
-        for job in [job for job in self._workload.jobs.values() if job.held and job.channel.hold is GOING]:
+        jobs = [job for job in self._workload.jobs.values() if job.unreleased and job.channel.hold is GOING]
+        for job in jobs:
             self.release(job, now)
 
     def end(self, job: Job, why: ApplianceError) -> None:

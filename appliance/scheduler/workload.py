@@ -48,7 +48,7 @@ class Activity:
     """Recent requests and engine time of a caller."""
 
     since: float = 0.0
-    seen: float = 0.0
+    last_request: float = 0.0
     weight: float = 1.0
     """Weight of the caller's share: the weight of the channel of the caller's last request."""
     first_s: float = 0.0
@@ -146,7 +146,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Kept:
+class QueueState:
     """State for the next process: decisions of moderators, and the order of held requests."""
 
     paused: dict[str, float] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class Workload:
     """Channel → its pause."""
     moderated: dict[str, bool] = field(default_factory=dict)
     """Channel → True if its requests need approval; only channels that differ from the configuration."""
-    earlier: Kept = field(default_factory=Kept)
+    earlier: QueueState = field(default_factory=QueueState)
     """State of the process before, whose callers may send held requests again."""
     decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
     """Request id and decision, the latest last."""
@@ -211,8 +211,8 @@ class Workload:
     def see(self, terms: Terms, now: float) -> None:
         """Note that a caller has sent a request, and forget callers that were silent for ACTIVE_S."""
         activity = self.active.setdefault(terms.caller, Activity(since=now))
-        activity.seen, activity.weight = now, self.config.weights.get(terms.channel, 1.0)
-        self.active = {name: one for name, one in self.active.items() if now - one.seen < ACTIVE_S}
+        activity.last_request, activity.weight = now, self.config.weights.get(terms.channel, 1.0)
+        self.active = {name: one for name, one in self.active.items() if now - one.last_request < ACTIVE_S}
 
     def spend(self, job: Job, seconds: float, now: float) -> None:
         """Charge engine time to a job's caller, and for work without a promise to its payer too."""
@@ -225,11 +225,11 @@ class Workload:
         self.has_news = True
         self.changed.notify_all()
 
-    def check_running(self, key: str = "", *, taken: bool = False) -> None:
-        """Raise Unavailable, or InvalidRequest if the key is in use: by a job, or because `taken`."""
+    def check_running(self, key: str = "", *, is_taken: bool = False) -> None:
+        """Raise Unavailable, or InvalidRequest if the key is in use: by a job, or because `is_taken`."""
         if self.life is not Life.RUNNING:
             raise Unavailable(f"the daemon is {self.life.value}{self.step}")
-        if taken or key in self.jobs:
+        if is_taken or key in self.jobs:
             request_id = key.rpartition(" ")[2]
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
@@ -274,7 +274,7 @@ class Workload:
         """Release the lane of a newly promised job if it is the last, and other promised jobs need a lane."""
         lanes = self.promised_lanes(job.engine)
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        others = (one for one in self.jobs.values() if one.promised and not one.made and one not in lanes)
+        others = (one for one in self.jobs.values() if one.promised and not one.is_done and one not in lanes)
         if is_last and any(one.engine is job.engine for one in others):
             self.give_up_lane(job)
 
@@ -342,7 +342,7 @@ class Workload:
             if job.terms.supersedes(other.terms) and (other.channel.unapproved or is_heard)
         ]
 
-    def keep(self) -> Kept:
+    def keep(self) -> QueueState:
         """State for the next process."""
         held = [channel for channel in self.channels.values() if channel.hold is not GOING]
         waiting = {j.terms.key: c.unapproved for c in held for j in c.jobs if j.audible is None}
@@ -350,12 +350,12 @@ class Workload:
         paused = {name: pause.wall for name, pause in self.paused.items()}
         moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))
         newest = dict([*order.items()][-HISTORY:]), dict([*decisions.items()][-DECISIONS:])
-        return Kept(paused, moderated, *newest)
+        return QueueState(paused, moderated, *newest)
 
     def take_off(self, job: Job, why: ApplianceError) -> None:
         was = job.channel.remove(job, self.clock())
-        heard = heard_characters(job.request, job.segments, was.heard_s)
-        self._remember(replace(was, why=why, heard_characters=heard))
+        characters = heard_characters(job.request, job.segments, was.heard_s)
+        self._remember(replace(was, why=why, heard_characters=characters))
 
     def forget_played(self, now: float) -> None:
         """Move played jobs to the history; drop empty channels."""

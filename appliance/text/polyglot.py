@@ -28,9 +28,9 @@ Of 468 chat lines in six languages, including notes of a word or a number, two t
 rightly.
 """
 MOST_CHARACTERS = 1_000
-"""Characters of a text that are read."""
+"""Most characters of a text that are read."""
 MOST_CHANNELS = 1_024
-"""Channels whose last language is remembered."""
+"""Most channels whose last language is remembered."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
 Rank = Callable[[str], Sequence[tuple[str, float]]]

@@ -128,13 +128,13 @@ class VoiceIndex:
         return entry[1] if entry and time.monotonic() < entry[2] + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
-        """A voice without its styles. Raises what `get` raises."""
+        """A voice without its styles. Raises the errors of `get`."""
         voice = self.get(Place(name))
         assert isinstance(voice, Voice)
         return voice
 
     def described(self, name: str) -> Voice:
-        """A voice with its styles. Raises what `get` raises."""
+        """A voice with its styles. Raises the errors of `get`."""
         return self.with_styles(self.voice(name))
 
     def names(self) -> list[str]:

@@ -39,7 +39,7 @@ REMEDY = "delete it, or create it again"
 MAX_RECORD_BYTES = 2 << 20
 """Limit of a record: more than the longest values of all its fields."""
 UNRECORDED = ("problem", "styles")
-"""Fields that only lists have."""
+"""Fields of a listed recording that its record does not contain."""
 
 
 @dataclass(frozen=True)

@@ -77,17 +77,17 @@ def count_warnings(
     `samples` are trimmed, `languages` the bundle's.
     """
     power = _band_power(samples, rate_hz)
-    speech_s, heard = _speech_s(power), _nuclei(power)
-    text = spoken(transcript, languages)
+    speech_s, nuclei = _speech_s(power), _nuclei(power)
+    text = spell_out(transcript, languages)
     written, letters_per_s = syllables_of(text), pace.weight(text) / speech_s
-    ratio = heard / max(written, 1.0) * math.sqrt(USUAL_PACE / max(letters_per_s, 0.1))
-    is_far = abs(heard - written) >= LEAST_DIFFERENCE and not BOUNDS[0] <= ratio <= BOUNDS[1]
+    ratio = nuclei / max(written, 1.0) * math.sqrt(USUAL_PACE / max(letters_per_s, 0.1))
+    is_far = abs(nuclei - written) >= LEAST_DIFFERENCE and not BOUNDS[0] <= ratio <= BOUNDS[1]
     if not is_far and PACES[0] <= letters_per_s <= PACES[1]:
         return ()
     lacks = ratio > 1.0 if is_far else letters_per_s < USUAL_PACE
     fault, effect = ("lacks words", "slow") if lacks else ("has words too many", "fast")
     return (
-        f"the transcript probably {fault}: about {written:.0f} syllables are written, {heard:.0f} heard "
+        f"the transcript probably {fault}: about {written:.0f} syllables are written, {nuclei:.0f} heard "
         f"in {speech_s:.1f} s of speech; replies will be too {effect}",
     )
 
@@ -102,7 +102,7 @@ def mark_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
     )
 
 
-def spoken(transcript: str, languages: Sequence[str] = ()) -> str:
+def spell_out(transcript: str, languages: Sequence[str] = ()) -> str:
     """Transcript with the words for its numbers, and for the signs in its links."""
     transcript = _ADDRESS.sub(lambda link: _SIGNS.sub(" dot ", link[0]), transcript)
     listed = Languages([resolve(code) for code in languages or _OTHERWISE], ())

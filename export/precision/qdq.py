@@ -253,11 +253,11 @@ class _Writer:
 
     def finish(self) -> None:
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
-        read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
-        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
+        inputs = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
+        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in inputs]
         put(self.graph.node, needed)
-        read = {name for node in needed for name in node.input}
-        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in read])
+        inputs = {name for node in needed for name in node.input}
+        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in inputs])
         del self.graph.value_info[:]
 
     def _smooth(self, product: Product, quantised: Quantised, kind: type[Any]) -> None:

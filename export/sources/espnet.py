@@ -22,7 +22,7 @@ OPTIONS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").
 FIRST = frozenset(("<blank>", "<unk>"))
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _DEEPEST = 4
-"""Longest chain of references that is followed."""
+"""Longest chain of references between keys that the reader follows."""
 
 
 def upstreams(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -103,7 +103,9 @@ def stated_by(file: Path) -> LicenceTerms | None:
 
 
 def recognised(checkpoint: Path) -> Known | None:
-    """The known weights that a checkpoint is, by the record of `fetch`, its hash or an official name."""
+    """Row of a checkpoint among the known weights, by the record of `fetch`, its hash or an official name;
+    None if it is unknown.
+    """
     return KNOWN.get(terms_of(checkpoint).model)
 
 

@@ -19,7 +19,7 @@ from appliance.box.checks.finding import (
     passed,
     skipped,
 )
-from appliance.box.checks.readiness import SILENT, Told
+from appliance.box.checks.readiness import SILENT, DaemonState
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table
@@ -69,7 +69,7 @@ def versions(*made: Any, problem: str = "", now: BuildInfo | None = None) -> Fin
     return fitness.check_versions(now or BOX, BuildInfo(*made, problem=problem))
 
 
-def daemon(ready: int | str, alive: int | str, state: Unit | None, told: Told = SILENT) -> Finding:
+def daemon(ready: int | str, alive: int | str, state: Unit | None, told: DaemonState = SILENT) -> Finding:
     return readiness.check_daemon(ready, alive, "127.0.0.1:9464", state, told)
 
 
@@ -146,7 +146,7 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
     (daemon, (REFUSED, "", unit(**FAILED, Result="core-dump")), FAIL, "journalctl"),
     (daemon, (REFUSED, "", unit(LoadState="not-found")), FAIL, "appliance serve"),
     (daemon, ("timed out", "", None), FAIL, "systemctl start f5-appliance"),
-    *((daemon, (200, 200, None, Told("running", paused_s=paused, held_damage=damage)), level, says)
+    *((daemon, (200, 200, None, DaemonState("running", paused_s=paused, held_damage=damage)), level, says)
       for paused, damage, level, says in (
         ({"a": 3_599.0}, "", PASS, ""), ({"a": 3_600.0}, "", WARN, "resume"), ({}, "lost", WARN, "file"))),
     *((readiness.check_restarts, case, level, "") for case, level in (

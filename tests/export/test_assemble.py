@@ -39,8 +39,8 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
     with np.load(tmp_path / "out.npz") as out:
         assert set(out.files) == {"mel", "wave"}
         mel, wave = out["mel"], out["wave"]
-    wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, 5)
-    assert relative(mel[len(given.cond) :], wanted[len(given.cond) :]) <= 5e-5
+    expected = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, 5)
+    assert relative(mel[len(given.cond) :], expected[len(given.cond) :]) <= 5e-5
     assert wave.shape == ((113 - (vocoder == "vocos")) * 256,)
     assert relative(wave, small.upstream_wave(made.files, mel)) <= 1e-5
 

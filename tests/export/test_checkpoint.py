@@ -60,11 +60,11 @@ def load(
     return load_dit(path, arch, vocab_size, MELS, kind)
 
 
-def assert_same(found: Mapping[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    assert set(found) == set(wanted)
-    for name, value in wanted.items():
-        assert found[name].dtype == torch.float32
-        assert torch.equal(found[name], value), name
+def assert_same(actual: Mapping[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        assert actual[name].dtype == torch.float32
+        assert torch.equal(actual[name], value), name
 
 
 def named(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -171,10 +171,10 @@ def test_a_vocoder_is_read_from_a_folder_or_the_models_file(state: dict[str, Ten
     folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
     assert "feature_extractor.mel_spec.mel_scale.fb" in stored
-    wanted = {n: v for n, v in stored.items() if not n.startswith("feature_extractor.")}
+    expected = {n: v for n, v in stored.items() if not n.startswith("feature_extractor.")}
     config, weights = load_vocos(folder)
     assert config == VOCOS
-    assert_same(weights, wanted)
+    assert_same(weights, expected)
     assert checkpoint.build_vocoder(config, weights)(torch.randn(5, MELS)).shape == (4 * 16,)
     save_file(stored, folder / "model.safetensors")
     (folder / "pytorch_model.bin").unlink()
@@ -183,7 +183,7 @@ def test_a_vocoder_is_read_from_a_folder_or_the_models_file(state: dict[str, Ten
     for place in (folder, path):
         config, weights = load_vocos(place)
         assert config == VOCOS
-        assert_same(weights, wanted)
+        assert_same(weights, expected)
     assert_same(load(path), state)
     save_file(named(AVERAGE, state), path)
     with pytest.raises(CheckpointError, match="no Vocos in it; pass a folder"):
@@ -249,18 +249,18 @@ def test_settings_of_a_training_are_read_as_they_are(state: dict[str, Tensor], t
 @pytest.mark.parametrize("written", ["zip", "legacy", "safetensors", "safetensors named .pt", "pt named so"])
 def test_a_header_agrees_with_the_tensors(written: str, state: dict[str, Tensor], tmp_path: Path) -> None:
     path = tmp_path / ("m.pt" if written in ("zip", "legacy", "safetensors named .pt") else "m.safetensors")
-    wanted = {**state, "half": torch.zeros(2, dtype=torch.bfloat16), "count": torch.tensor(3)}
+    expected = {**state, "half": torch.zeros(2, dtype=torch.bfloat16), "count": torch.tensor(3)}
     if written.startswith("safetensors"):
-        save_file(wanted, path)
+        save_file(expected, path)
     else:
-        parameters = {n: torch.nn.Parameter(v, v.is_floating_point()) for n, v in wanted.items()}
+        parameters = {n: torch.nn.Parameter(v, v.is_floating_point()) for n, v in expected.items()}
         with path.open("wb") as stream:
             whole = {"model_state_dict": parameters, "step": 7}
             torch.save(whole, stream, _use_new_zipfile_serialization=written != "legacy")
-    header, found = read_header(path), checkpoint.read(path)
-    shapes = {name: tuple(value.shape) for name, value in wanted.items()}
+    header, actual = read_header(path), checkpoint.read(path)
+    shapes = {name: tuple(value.shape) for name, value in expected.items()}
     assert {name: one.shape for name, one in header.names.items()} == shapes
-    assert all(torch.equal(found.entry(name).read(), value) for name, value in wanted.items())
+    assert all(torch.equal(actual.entry(name).read(), value) for name, value in expected.items())
     assert header.progress == ("" if written.startswith("safetensors") else "step 7")
     assert header.kinds(checkpoint.EMBEDDING) == ("raw",)
 

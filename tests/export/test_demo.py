@@ -54,15 +54,15 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
     arch = ARCHS["upsampling"]
     dit = DiT(arch, 30, MELS)
     redraw(dit, 1)
-    wanted = dit.state_dict()
-    found = {name: torch.zeros_like(value) for name, value in wanted.items()} | dict(dit.named_buffers())
+    expected = dit.state_dict()
+    actual = {name: torch.zeros_like(value) for name, value in expected.items()} | dict(dit.named_buffers())
     for kind, sizes in ((ModulationGraph, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
-        made = kind(wanted, *sizes, torch.float16).state_dict()
+        made = kind(expected, *sizes, torch.float16).state_dict()
         # float64 has the same scales as float16, but unrounded.
         own = dict(dit.named_parameters())
-        recover(lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64), found, own, made)
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
+        recover(lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64), actual, own, made)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
 
 
 def content(path: Path) -> bytes:

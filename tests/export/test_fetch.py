@@ -253,10 +253,10 @@ def test_a_checkpoint_never_gets_a_vocoders_terms(name: str, tmp_path: Path) -> 
 def test_the_exact_name_of_a_folder_identifies_a_vocoder(tmp_path: Path) -> None:
     name = "bigvgan_v2_24khz_100band_256x"
     others = (f"my_{name}", f"{name}/tuned", "F5TTS_Base_bigvgan")
-    for folder, wanted in ((name, "MIT"), *((other, "unknown") for other in others)):
+    for folder, expected in ((name, "MIT"), *((other, "unknown") for other in others)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "bigvgan_generator.pt").write_bytes(b"other")
-        assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == wanted, folder
+        assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == expected, folder
 
 
 def test_stated_terms_of_a_vocoder_precede_recognised_ones(tmp_path: Path) -> None:

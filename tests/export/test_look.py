@@ -246,12 +246,12 @@ def test_a_vocoders_training_is_read(kind: Any, tmp_path: Path, capsys: pytest.C
     said = look.describe(place)
     assert called in said and weights in said and f"--vocoder {kind} --vocoder-path {place}" in said
     torch.manual_seed(0)
-    _, wanted = assemble.LOADERS[kind](small.write_vocoder(tmp_path / "published", kind), "ema")
+    _, expected = assemble.LOADERS[kind](small.write_vocoder(tmp_path / "published", kind), "ema")
     files = [path for path in place.rglob("*") if path.name in ("last.ckpt", "g_05000000")]
     for given in (place, files[0], files[0].parent):
-        _, found = assemble.LOADERS[kind](given, "ema")
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        _, actual = assemble.LOADERS[kind](given, "ema")
+        assert actual.keys() == expected.keys()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
     assert main(["bundle", str(place)]) == 1
     assert "is a vocoder" in capsys.readouterr().err
 

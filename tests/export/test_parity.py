@@ -48,11 +48,11 @@ def references(made: BuiltBundle) -> list[oracles.Oracle]:
 @pytest.mark.parametrize("nfe", [5, 8])
 def test_oracles_sample_as_upstream(references: list[oracles.Oracle], made: BuiltBundle, nfe: int) -> None:
     given = oracles.random_case(90, MelSpec("vocos"), SIZE)
-    wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
+    expected = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
     for oracle in references:
-        found = oracle.sample(given, time_grid(nfe))
-        assert np.array_equal(found[:36], given.cond)
-        assert comparison.relative_error(found[36:], wanted[36:]) <= 5e-6
+        actual = oracle.sample(given, time_grid(nfe))
+        assert np.array_equal(actual[:36], given.cond)
+        assert comparison.relative_error(actual[36:], expected[36:]) <= 5e-6
 
 
 def test_upstreams_model_takes_all_weights_or_none(made: BuiltBundle) -> None:

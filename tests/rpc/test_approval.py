@@ -23,7 +23,7 @@ def of(*request_ids: str) -> pb.ApprovalRequest:
 
 async def made(box: Box, count: int) -> None:
     """Wait until the engine has made `count` requests."""
-    await box.soon(lambda: sum(u.job.made for u in box.scheduler.queue.utterances()[0]) == count)
+    await box.soon(lambda: sum(u.job.is_done for u in box.scheduler.queue.utterances()[0]) == count)
 
 
 def heard_of(player: Player, name: str) -> bytes:

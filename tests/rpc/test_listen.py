@@ -183,7 +183,7 @@ def _hear_before_its_admission_returns(box: Box) -> None:
 
     def admit_and_wait(job: Job, *others: Any) -> int | None:
         way = admit(job, *others)
-        assert not job.kept or come.wait(PATIENCE_S)
+        assert not job.cached or come.wait(PATIENCE_S)
         return way
 
     box.speaking.on_segment, box.scheduler.admit = publish_and_tell, admit_and_wait  # type: ignore[method-assign]

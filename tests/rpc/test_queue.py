@@ -15,7 +15,7 @@ from appliance.errors import Cancelled, StorageError
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.scheduler.workload import Kept
+from appliance.scheduler.workload import QueueState
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import raising
 from tests.harness.patience import PATIENCE_S
@@ -84,7 +84,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         async def spoken() -> None:
             """Wait for the engine: on a loaded machine a verb could otherwise come while the engine still
             speaks."""
-            await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
+            await box.soon(lambda: all(u.job.is_done for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
             watch.lines.append(f"-- {what}")
@@ -220,7 +220,7 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
 
 
 async def test_the_queue_reports_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
-    box.scheduler.queue.restore(Kept(paused={"stage": 1_000.5, "alerts": 2_000.0}))
+    box.scheduler.queue.restore(QueueState(paused={"stage": 1_000.5, "alerts": 2_000.0}))
     listed = await moderator.ListUtterances(pb.ListUtterancesRequest())
     assert (list(listed.paused), list(listed.paused_since)) == (["alerts", "stage"], [2_000.0, 1_000.5])
     listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage"))

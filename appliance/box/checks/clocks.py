@@ -103,7 +103,7 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, boots: 
         return skipped("power_mode", f"{reading.mode or 'unknown'}; only root can read the right one")
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
-    if reading.seen.modes.current.unset:
+    if reading.raw.modes.current.unset:
         return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
         return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
@@ -126,15 +126,15 @@ def conf_remedy(reading: ClockVerdict) -> str:
         ConfFile.DANGLING: INSTALL_CONFS,
         ConfFile.FOREIGN: REMAKE_CONF,
     }
-    fits = reading.seen.modes.conf is not None and reading.domains["cores"].cause is not Cause.CONF
-    return by_kind.get(reading.seen.conf_file, NAME_MODE if fits else MAKERS_CONF)
+    fits = reading.raw.modes.conf is not None and reading.domains["cores"].cause is not Cause.CONF
+    return by_kind.get(reading.raw.conf_file, NAME_MODE if fits else MAKERS_CONF)
 
 
 def _reboot_remedy(published: Clocks, reading: ClockVerdict) -> str:
     target = reading.target_mode
     if published.reason is not Reason.REBOOT_FAILED or target is None:
         return REBOOT
-    driver = gpu_services(reading.seen.platform.l4t)
+    driver = gpu_services(reading.raw.platform.l4t)
     return REBOOT_FAILED.format(
         first=f"see what opened the GPU: {driver}" if driver else SET_AT_BOOT.format(id=target.id)
     )

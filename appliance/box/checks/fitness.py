@@ -62,17 +62,17 @@ def _of_versions(now: Snapshot) -> tuple[Any, ...]:
     build = BuildInfo(now.platform.l4t, versions.tensorrt(now.root), now.platform.module)
     boots = () if isinstance(now.boots, Exception) else now.boots
     mine = [boot for boot in boots if boot.backend == "tensorrt" and boot.l4t == dotted(build.l4t)]
-    spoken = {version(boot.tensorrt) for boot in mine}
-    return build, versions.installed(now.root), spoken, now.finding("l4t")
+    working = {version(boot.tensorrt) for boot in mine}
+    return build, versions.installed(now.root), working, now.finding("l4t")
 
 
 @check("versions", Harm.LATER, 2, _of_versions)
 def check_versions(
-    now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
+    now: BuildInfo, installed: BuildInfo | None, working: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
     """Compare the box with its state at installation, and TensorRT with the version of its JetPack.
 
-    `installed`: None without a package. `spoken`: versions of TensorRT that have spoken on this L4T. `l4t`:
+    `installed`: None without a package. `working`: versions of TensorRT that have spoken on this L4T. `l4t`:
     finding of that check, whose remedy comes first. The daemon itself checks the versions of its TensorRT
     engines.
     """
@@ -83,7 +83,7 @@ def check_versions(
     # If JetPack's TensorRT is known, that version counts, and not the version at installation.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
-    is_spoken = not now.tensorrt or now.tensorrt in spoken
+    is_spoken = not now.tensorrt or now.tensorrt in working
     if shipped and now.tensorrt[:2] != shipped and not is_spoken:
         strange = f"TensorRT is {dotted(now.tensorrt)}, not its JetPack's {dotted(shipped)}"
         return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)

@@ -38,7 +38,7 @@ REBOOT = "run: sudo reboot. If this remains, another kernel boots: see /boot/ext
 
 
 @check("l4t", Harm.LATER, 1, lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
-def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
+def check_l4t(packages: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
     """`release_file`: L4T of /etc/nv_tegra_release, which belongs to CORE. `evidence`: signs that a reboot is
     due.
 
@@ -46,8 +46,8 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     that applies.
     """
     owed = list(dict.fromkeys(evidence))
-    half = [package for package in known.values() if not package.is_finished]
-    mine = [one for name, one in known.items() if name.startswith("nvidia-l4t-") and name not in APART]
+    half = [package for package in packages.values() if not package.is_finished]
+    mine = [one for name, one in packages.items() if name.startswith("nvidia-l4t-") and name not in APART]
     bsp = {one.name: versions.version(one.version.rpartition(TEGRA)[2])[:3] for one in mine}
     if not bsp and not half:
         return skipped("l4t", "dpkg lists no package of L4T")
@@ -58,7 +58,7 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     # Each kind of package, kernel or not, should have the version of a package that is of the release
     # already.
     right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
-    kinds = {name: TEGRA in known[name].version for name in odd or (others and [CORE])}
+    kinds = {name: TEGRA in packages[name].version for name in odd or (others and [CORE])}
     pairs = " ".join(f"{name}={right.get(kind, 'VERSION')}" for name, kind in kinds.items())
     halves = [f"{one.name} ({one.state})" for one in half]
     parts = (
@@ -75,13 +75,13 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     return Finding("l4t", level, value, LIMIT, faults[0][3], figures, faults[0][0])
 
 
-def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
+def reboot_owed(box: Box, packages: Mapping[str, Package]) -> Iterator[str]:
     """Signs that an installed package takes effect at the next boot."""
     root, now = box.root, box.wall()
     if root.exists(paths.REBOOT_REQUIRED):
         named = filter(NAME.fullmatch, (root.text(f"{paths.REBOOT_REQUIRED}.pkgs") or "").split())
         yield from [*named] or [paths.REBOOT_REQUIRED]
-    kernels = [package for name, package in known.items() if NEEDS_BOOT.match(name)]
+    kernels = [package for name, package in packages.items() if NEEDS_BOOT.match(name)]
     for file, package in ((f"{p.name}{arch}.list", p) for p in kernels for arch in ("", ":arm64")):
         with contextlib.suppress(OSError):
             unpacked = root.at(f"{paths.PACKAGE_INFO}/{file}").stat().st_mtime

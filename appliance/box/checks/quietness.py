@@ -54,11 +54,11 @@ def check_packages(root: Root) -> Finding:
         return Finding("packages", Level.WARN, value, limit, dpkg.FINISH_FIRST, {"loose": len(half)})
     if not loose:
         return passed("packages", "held", limit, {"loose": 0})
-    shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+    names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
     return Finding(
         "packages",
         Level.WARN,
-        f"an upgrade may replace packages that are not held: {shown}",
+        f"an upgrade may replace packages that are not held: {names}",
         limit,
         REMEDY,
         {"loose": len(loose)},

@@ -57,7 +57,7 @@ The package's units have no limit, but a site may set one.
 
 
 @dataclass(frozen=True)
-class Told:
+class DaemonState:
     """State that the daemon reports at /state; empty if no daemon answers."""
 
     state: str = ""
@@ -93,7 +93,7 @@ class Told:
         return on_cpu(self.backend, self.passed_over) if self.state == "running" else ""
 
 
-SILENT = Told()
+SILENT = DaemonState()
 
 
 def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
@@ -119,14 +119,13 @@ def fetch(address: str, path: str) -> tuple[int | str, bytes]:
         return "another program answers there, not by HTTP", b""
 
 
-def told(address: str) -> Told:
+def read_state(address: str) -> DaemonState:
     """State at /state of the daemon, which listens at `address`."""
     host, _, port = address.rpartition(":")
     status, body = fetch(f"{LOOPBACK.get(host, host)}:{port}", "/state")
     try:
         raw: Any = json.loads(body) if status == 200 else {}
-        read: Told = from_mapping(Told, raw, where="/state", error=ValueError, ignore_unknown=True)
-        return read
+        return from_mapping(DaemonState, raw, where="/state", error=ValueError, ignore_unknown=True)
     except (ValueError, RecursionError):
         return SILENT
 
@@ -134,7 +133,7 @@ def told(address: str) -> Told:
 def _of_daemon(now: Snapshot) -> tuple[Any, ...]:
     ready, _ = fetch(now.readyz, "/readyz")
     alive = fetch(now.readyz, "/livez")[0] if isinstance(ready, int) else ready
-    state = told(now.readyz) if isinstance(ready, int) else SILENT
+    state = read_state(now.readyz) if isinstance(ready, int) else SILENT
     return ready, alive, now.readyz, now.unit, state, now.platform.is_jetson
 
 
@@ -144,7 +143,7 @@ def check_daemon(
     alive: int | str,
     address: str,
     unit: Unit | None,
-    now: Told = SILENT,
+    now: DaemonState = SILENT,
     needs_gpu: bool = False,
 ) -> Finding:
     """`ready`, `alive`: statuses of /readyz and /livez. `unit`: None if there is no systemd."""

@@ -18,10 +18,10 @@ OTHER = (
 
 
 @check("slots", Harm.LATER, 14, lambda now: (now.box.tools.execute(*ASK, timeout_s=10.0),))
-def check_slots(asked: Completed) -> Finding:
+def check_slots(completed: Completed) -> Finding:
     """WARN if a slot cannot be started."""
     limit = "both can start"
-    current, slots = CURRENT.search(asked.output), SLOT.findall(asked.output)
+    current, slots = CURRENT.search(completed.output), SLOT.findall(completed.output)
     if current is None:
         return skipped("slots", "nvbootctrl does not list slots")
     if bad := [f"slot {'AB'[int(number)]} is {status}" for number, status in slots if status != "normal"]:

@@ -106,7 +106,7 @@ class Snapshot:
     @cached_property
     def lower_mode(self) -> str:
         """Name of the power mode with the next lower number of watts; "" if no name has watts."""
-        conf, mine = self.reading.seen.modes.conf, self.reading.mode
+        conf, mine = self.reading.raw.modes.conf, self.reading.mode
         names = [*(mode.name for mode in conf.modes), mine] if conf else []
         watts = {name: int(match[1]) for name in names if (match := re.search(r"([0-9]{1,4})W", name))}
         most = watts.get(mine) or math.inf

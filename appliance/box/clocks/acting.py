@@ -70,8 +70,8 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
 def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Report) -> Iterator[str]:
     """Pin every clock. Yields a line for each failure."""
     # Setting the mode again would turn on cores and lower limits, but may ask for a reboot.
-    for number, wanted in reading.cores_to_switch.items():
-        switch, value = readings.core_switch(number), str(int(wanted))
+    for number, on in reading.cores_to_switch.items():
+        switch, value = readings.core_switch(number), str(int(on))
         yield _switch(box, switch, value, f"cpu{number} was not switched", report)
     if reading.above:
         for path, limit in _lower_limits(reading):
@@ -92,14 +92,14 @@ def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Repo
 
 def _lower_limits(reading: ClockVerdict) -> Iterator[tuple[str, int]]:
     """Yields files and values that lower limits to the target mode's."""
-    conf = reading.seen.modes.conf
+    conf = reading.raw.modes.conf
     for name, domain in reading.above.items():
         top = domain.values["ceiling"] or 0
         # The lower limit comes first: the upper one must not fall below it.
         if name.startswith("cpu"):
             yield from ((readings.core_limit(int(name[3:]), kind), top // KHZ) for kind in ("min", "max"))
         elif name == "gpu":
-            yield from ((f"{reading.seen.gpu_folder}/{kind}_freq", top) for kind in ("min", "max"))
+            yield from ((f"{reading.raw.gpu_folder}/{kind}_freq", top) for kind in ("min", "max"))
         elif conf and (own := conf.paths.get(("EMC", "MAX_FREQ"))):
             yield own, top
 
@@ -119,8 +119,8 @@ def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
-    for number, wanted in now.reading.cores_to_switch.items():
-        yield f"would write {int(wanted)} to {readings.core_switch(number)}"
+    for number, on in now.reading.cores_to_switch.items():
+        yield f"would write {int(on)} to {readings.core_switch(number)}"
     for path, value in _lower_limits(now.reading) if mode is None else ():
         yield f"would write {value} to {path}"
     with contextlib.suppress(OSError):
@@ -175,7 +175,7 @@ def release(box: Box, report: Report) -> tuple[ClockVerdict, tuple[str, ...]]:
     reading = take_reading(box)
     if not reading.is_free:
         report("; ".join(filter(None, [*problems, f"so {MINIMA} was written"])))
-        least = _minima(box, reading.seen)
+        least = _minima(box, reading.raw)
         problems += [_switch(box, path, str(value), path, no_report) for path, value in least]
         reading = take_reading(box)
     return reading, tuple(filter(None, problems))

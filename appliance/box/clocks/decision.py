@@ -54,16 +54,16 @@ class Assessment:
     def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
         """The target mode, if it is to be set: once in a boot, or if nvpmodel may reboot the box."""
         target = self.reading.target_mode
-        done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
-        if target is None or done:
+        in_effect = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
+        if target is None or in_effect:
             return None
         return None if self.record.reboot_for == target.name and not allow_reboot else target
 
     @property
     def clocks(self) -> Clocks:
         """The clocks' state for `status`, by the verdict and this boot's record, with reasons."""
-        seen, record = self.reading.clocks, self.record
-        state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
+        base, record = self.reading.clocks, self.record
+        state, reason, parts = base.state, base.reason, base.parts + (self.problems if base.why else ())
         if state == "unpinned" and record.unlocked_at is not None:
             reason, parts = Reason.UNLOCKED, (UNLOCKED, f"`{LOCK_COMMAND}` pins again", *parts)
         elif state == "unpinned" and self.reboot_pending and self.rebooting:
@@ -77,9 +77,9 @@ class Assessment:
             reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
             parts = (f"power mode {record.reboot_for} needs a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
-            reason, parts = self.given_up, (*self.problems, *seen.parts)
+            reason, parts = self.given_up, (*self.problems, *base.parts)
         history = {"repins": record.repins, "last_unpin": record.last_unpin}
-        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **history)
+        return Clocks.because(state, reason, parts, mode=base.mode, domains=base.domains, **history)
 
 
 def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:

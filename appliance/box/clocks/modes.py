@@ -132,7 +132,7 @@ class PowerModes:
     target: TargetMode = field(default_factory=TargetMode)
 
 
-def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, status: str) -> PowerModes:
+def power_modes(conf: str | Exception, site: str | Exception, query: Completed, status: str) -> PowerModes:
     """Parse the texts of nvpmodel.conf, the site's configuration, nvpmodel and its status file, and choose.
 
     An exception in place of a text is the error that reading it raised.
@@ -142,15 +142,15 @@ def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, 
     except (OSError, ValueError) as error:
         why = f"cannot be used: {error_text(error)}. nvpower.service creates it for this module"
         target = TargetMode(problem=f"{paths.NVPMODEL_CONF} {why}")
-        return PowerModes(None, current_mode(asked, status, None), target)
-    current = current_mode(asked, status, parsed)
+        return PowerModes(None, current_mode(query, status, None), target)
+    current = current_mode(query, status, parsed)
     return PowerModes(parsed, current, target_mode(site, parsed, current.name))
 
 
-def _text(read: str | Exception) -> str:
-    if isinstance(read, Exception):
-        raise read
-    return read
+def _text(result: str | Exception) -> str:
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def parse_conf(text: str) -> Conf:
@@ -198,8 +198,8 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
         return TargetMode(problem=problem)
     best = next((mode for label in ((name,) if name else BEST) if (mode := conf.by_name(label))), None)
     if best is None:
-        wanted = f"{name} (device.power_mode)" if name else " or ".join(BEST)
-        return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {wanted}; it has {conf.names}")
+        names = f"{name} (device.power_mode)" if name else " or ".join(BEST)
+        return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {names}; it has {conf.names}")
     other = conf.by_name(current)
     is_better = other is not None and not name and other.name not in BEST and other.allows(best)
     return TargetMode(other if is_better else best, by_site=bool(name))
@@ -226,23 +226,23 @@ def power_mode(text: str) -> str:
     return "" if not values or values[0] in ("null", "~") else values[0]
 
 
-def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
+def current_mode(query: Completed, status: str, conf: Conf | None) -> CurrentMode:
     """Current mode: the answer of `nvpmodel -q`, else the mode of its status file, as `pmode:0000`.
 
     The default of nvpmodel.conf counts only if nvpmodel is not installed: a hanging or garbled nvpmodel does
     not mean the default mode.
     """
-    answer, errors = parse_query(asked.text), nvpmodel_errors(asked)
+    answer, errors = parse_query(query.text), nvpmodel_errors(query)
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
-    if NOT_SET in asked.text:
+    if NOT_SET in query.text:
         return CurrentMode(problem="nvpmodel has set no mode in this boot", unset=True)
-    written = re.search(r"\bpmode:([0-9]{1,9})\b", status)
-    number = int(written[1]) if written else None
-    if number is None and conf is not None and asked.missing:
+    match = re.search(r"\bpmode:([0-9]{1,9})\b", status)
+    number = int(match[1]) if match else None
+    if number is None and conf is not None and query.missing:
         number = conf.default
     name = next((mode.name for mode in (conf.modes if conf else ()) if mode.id == number), "")
-    return CurrentMode(name, number, errors or asked.summary)
+    return CurrentMode(name, number, errors or query.summary)
 
 
 def parse_query(text: str) -> CurrentMode:

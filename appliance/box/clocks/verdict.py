@@ -59,7 +59,7 @@ class Domain:
 class ClockVerdict:
     """Readings of the clocks, and for each domain whether it is pinned."""
 
-    seen: ClockReadings
+    raw: ClockReadings
     refusal: str = ""
     """Reason why this box is not supported; "" if it is."""
     mode_fault: str = ""
@@ -69,11 +69,11 @@ class ClockVerdict:
     @property
     def mode(self) -> str:
         """Name of the current mode; "" if unknown."""
-        return self.seen.modes.current.name
+        return self.raw.modes.current.name
 
     @property
     def target(self) -> TargetMode:
-        return self.seen.modes.target
+        return self.raw.modes.target
 
     @property
     def target_mode(self) -> Mode | None:
@@ -93,7 +93,7 @@ class ClockVerdict:
     @property
     def wrong_conf(self) -> bool:
         """True if nvpmodel.conf cannot be used, or is another module's."""
-        return self.seen.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
+        return self.raw.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
@@ -121,7 +121,7 @@ class ClockVerdict:
         """Cores that run far below the set frequency, by their own counters."""
         measured = {
             f"cpu{core.number}": f"{megahertz(core.measured)} of {megahertz(core.range.current)}"
-            for core in self.seen.cpus
+            for core in self.raw.cpus
             if core.online and core.measured and core.measured < SLOWED * (core.range.current or 0)
         }
         return grouped(measured)
@@ -144,8 +144,8 @@ class ClockVerdict:
     @property
     def cores_to_switch(self) -> dict[int, bool]:
         """Cores to turn on or off for the target mode; none while another mode is set."""
-        wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
-        wrong = [core for core in self.seen.cpus if wanted and core.online is not (core.number in wanted)]
+        cores = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
+        wrong = [core for core in self.raw.cpus if cores and core.online is not (core.number in cores)]
         return {core.number: not core.online for core in wrong}
 
     @property
@@ -306,8 +306,8 @@ def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domai
         free = "" if clock.fixed else f", and free down to {megahertz(clock.min)}"
         why = f"capped at {megahertz(clock.max)}, below {megahertz(ceiling)}, {limits.suspicion}{free}"
     elif above and not conf_fault:
-        held = "held at" if clock.fixed else "allowed up to"
-        why = f"{held} {megahertz(clock.max)}, above the {megahertz(ceiling)} of {limits.target_name}"
+        verb = "held at" if clock.fixed else "allowed up to"
+        why = f"{verb} {megahertz(clock.max)}, above the {megahertz(ceiling)} of {limits.target_name}"
     elif not clock.fixed:
         why = f"free between {megahertz(clock.min)} and {megahertz(clock.max)}"
     else:
@@ -320,10 +320,10 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
     """Judge the memory clock: capped, not locked, or allowed above the maximum of the mode."""
     clock = emc.range
     cap, ceiling = limits.cap("EMC"), limits.ceiling("EMC", clock)
-    held = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
-    values = {"min": clock.min, "max": held, "current": clock.current, "ceiling": ceiling}
+    highest = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
+    values = {"min": clock.min, "max": highest, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top, cap)
-    reach = ceiling if ceiling is None or held is None else min(ceiling, held)
+    reach = ceiling if ceiling is None or highest is None else min(ceiling, highest)
     # If the lower limit is the highest reachable frequency, the clock cannot move, whatever the hardware's
     # maximum.
     locked = emc.locked or clock.fixed or (reach is not None and clock.min == reach)

@@ -34,7 +34,7 @@ def status(box: Box) -> Status:
     """Read the status. Does not raise."""
     reading, last = take_reading(box), clocks_json.read(box)
     if reading.refusal:
-        return Status(reading.seen.platform, reading.clocks)
+        return Status(reading.raw.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
     if box.is_root:
         clocks = Assessment(reading, recorded(box, notes.append)).clocks
@@ -45,7 +45,7 @@ def status(box: Box) -> Status:
             age_s = box.uptime() - last.checked_at
             notes.append(f"needs root; shown as root's check read it {age_s:.0f} s ago ({paths.CLOCKS})")
             clocks = last
-    return Status(reading.seen.platform, stamped(box, clocks), tuple(notes))
+    return Status(reading.raw.platform, stamped(box, clocks), tuple(notes))
 
 
 def document(status: Status) -> str:

@@ -401,11 +401,11 @@ def _remove_old(folder: Path, used: Collection[str]) -> None:
     """
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     digests: set[str] = set()
-    seen = Counter[str]()
+    counts = Counter[str]()
     for path in by_age:
         of = path.name.partition(".")[0]
-        seen[group := of if of in used else ""] += 1
-        if seen[group] > KEPT_RECORDS:
+        counts[group := of if of in used else ""] += 1
+        if counts[group] > KEPT_RECORDS:
             path.unlink()
             continue
         record = json.loads(path.read_bytes())

@@ -228,7 +228,7 @@ _ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
 )
 """Characters (the text has one of them), kind, pattern, and words or their reading.
 
-In order of precedence.
+The rows are in order of precedence.
 """
 _PATTERNS = [(frozenset(signs), kind, re.compile(pattern), say) for signs, kind, pattern, say in _ROWS]
 _PAIRED = (

@@ -153,7 +153,8 @@ class Signs(NamedTuple):
     """Words for other signs, besides & + = % × ÷, that the vocabulary lacks."""
     fractions: Mapping[str, str] = _NONE
     to: str = ""
-    """Word between the ends of a range. `score`, `out_of` and `versus` also stand between two numbers."""
+    """Word between the ends of a range. `score`, `out_of` and `versus` are further words between two numbers.
+    """
     score: str = ""
     out_of: str = ""
     versus: str = ""

@@ -16,7 +16,8 @@ NAMES = ("count", "rest", "cardinal", "ordinal")
 MOST_CACHED = 4_096
 """Size of the cache of numbers' words."""
 _OPTIONAL = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
-"""In brackets: words if a rest remains, then |, then words if none remains."""
+"""Matches a choice in brackets: words if the division leaves a rest, then |, then words if it leaves no rest.
+"""
 _PART = re.compile(r"\{([^:{}]*):?([^{}]*)\}")
 
 

@@ -18,7 +18,7 @@ _ALIKE = {
     **{"…": ".", "ʔ": "t", "ɾ": "T", "ɚ": "ɜ", "r": "ɹ", "g": "ɡ", "x": "k", "ɬ": "l", "ɒ": "ɑ", "ç": "h"},
     **{"y": "j", "c": "k", "q": "k", "a": "æ", "e": "A", "o": "O", "Q": "O"},
 }
-"""Symbol of another notation, or mark → the symbol used here. Other symbols have no sound."""
+"""Symbol of another notation, or mark → the symbol used here. Other symbols are dropped."""
 
 
 def folded(phonemes: str) -> list[tuple[str, int, int]]:

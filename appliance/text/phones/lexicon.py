@@ -26,7 +26,7 @@ PRIMARY, SECONDARY = "ˈ", "ˌ"
 MOST_CACHED = 2048
 """Words whose entries stay in memory."""
 LONGEST_WORD = 64
-"""Longest word that is looked up, in letters."""
+"""Longest word in letters for which the dictionary is searched."""
 
 _FULL_VOWELS = frozenset(VOWELS) - {"ɐ", "ᵊ"}
 """Vowels that may be stressed. "to" and "the" change before them."""
@@ -45,7 +45,7 @@ class Ahead(NamedTuple):
     is_to: bool = False
 
     def before(self, reading: str, is_to: bool) -> Ahead:
-        """The same for the word before a reading. A reading without a sound changes `is_to` only."""
+        """The Ahead of the word before this reading. A reading without a sound changes only `is_to`."""
         for symbol in reading:
             if symbol in ";:,.!?—…":
                 return Ahead(None, is_to)
@@ -57,7 +57,7 @@ class Ahead(NamedTuple):
 class LexiconEntry(NamedTuple):
     is_gold: bool
     reading: str
-    """Empty if the word is spelt."""
+    """Symbols of the reading; empty if the word is spelt letter by letter."""
     by_tag: Mapping[str, str]
 
 

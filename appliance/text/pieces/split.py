@@ -57,7 +57,7 @@ class Budgets:
     """Sizes of pieces, in bytes."""
 
     minimum: int
-    """Floor, unless the text is shorter or has no other place to cut."""
+    """Shortest piece, unless the text is shorter or has no other place to cut."""
     first: int
     largest: int
     reference: int = 0

@@ -14,7 +14,7 @@ from appliance.text.languages.readers.units import UnitReader
 from appliance.text.spans import Language, Readings, Table
 
 _READERS = (DateReader, TimeReader, MoneyReader, ChatReader, SignReader, UnitReader, NumberReader)
-"""In order of precedence."""
+"""Readers in order of precedence."""
 
 
 def rules(of: BaseGrammar | BaseReader, name: str) -> Table:

@@ -15,9 +15,11 @@ from typing import Any
 LIBRARY = "libespeak-ng.so.1"
 VOICE = "en-us"
 SYNCHRONOUS, DONT_EXIT, UTF_8, IPA = 2, 1 << 15, 1, 2
-"""Values that speak_lib.h names."""
+"""Constants of speak_lib.h."""
 MOST_S = 20
-"""Seconds for a text, enough for millions of characters. After them the process ends, even inside C code."""
+"""Longest time for a text, in seconds, enough for millions of characters. The process then ends, even inside
+C code.
+"""
 
 
 class EspeakVoice(ctypes.Structure):

@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 PROGRAM = Path(__file__).with_name("espeak.py")
 REMEDY = "with the internet: sudo apt install libespeak-ng1"
 PATIENCE_S = 5.0
-"""Seconds for an answer; 10,000 characters take 0.05 s."""
+"""Longest wait for an answer, in seconds. 10,000 characters take 0.05 s."""
 START_S = 20.0
 RETRY_S = 30.0
 """Seconds until a missing library is searched for again."""
 LARGEST_ANSWER = 64 << 20
 NAMED_LANGUAGES = 8
-"""Languages that a message names at most."""
+"""Most languages that a message names."""
 USUAL_LANGUAGES = ("de", "en-gb", "es", "fr-fr", "hi", "pt-br", "ru", "tr")
 REPLACED = {"pt-br": {"c": "k"}}
-"""Voice → phones for which piper_phonemize has others."""
+"""Voice → espeak's phone → the phone that piper_phonemize writes in its place."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
