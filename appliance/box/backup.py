@@ -251,7 +251,8 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
                 shutil.rmtree(f"{place}.restoring", ignore_errors=True)
     if refused:
         raise BackupFailure(f"restored, but the daemon does not start until this is corrected: {refused}")
-    say(f"sudo appliance check --only config --config {paths.CONFIG} && sudo systemctl restart f5-appliance")
+    restart = "sudo systemctl restart f5-appliance f5-gateway"
+    say(f"sudo appliance check --only config --config {paths.CONFIG} && {restart}")
 
 
 def _stage(box: Box, new: Path, tree: Tree) -> None:

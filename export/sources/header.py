@@ -114,7 +114,7 @@ NO_DIT: Others = (
     (re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"), UNMERGED),
     (re.compile(r"\.(?:to_out|text_blocks|ff|time_mlp|conv1d)\.layers\.\d+\."), MLX),
     (
-        re.compile(r"(?:^|\.)layers\.\d+\."),
+        re.compile(r"(?:^|\.)layers\.\d+\.\d+\."),
         "is an E2-TTS checkpoint (UNetT backbone); only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
     ),
     (

@@ -100,6 +100,14 @@ def test_the_page_is_in_the_order_of_what_hurts() -> None:
     assert len(named) > 20 and named == sorted(named, key=BY_HARM.index) and BY_HARM[7] == "engines"
 
 
+def test_the_page_quotes_what_the_programs_print() -> None:
+    seen = re.findall(r"^\| (.*?) \|", PAGE.partition("## Symptoms")[2].partition("\n## ")[0], re.MULTILINE)
+    quoted = {*re.findall(r'"([^"]+)"', " ".join(seen)), *re.findall(r"prints `([^`]+)`", PAGE)}
+    product = "".join(path.read_text("utf-8") for path in (SCRIPT, *(ROOT / "appliance").rglob("*.py")))
+    of_others = {"status=65", "Configuration file"}
+    assert len(quoted) > 15 and {words for words in quoted if words not in product} == of_others
+
+
 def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None:
     run_script("health", quick(jetson), "--publish", "--json", "--only", "disk,lfb")
     document = json.loads(jetson.read(paths.HEALTH))

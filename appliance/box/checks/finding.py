@@ -82,13 +82,11 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Union of two lists. If both have a finding of one check, the worse finding wins; if they are equal, the
-    second.
-    """
+    """Union of two lists. If both have a finding of one check, the worse wins; of equal ones the first."""
     by_check = {finding.check: finding for finding in first}
     for finding in second:
         other = by_check.get(finding.check)
-        if other is None or finding.level.rank >= other.level.rank:
+        if other is None or finding.level.rank > other.level.rank:
             by_check[finding.check] = finding
     return list(by_check.values())
 

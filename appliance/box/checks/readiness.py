@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
 from appliance.box.checks.snapshot import UNIT, Harm, Snapshot, check
@@ -30,9 +29,9 @@ WAIT = "wait, and follow its start: sudo f5-setup"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
-    "remove the reasons above, then: sudo systemctl restart f5-appliance. engine.backend must be auto. "
-    "TensorRT, with the internet: sudo apt install --reinstall {python3-libnvinfer}. cuda-python: sudo apt "
-    "install --reinstall ./FILE.deb"
+    "remove the reasons (f5-health --verbose), then: sudo systemctl restart f5-appliance. engine.backend "
+    "must be auto. TensorRT, with the internet: sudo apt install --reinstall {python3-libnvinfer}. "
+    "cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
 SPEAK_AGAIN = (
     "let it speak: appliance queue resume CHANNEL. Or remove the damaged file, restart, and pause and "
@@ -46,8 +45,7 @@ STATUS_REMEDIES: Mapping[int, str] = {
     "server.listen sets it",
     Exit.STORAGE: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
     Exit.ADDRESS_IN_USE: "another program uses its address: `sudo ss -ltnp` names it",
-    Exit.CONFIG: "the configuration cannot be used: "
-    f"`sudo appliance check --config {paths.CONFIG}` says where",
+    Exit.CONFIG: "the configuration cannot be used: `systemctl status f5-appliance` says where",
 }
 RETRIES = 4
 """Restarts after which a failed unit counts as stopped by a start limit.
