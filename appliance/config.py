@@ -333,8 +333,7 @@ def load(
     where = str(path or "--set")
     for line in _replace_removed(raw):
         warn(f"{where}: {line}")
-    config: Config = from_mapping(Config, raw, where=where, error=ConfigError)
-    return config
+    return from_mapping(Config, raw, where=where, error=ConfigError)
 
 
 def _replace_removed(raw: dict[str, Any]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     opened through a link, so others may write in the folder too. If a kill leaves it, the next writer in the
     folder removes it. Raises OSError.
     """
-    _remove_left(path.parent)
+    _remove_leftovers(path.parent)
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(new, flags, 0o666 if mode is None else mode)
@@ -63,23 +63,23 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     sync(path.parent)
 
 
-def _remove_left(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     """Remove new files whose writers were killed. A living writer holds its file's lock."""
     with contextlib.suppress(OSError):
-        for left in folder.iterdir():
-            if NEW.fullmatch(left.name) and left.is_file():
-                with contextlib.suppress(OSError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    left.unlink()
+        for path in folder.iterdir():
+            if NEW.fullmatch(path.name) and path.is_file():
+                with contextlib.suppress(OSError), locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    path.unlink()
 
 
-def publish(made: Path, place: Path) -> None:
+def publish(new: Path, place: Path) -> None:
     """Sync a file or tree, then rename it to `place`, replacing a file there.
 
     Raises OSError, also if the folder is full.
     """
-    for path in (made, *made.rglob("*")):
+    for path in (new, *new.rglob("*")):
         sync(path)
-    os.replace(made, place)
+    os.replace(new, place)
     sync(place.parent)
 
 
@@ -110,8 +110,8 @@ def check_room(folder: Path, needed_bytes: int, what: object) -> None:
     """Raise StorageError about `what` unless the disk has these bytes and SPARE_BYTES free."""
     if needed_bytes + SPARE_BYTES > (free := free_bytes(folder)):
         raise StorageError(
-            f"{what}: {needed_bytes / 1e6:,.1f} MB are to be written and {SPARE_BYTES / 1e6:.0f} MB stay "
-            f"free, {free / 1e6:,.1f} MB are left on the disk"
+            f"{what}: {needed_bytes / 1e6:,.1f} MB are needed and {SPARE_BYTES / 1e6:.0f} MB must stay "
+            f"free, but the disk has {free / 1e6:,.1f} MB left"
         )
 
 
@@ -153,7 +153,7 @@ def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
                     if leftovers.fullmatch(path.name):
                         remove(path)
                 for inside, _, _ in os.walk(folder):
-                    _remove_left(Path(inside))
+                    _remove_leftovers(Path(inside))
         except BlockingIOError:
             logger.info("%s: not swept, another process is writing there", folder)
 

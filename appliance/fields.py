@@ -16,8 +16,9 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+T = TypeVar("T")
 MOST_SHOWN = 200
 """Characters of a value, or of a key, in an error message."""
 MOST_LISTED = 32
@@ -90,8 +91,8 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 
 def from_mapping(
-    cls: type[Any], raw: object, *, where: str, error: type[Exception], ignore_unknown: bool = False
-) -> Any:
+    cls: type[T], raw: object, *, where: str, error: type[Exception], ignore_unknown: bool = False
+) -> T:
     """Build a dataclass from parsed YAML or JSON. Unknown keys are errors that name the valid ones.
 
     `ignore_unknown` allows further keys, in nested mappings too, as in files of other programs. Raises
@@ -99,7 +100,7 @@ def from_mapping(
     """
     if not isinstance(raw, Mapping):
         raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = _hints(cls)  # type: ignore[arg-type]
     unknown = [_key(key) for key in raw if key not in fields]
     if unknown and not ignore_unknown:

@@ -1,8 +1,8 @@
 """Options of a request, a row each, for the daemon, the Python client, the HTTP gateway and `appliance say`.
 
 To add an option: a field of appliance.proto (`scripts/proto` writes the stubs), a row and a line of Options
-here, and its effect. For an option of the text that is a field of `speech/wish.py`, used in
-`speech/speech.py`.
+here, and its effect. For scheduling that is a field of `request.Terms`; for text and sound a field of
+`speech/wish.py`, used in `speech/speech.py` or in a rule of `speech/rules/`.
 """
 
 from __future__ import annotations

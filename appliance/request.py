@@ -89,7 +89,7 @@ AT_FIRST = Switch(0, None)
 
 
 @dataclass(frozen=True)
-class Spoken:
+class SpokenText:
     """Text for the model, after all rewriting."""
 
     text: str
@@ -100,7 +100,7 @@ class Spoken:
     switches: tuple[Switch, ...] = ()
     """Switches in order, at most one at a place."""
     opening: str = ""
-    """Words at the beginning of the text that nothing was written for."""
+    """Words at the beginning of the text that the caller did not write, such as an announced name."""
     skipped_reason: str = "nothing in it can be spoken"
     """Reason for an empty text."""
 
@@ -224,7 +224,7 @@ class Terms:
         return is_beside and self.reach in ("", other.caller)
 
     def replaces(self, other: Terms) -> bool:
-        """True if this request replaces the other while that waits."""
+        """True if this request replaces the other, provided that the other still waits."""
         return bool((self.merge and self.merges(other)) or (self.supersede and self.supersedes(other)))
 
     @property
@@ -242,7 +242,9 @@ class Terms:
 
     @property
     def payer(self) -> str:
-        """Key of the fair share."""
+        """Name whose share of the engine the request uses: its channel, else its caller, else the request
+        alone.
+        """
         return self.channel or self.caller or self.request_id
 
     @property
@@ -256,14 +258,14 @@ MAX_REFERENCE_S = 12
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of a reference. Cached ones equal new ones bitwise."""
+    """Features of a reference. Cached features equal newly computed ones bit for bit."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """RMS before levelling. The reply is scaled back to it."""
+    """RMS before levelling. The reply is scaled back to this level."""
     warnings: tuple[str, ...] = ()
     """Always empty in cached features."""
 
@@ -323,7 +325,7 @@ class Segment:
 
 
 WORTHWHILE = 0.05
-"""Smallest saving of a shared call that is worth it, as a share of the lane's step alone."""
+"""Smallest saving for which a lane joins a shared call, as a share of the cost of its step alone."""
 
 
 @dataclass(frozen=True)

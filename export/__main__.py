@@ -8,7 +8,7 @@ from pathlib import Path
 def _run(argv: Sequence[str]) -> int:
     """Run the command line.
 
-    Commands that only look at files do not import torch, which takes 1.4 s and 280 MB.
+    Commands that only inspect files do not import torch, which takes 1.4 s and 280 MB.
     """
     command, *rest = argv or [""]
     if command == "look" or (command == "inspect" and len(rest) == 1 and not rest[0].startswith("-")):
@@ -17,7 +17,7 @@ def _run(argv: Sequence[str]) -> int:
         from export.sources import look
 
         try:
-            print(look.said(rest) if command == "look" else inspection.said(Path(rest[0])))
+            print(look.described(rest) if command == "look" else inspection.described(Path(rest[0])))
         except (BundleError, ValueError, OSError) as error:  # CheckpointError is a ValueError
             print(f"export: {error}", file=sys.stderr)
             return 1

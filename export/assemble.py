@@ -36,11 +36,13 @@ from export.sources.licence import licence, recognised
 from export.sources.reading import framing, text_of
 
 MAX_FRAMES = 4096
-"""Most frames: 43.7 s with the reference. The models were trained on at most 30 s."""
+"""Default limit of a segment, in frames: 43.7 s of reference and reply together. The models were trained on
+at most 30 s.
+"""
 SHORTEST = 24
-"""Frames of the shortest case whose peaks are measured."""
+"""Length in frames of the shortest case whose peaks are measured."""
 SMALL_GRAPH = 0.25
-"""Time to trace another graph, as a share of the time for a step graph."""
+"""Time to trace a graph that is not a step graph, as a share of a step graph's time."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "tensorrt"),
@@ -118,10 +120,8 @@ class Loaded:
         return contract.Vocoder("vocos" if config.head == "ISTFTHead" else "source-filter", config.padding)
 
     def cases(self, max_frames: int) -> oracles.CaseSet:
-        sampler, defaults = self.sources.sampler, self.sources.defaults
-        return oracles.CaseSet(
-            self.mel, self.vocabulary, max_frames, defaults.guidance, sampler, defaults.times
-        )
+        s, d = self.sources.sampler, self.sources.defaults
+        return oracles.CaseSet(self.mel, self.vocabulary, max_frames, d.guidance, s, d.times)
 
     def reference(self) -> nn.Module:
         return self.declaration.build(self.weights(), self.given)
@@ -146,17 +146,16 @@ def load(sources: Sources) -> Loaded:
     sources = dataclasses.replace(sources, family=family)
     tokenizer = sources.tokenizer or family.tokenizer
     vocabulary = declared.vocabulary(sources.vocab, tokenizer, sources.voice)
-    loaded = Loaded(
-        sources, vocabulary, *LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
-    )
-    config, spec = loaded.vocoder_config, loaded.mel
+    config, vocoder = LOADERS[sources.vocoder](sources.vocoder_path, sources.vocoder_weights)
+    loaded = Loaded(sources, vocabulary, config, vocoder)
+    spec = loaded.mel
     if isinstance(config, VocosConfig):
-        found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
-        found |= {"hop": config.hop, "n_fft": config.n_fft, "win": config.n_fft}
+        sizes = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
+        sizes |= {"hop": config.hop, "n_fft": config.n_fft, "win": config.n_fft}
     else:
-        found = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
-        found |= {"hop": config.hop, "n_fft": config.n_fft}
-    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in found.items() if v != getattr(spec, k)]
+        sizes = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
+        sizes |= {"hop": config.hop, "n_fft": config.n_fft}
+    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in sizes.items() if v != getattr(spec, k)]
     if wrong:
         raise BundleFailed(
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
@@ -177,12 +176,12 @@ def load(sources: Sources) -> Loaded:
     row = sources.family.known or recognised(sources.checkpoint)
     if vocabulary.repeated:
         lost = ", ".join(map(repr, vocabulary.tokens[vocabulary.size :]))
-        print(f"{sources.vocab}{_repeated(vocabulary)}; as upstream, {lost} cannot be said", file=sys.stderr)
-    text, said = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
-    for line in said:
+        print(f"{sources.vocab}{_repeated(vocabulary)}; as upstream, {lost} has no sound", file=sys.stderr)
+    text, notes = text_of(vocabulary, vocabulary.tokenizer, row, sources.languages)
+    for line in notes:
         print(line, file=sys.stderr)
     if strangers := vocabulary.lacks(family.durations):
-        raise BundleFailed(f"{family.name}: model.durations: {strangers} not in {sources.vocab}")
+        raise BundleFailed(f"{family.name}: model.durations: {strangers} is not in {sources.vocab}")
     text = dataclasses.replace(
         text,
         duration=family.duration or declared.duration,
@@ -190,7 +189,7 @@ def load(sources: Sources) -> Loaded:
         **framing(row, sources.around, sources.dialect),
     )
     if strangers := vocabulary.lacks(text.framed("")):
-        raise BundleFailed(f"{sources.vocab}: lacks {strangers}, which are to stand around a text")
+        raise BundleFailed(f"{sources.vocab}: lacks {strangers}, which every text needs around it")
     return dataclasses.replace(loaded, text=text)
 
 
@@ -217,8 +216,8 @@ def _repeated(vocabulary: Vocabulary) -> str:
 Measure = Callable[[contract.Bundle], comparison.Report]
 PEER_STEP = "step_upstream_int8.onnx"
 NAMED_FAILURES = 6
-"""Failures that an error message lists."""
-ACCEPT = "--accept REASON writes this one, for you to hear"
+"""Most failures that an error message lists."""
+ACCEPT = "--accept REASON writes this bundle, so that you can listen to it"
 REMEDIES: dict[contract.Precision, str] = {
     "fp32": f"--precision fp16 has wider bounds; {ACCEPT}",
     "fp16": f"--precision fp32 rounds less; {ACCEPT}",
@@ -245,7 +244,7 @@ class Gate:
             rest = f"; and {len(failed) - len(named)} more" if len(failed) > len(named) else ""
             remedy = "" if report.broken else f"; {REMEDIES[manifest.precision]}"
             raise BundleFailed(
-                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}{remedy}"
+                f"no bundle was written, because parity bounds are broken: {'; '.join(named)}{rest}{remedy}"
             )
         accepted = {"accepted_by": self.accept, "failed": failed} if failed else {}
         defaults = dataclasses.replace(manifest.defaults, sampling=sampling)
@@ -307,7 +306,7 @@ def build(
         if comparison.PEER in manifest.variants:
             manifest = _without(partial, manifest, comparison.PEER)
         if beyond := report.drop(contract.INT8):
-            progress.say(f"int8 for CPUs is left out: {'; '.join(beyond)}")
+            progress.say(f"the bundle has no int8 graph for CPUs: {'; '.join(beyond)}")
             manifest = _without(partial, manifest, contract.INT8)
         progress.begin("writing")
         contract.write(partial, gate.judge(manifest, report))
@@ -317,13 +316,13 @@ def build(
 
 
 def _without(folder: Path, manifest: contract.Manifest, variant: str) -> contract.Manifest:
-    """Remove a variant, and the files that it alone has."""
-    left = {name: files for name, files in manifest.variants.items() if name != variant}
-    used = {file for files in left.values() for file in files.values()}
+    """Remove a variant, and the files that no other variant has."""
+    variants = {name: files for name, files in manifest.variants.items() if name != variant}
+    used = {file for files in variants.values() for file in files.values()}
     for file in set(manifest.variants[variant].values()) - used:
         for path in (folder / file, folder / f"{file}.data"):
             path.unlink(missing_ok=True)
-    return dataclasses.replace(manifest, variants=left)
+    return dataclasses.replace(manifest, variants=variants)
 
 
 def check_absent(out: Path) -> None:
@@ -464,14 +463,14 @@ class BundleWriter:
 
     def _quick_vocoder(self, source: str, weights: str) -> dict[str, str]:
         """Write the vocoder `source` in INT8 on the weight file of `weights`. Returns its file, if any."""
-        made = self.folder / "vocoder_int8.onnx"
-        if not rewrites.quantise_vocoder(self.folder / source, made):
+        vocoder = self.folder / "vocoder_int8.onnx"
+        if not rewrites.quantise_vocoder(self.folder / source, vocoder):
             return {}
-        to_onnx.share_weights(made, self.folder / weights)
-        return {"vocoder": made.name}
+        to_onnx.share_weights(vocoder, self.folder / weights)
+        return {"vocoder": vocoder.name}
 
     def _write_peer(self, step: Path) -> None:
-        """Write upstream's INT8 of the whole step, if the family has such a form."""
+        """Write the whole step as upstream quantises it to INT8, if the family has such a form."""
         if self.declaration.upstream_int8:
             rewrites.quantise_as_upstream(step, self.folder / PEER_STEP)
 
@@ -482,7 +481,7 @@ class BundleWriter:
         return {**variants, comparison.PEER: variants[like] | {"step": PEER_STEP}}
 
     def _share(self, steps: Mapping[str, str]) -> None:
-        """Let step graphs use the weights of the first."""
+        """Let all step graphs use the weight file of the first step graph."""
         first, *others = steps.values()
         for other in others:
             to_onnx.share_weights(self.folder / other, self.folder / first)
@@ -491,18 +490,18 @@ class BundleWriter:
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
     ) -> dict[str, str]:
         """Write the step graphs of one row, with the weights of the graph `weights`."""
-        made: dict[str, str] = {}
+        files: dict[str, str] = {}
         for name in self.declaration.single:
             kind = self.declaration.steps[name]
             traced = self.folder / self._trace_step(name, kind, weights, "single", "_traced")
-            made[name] = f"{name}_{suffix}.onnx"
-            rewrite(traced, self.folder / made[name])
-            for left in (traced, traced.with_name(f"{traced.name}.data")):
-                left.unlink(missing_ok=True)
-        return made
+            files[name] = f"{name}_{suffix}.onnx"
+            rewrite(traced, self.folder / files[name])
+            for path in (traced, traced.with_name(f"{traced.name}.data")):
+                path.unlink(missing_ok=True)
+        return files
 
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
-        """Write one graph, give back what it took, and return its file name."""
+        """Write one graph, return freed memory to the system, and return the graph's file name."""
         path = self.folder / f"{name}{suffix}.onnx"
         progress.begin("graphs", f"tracing {path.stem}")
         with torch.no_grad():
@@ -537,17 +536,17 @@ def expectations(
 ) -> oracles.Expectations:
     """Results of the parity cases by torch and, if installed, by upstream's package; see `oracles.expect`."""
     declared, cases = loaded.declaration, loaded.cases(options.max_frames)
-    made = oracles.expect(
+    results = oracles.expect(
         declared.oracles(loaded.weights, loaded.given),
         loaded.reference_vocoder,
         cases,
         lossy=options.lossy,
         graphs=graphs,
     )
-    made = dataclasses.replace(made, bounds=declared.bounds[options.precision])
+    results = dataclasses.replace(results, bounds=declared.bounds[options.precision])
     if options.precision in ("fp32", "int8") or declared.peaks is None:
-        return made
+        return results
     progress.begin("peaks")
     short = cases.drawn(SHORTEST)
-    reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), made.trajectories, short)
-    return dataclasses.replace(made, peaks=tuple(reached))
+    reached = declared.peaks(loaded.reference(), loaded.reference_vocoder(), results.trajectories, short)
+    return dataclasses.replace(results, peaks=tuple(reached))

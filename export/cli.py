@@ -28,7 +28,7 @@ from export.sources.reading import read_options
 FAILED = 1
 AUTO = "auto"
 """Precision fp16 with the variant INT8."""
-NO_FINER = "its errors are measured in those of few steps against many, which a re-noising sampler has not"
+NO_FINER = "its bound is the error of few steps against many, which a re-noising sampler has not"
 SAMPLINGS = get_args(contract.Sampling)
 GONE = {f"--{key}": key for key in ("guidance", "strength", "strengths", "grid")} | {"--sampler": "update"}
 """Options of `bundle` up to 0.30, and their keys in the section `sampler` of a family's file."""
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     if gone := [option for word in typed[1:] if (option := word.split("=")[0]) in GONE]:
         parser.error(
-            f"{gone[0]}: is the key {GONE[gone[0]]} of the section sampler in the family's file: "
+            f"{gone[0]}: is now the key {GONE[gone[0]]} of the section sampler in the family's file: "
             f"--family '{{family: NAME, sampler: {{{GONE[gone[0]]}: …}}}}' (export/README.md, Samplers)"
         )
     arguments = parser.parse_args(typed)
@@ -59,13 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m export", description="Official weights of flow-matching voices to bundles."
+        prog="python -m export", description="Converts official weights of flow-matching voices to bundles."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    make = commands.add_parser("bundle", help="weights in, a measured bundle out")
+    make = commands.add_parser("bundle", help="convert weights to a measured bundle")
     make.add_argument(
-        "folder", nargs="?", metavar="FOLDER", help="of a training: what `look` says of it is the default"
+        "folder", nargs="?", metavar="FOLDER", help="folder of a training; `look` finds the defaults in it"
     )
     _add_sources(make)
     _add_export(make)
@@ -76,50 +76,50 @@ def _parser() -> argparse.ArgumentParser:
         help=f"products that int8-qdq leaves in float16: {', '.join(rewrites.ROLES)} "
         f"(default: {', '.join(qdq.KEEPS_FLOAT)})",
     )
-    make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
-    make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
-    make.add_argument("--out", type=Path)
+    make.add_argument("--licence", help="terms of the weights, if no file states them")
+    make.add_argument("--vocoder-licence", help="terms of the vocoder, if no file states them")
+    make.add_argument("--out", type=Path, help="new folder for the bundle")
     make.add_argument(
         "--traces",
         type=lambda word: None if word == "none" else Path(word),
         default=traces.CACHE,
         metavar="FOLDER",
-        help="keeps traced graphs for later exports; none: trace anew (default: %(default)s)",
+        help="folder of traced graphs for later exports; none: trace again (default: %(default)s)",
     )
-    make.add_argument("--steps", metavar="N[,N]", help="numbers of steps allowed; default: the family's")
+    make.add_argument("--steps", metavar="N[,N]", help="allowed numbers of steps; default: the family's")
     _add_gate(make)
     make.set_defaults(run=_bundle, usage_error=make.error)
 
-    get = commands.add_parser("fetch", help="known weights and their vocoder from the hub, resumable")
-    get.add_argument("name", nargs="?", help="name or repository; without it all that are known are listed")
+    get = commands.add_parser("fetch", help="download known weights and their vocoder, resumable")
+    get.add_argument("name", nargs="?", help="name or repository; default: list all known weights")
     get.add_argument("--out", type=Path, default=Path("weights"))
     get.set_defaults(run=_fetch)
 
-    meet = commands.add_parser("first-contact", help="fetch, export, speak, and one JSON to send back")
-    meet.add_argument("name", help="as of fetch")
+    meet = commands.add_parser("first-contact", help="fetch, export, speak, and write one JSON to send back")
+    meet.add_argument("name", help="a name that `fetch` lists")
     meet.add_argument("--out", type=Path, help="default: first-contact/NAME")
-    meet.add_argument("--fetched", type=Path, default=Path("weights"), metavar="FOLDER", help="of fetch")
+    meet.add_argument("--fetched", type=Path, default=Path("weights"), metavar="FOLDER", help="as of `fetch`")
     _add_export(meet)
-    meet.add_argument("--lines", type=Path, metavar="FILE", help="a text to speak on each line")
+    meet.add_argument("--lines", type=Path, metavar="FILE", help="file of texts, one a line")
     meet.set_defaults(run=_first_contact)
 
-    see = commands.add_parser("look", help="what a training's folder holds, and the command for it")
+    see = commands.add_parser("look", help="list a training's folder, and print the command for it")
     look.add_arguments(see)
-    see.set_defaults(run=lambda arguments: print(look.describe(arguments.folder, look.given(arguments))))
+    see.set_defaults(run=lambda arguments: print(look.describe(arguments.folder, look.options_of(arguments))))
 
-    check = commands.add_parser("parity", help="measure a bundle against the weights that it was made of")
+    check = commands.add_parser("parity", help="measure a bundle against its weights")
     check.add_argument("bundle", type=Path)
     _add_sources(check)
     check.set_defaults(run=_parity)
 
-    mark = commands.add_parser("watermark", help="graphs of `audio.watermark`, of a network out of its wheel")
+    mark = commands.add_parser("watermark", help="export a wheel's network for `audio.watermark`")
     mark.add_argument("wheel", type=Path, help="resemble_perth-1.0.1-py3-none-any.whl")
     mark.add_argument("--out", type=Path, default=Path("watermark"), help="default: watermark")
     mark.set_defaults(run=lambda arguments: watermark.export_wheel(arguments.wheel, arguments.out))
 
-    show = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
-    show.add_argument("bundle", type=Path, help="or, as `look`, a checkpoint or its folder")
-    show.set_defaults(run=lambda arguments: print(inspection.said(arguments.bundle)))
+    show = commands.add_parser("inspect", help="print sizes, operators, precision, licences, parity")
+    show.add_argument("bundle", type=Path, help="a bundle; for a checkpoint or its folder the same as `look`")
+    show.set_defaults(run=lambda arguments: print(inspection.described(arguments.bundle)))
     return parser
 
 
@@ -128,10 +128,10 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=(*get_args(contract.Precision), AUTO),
         default="fp32",
-        help=f"{AUTO}: fp16 for GPUs; on CPUs int8 where they are quick at it, else float32",
+        help=f"{AUTO}: fp16 for GPUs; int8 for CPUs that are quick at it, float32 for others",
     )
     parser.add_argument(
-        "--max-frames", type=int, default=assemble.MAX_FRAMES, help="reference and reply together"
+        "--max-frames", type=int, default=assemble.MAX_FRAMES, help="limit of reference plus reply"
     )
     parser.add_argument(
         "--recording", type=Path, metavar="FILE", help="up to 12 s of speech in a language of the weights"
@@ -144,7 +144,7 @@ def _sampler(arguments: argparse.Namespace, named: Family) -> Sampler:
     if arguments.steps is None:
         return named.sampler
     if not re.fullmatch(r"[\d,]*", arguments.steps):
-        raise ValueError(f"--steps {arguments.steps}: must be numbers with commas between them")
+        raise ValueError(f"--steps {arguments.steps}: must be numbers separated by commas")
     return replace(named.sampler, steps=tuple(int(n) for n in arguments.steps.split(",") if n))
 
 
@@ -153,13 +153,13 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
         "--sampling",
         choices=("auto", *SAMPLINGS),
         default="auto",
-        help="how the bundle samples; auto takes the cheapest that the measurement allows",
+        help="sampling of the bundle; auto: the cheapest that the measurement allows",
     )
     parser.add_argument(
         "--accept",
         metavar="REASON",
         default="",
-        help="write the bundle although it breaks bounds; the manifest carries the reason",
+        help="write the bundle even if it breaks bounds; the manifest records the reason",
     )
 
 
@@ -169,18 +169,18 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(NAMED)}, a name that `fetch` lists, an upstream-style YAML file or model.json, or "
         "a text such as '{family: NAME, sampler: {guidance: none}}'",
     )
-    parser.add_argument("--checkpoint", type=Path, help="of safetensors or torch, published or of a training")
+    parser.add_argument("--checkpoint", type=Path, help="safetensors or torch, published or of a training")
     parser.add_argument(
         "--weights",
         choices=("ema", "raw"),
-        help="the moving average, or what it was made of, which short fine-tunes need; default: what "
-        "upstream speaks from, F5-TTS's average, ZipVoice's raw weights",
+        help="the moving average, or the raw weights, which short fine-tunes need; default: as in "
+        "upstream, F5-TTS's average, ZipVoice's raw weights",
     )
     parser.add_argument(
-        "--adapter", type=Path, metavar="DIR", help="of LoRA or LoHa, as PEFT stores it, to merge into them"
+        "--adapter", type=Path, metavar="DIR", help="folder of PEFT's LoRA or LoHa, to merge into the weights"
     )
-    parser.add_argument("--vocab", type=Path)
-    parser.add_argument("--vocoder", choices=tuple(MELS), help="default: that of the family's mels")
+    parser.add_argument("--vocab", type=Path, help="file of the tokens")
+    parser.add_argument("--vocoder", choices=tuple(MELS), help="default: the vocoder of the family's mels")
     parser.add_argument(
         "--vocoder-path",
         type=Path,
@@ -191,7 +191,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--vocoder-weights",
         choices=("ema", "raw"),
         default="ema",
-        help="of a vocoder's training that has both",
+        help="weights of a vocoder whose training stored both",
     )
     parser.add_argument(
         "--tokenizer",
@@ -202,20 +202,20 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language",
         metavar="CODE[,CODE]",
-        help="ISO 639-1 codes of what the weights speak, the main one first; for espeak its own too, as "
+        help="ISO 639-1 codes of the weights' languages, the main one first; for espeak also its codes, as "
         "en-gb; default: known or guessed",
     )
     parser.add_argument(
         "--text-around",
         nargs=2,
         metavar=("BEFORE", "AFTER"),
-        help="signs in which the weights read each text; default: those of known weights",
+        help="signs that the weights need around each text; default: the signs of known weights",
     )
     parser.add_argument(
         "--dialect",
         default="",
         metavar="NAME",
-        help="of known weights that mark it in those signs: for Habibi-Unified UNK, MSA, EGY …",
+        help="dialect, for known weights that mark it in those signs: for Habibi-Unified UNK, MSA, EGY …",
     )
 
 
@@ -251,10 +251,10 @@ NEEDED = ("family", "checkpoint", "vocab", "vocoder_path", "out")
 
 def _of_folder(arguments: argparse.Namespace) -> None:
     """Run the command that `look` prints. Raises BundleFailed if something is missing."""
-    inspected = look.look(Path(arguments.folder), look.given(arguments))
+    inspected = look.look(Path(arguments.folder), look.options_of(arguments))
     print("\n".join(inspected.lines()))
     if inspected.is_vocoder:
-        raise assemble.BundleFailed(f"{arguments.folder}: is a vocoder's, which a voice's bundle takes")
+        raise assemble.BundleFailed(f"{arguments.folder}: is a vocoder; pass it as --vocoder-path of a voice")
     if inspected.missing:
         lacks = "; ".join(f"{name}: {remedy}" for name, remedy in inspected.missing.items())
         raise assemble.BundleFailed(f"{arguments.folder}: missing: {lacks}")
@@ -277,7 +277,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
         low, high = contract.FRAMES_ALLOWED[0], contract.FRAMES_ALLOWED[-1]
         raise assemble.BundleFailed(f"--max-frames: must be {low} to {high}, not {arguments.max_frames}")
     if arguments.keep_float is not None and arguments.precision != "int8-qdq":
-        raise assemble.BundleFailed("--keep-float: only --precision int8-qdq has it")
+        raise assemble.BundleFailed("--keep-float: needs --precision int8-qdq")
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
     rewrites.DIT.check(keep_float)
     assemble.check_absent(arguments.out)
@@ -288,7 +288,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
     if name == AUTO:
         name = "fp16"
         if renoises:
-            print(f"int8 for CPUs is left out: {NO_FINER}", file=sys.stderr)
+            print(f"the bundle has no int8 graph for CPUs: {NO_FINER}", file=sys.stderr)
     if name not in (precisions := of(named.arch).precisions):
         raise assemble.BundleFailed(f"--precision {name}: {of(named.arch).name} has {', '.join(precisions)}")
     if renoises and name in comparison.LOSSY:
@@ -311,7 +311,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
             expected = assemble.expectations(loaded, options, alone)
             return comparison.measure(bundle, expected, loaded.declaration.samplings, arguments.sampling)
 
-        made = assemble.build(
+        manifest = assemble.build(
             loaded,
             options,
             arguments.out,
@@ -319,16 +319,16 @@ def _bundle(arguments: argparse.Namespace) -> None:
             gate=assemble.Gate(arguments.sampling, arguments.accept),
             evidence=weighed.record(),
             alone=alone,
-        )
-    print("\n".join(inspection.parity_lines(made.manifest)))
-    size = sum(f.size_bytes for f in made.manifest.files.values())
-    print(f"licence: {made.manifest.licence.weights} (weights), {made.manifest.licence.vocoder} (vocoder)")
+        ).manifest
+    print("\n".join(inspection.parity_lines(manifest)))
+    size = sum(f.size_bytes for f in manifest.files.values())
+    print(f"licence: {manifest.licence.weights} (weights), {manifest.licence.vocoder} (vocoder)")
     print(f"{arguments.out}: {size / 1e6:.0f} MB, written in {time.monotonic() - started:.0f} s")
 
 
 def _recordings(arguments: argparse.Namespace) -> Sequence[evidence.EvidenceRecording]:
     if (arguments.recording is None) != (arguments.transcript is None):
-        raise assemble.BundleFailed("--recording and --transcript: each needs the other")
+        raise assemble.BundleFailed("--recording and --transcript: pass both")
     if arguments.recording is None:
         return evidence.DEMO
     return [evidence.recording_of(arguments.recording, arguments.transcript)]
@@ -336,10 +336,10 @@ def _recordings(arguments: argparse.Namespace) -> Sequence[evidence.EvidenceReco
 
 def _fetch(arguments: argparse.Namespace) -> None:
     if arguments.name is None:
-        print(weights.table())
+        print(weights.listing())
         return
-    got = fetch.fetch(arguments.name, arguments.out)
-    options = got.options | {"--precision": "fp16", "--out": "bundle"}
+    download = fetch.fetch(arguments.name, arguments.out)
+    options = download.options | {"--precision": "fp16", "--out": "bundle"}
     words = (str(word) for option in options.items() for word in option)
     print("python -m export bundle", shlex.join(words))
 

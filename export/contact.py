@@ -45,10 +45,14 @@ from export.sources.licence import read_record
 LINES = 20
 TEXTS = Path(__file__).with_name("lines.yaml")
 VOICE = "contact"
-REASON = "first contact: measured, whatever it finds"
-"""`accepted_by` of a bundle that breaks bounds, because the record needs its parity and speech, too."""
+REASON = "first contact: written even if bounds are broken"
+"""Value of `accepted_by`. A bundle that breaks bounds is written too, because the record needs its parity and
+its speech.
+"""
 PATIENCE_S = 1_800.0
-"""Timeout of a start and of one line: a Base on a slow core takes a minute for ten seconds of speech."""
+"""Timeout of a start and of one line, in seconds: a Base on a slow core takes a minute for ten seconds of
+speech.
+"""
 PACKAGES = (
     "f5-appliance torch onnx onnxscript onnxruntime onnxruntime-gpu numpy safetensors huggingface-hub grpcio "
     "soundfile soxr pypinyin rjieba f5-tts vocos moonshine-voice jiwer"
@@ -89,7 +93,7 @@ def meet(visit: Visit, make: Make) -> None:
     lines = lines_of(fetch.row_of(visit.name).languages, visit.lines)
     bundle = visit.out / "bundle"
     if bundle.exists():
-        raise ContactFailed(f"{bundle} exists; remove it, or name another --out")
+        raise ContactFailed(f"{bundle} exists; remove it, or pass another --out")
     visit.out.mkdir(parents=True, exist_ok=True)
     record = Record(visit)
     with suppress(ContactFailed):  # a stage records its error
@@ -97,9 +101,9 @@ def meet(visit: Visit, make: Make) -> None:
         _speak(record, visit, bundle, lines)
         with record.stage("judge"):
             record.content["words"] = judged(record.content["lines"], visit.out)
-    print(f"{record.path}: holds no name, path or address of yours; read it, and attach it to an issue")
+    print(f"{record.path}: contains no name, path or address of yours; read it, and attach it to an issue")
     if record.findings:
-        raise ContactFailed(f"{'; '.join(record.findings)}: {record.path} has the rest")
+        raise ContactFailed(f"{'; '.join(record.findings)}: details: {record.path}")
 
 
 def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[str, str]]:
@@ -107,18 +111,18 @@ def lines_of(languages: Sequence[str], own: Path | None = None) -> list[tuple[st
     if own is not None:
         texts = [text for text in map(str.strip, own.read_text("utf-8").splitlines()) if text]
         if not texts:
-            raise ContactFailed(f"{own}: holds no text")
+            raise ContactFailed(f"{own}: contains no text")
         return [(languages[0], text) for text in texts]
     lines: dict[str, list[str]] = yaml.safe_load(TEXTS.read_text("utf-8"))
-    spoken = [language for language in languages if language in lines][:2]
-    if not spoken:
-        there = f"no lines of {', '.join(languages)} are here, only of {', '.join(lines)}"
-        raise ContactFailed(f"{there}: --lines FILE, with a text on each line")
-    return [(code, text) for code in spoken for text in lines[code][: LINES // len(spoken)]]
+    codes = [language for language in languages if language in lines][:2]
+    if not codes:
+        there = f"no lines in {', '.join(languages)} are known, only in {', '.join(lines)}"
+        raise ContactFailed(f"{there}; pass --lines FILE, with a text on each line")
+    return [(code, text) for code in codes for text in lines[code][: LINES // len(codes)]]
 
 
 class Record:
-    """The JSON of a visit."""
+    """Record of a visit, which each stage writes to a JSON file."""
 
     def __init__(self, visit: Visit) -> None:
         self.path = visit.out / f"{visit.name}.json"
@@ -167,28 +171,28 @@ class Record:
 def _fetch_and_export(record: Record, visit: Visit, bundle: Path, make: Make) -> None:
     """The stages "fetch" and "export". Records licence, hashes, manifest and findings."""
     with record.stage("fetch"):
-        got = fetch.fetch(visit.name, visit.fetched)
-        folders = (path if path.is_dir() else path.parent for path in (got.checkpoint, got.vocoder))
+        download = fetch.fetch(visit.name, visit.fetched)
+        folders = (path if path.is_dir() else path.parent for path in (download.checkpoint, download.vocoder))
         hashes = {folder.name: dict(terms.files) for folder in folders if (terms := read_record(folder))}
-        record.content |= {"licence": asdict(got.licence), "fetched": hashes}
+        record.content |= {"licence": asdict(download.licence), "fetched": hashes}
     with record.stage("export"):
-        options = [str(word) for option in got.options.items() for word in option]
+        options = [str(word) for option in download.options.items() for word in option]
         if visit.voice is not None:
             options += ["--recording", str(visit.voice[0]), "--transcript", visit.voice[1]]
         make(["bundle", *options, *visit.options, "--accept", REASON, "--out", str(bundle)])
-        made = contract.read(bundle, verify=False).manifest
-        record.content["bundle"] = to_plain(made)
-        if made.text.tokenizer in BY_ESPEAK:
+        manifest = contract.read(bundle, verify=False).manifest
+        record.content["bundle"] = to_plain(manifest)
+        if manifest.text.tokenizer in BY_ESPEAK:
             record.content["versions"]["espeak-ng"] = Espeak().version
-        record.findings += [f"parity: {line}" for line in made.parity.get("failed", [])]
-        if "accepted_by" in made.evidence:
-            record.findings.append(f"evidence: {made.evidence['verdict']}, losses {made.evidence['losses']}")
+        record.findings += [f"parity: {line}" for line in manifest.parity.get("failed", [])]
+        if "accepted_by" in (evidence := manifest.evidence):
+            record.findings.append(f"evidence: {evidence['verdict']}, losses {evidence['losses']}")
 
 
 def _speak(record: Record, visit: Visit, bundle: Path, lines: Sequence[tuple[str, str]]) -> None:
     """The stages "start", "voice" and "speak": a daemon with the bundle speaks `lines`."""
-    sound, written = (VOICES.joinpath(f"{FEMALE}.{suffix}") for suffix in ("wav", "txt"))
-    words = written.read_text("utf-8").strip()
+    sound, transcript = (VOICES.joinpath(f"{FEMALE}.{suffix}") for suffix in ("wav", "txt"))
+    words = transcript.read_text("utf-8").strip()
     if visit.voice is not None:
         sound, words = visit.voice
     with tempfile.TemporaryDirectory(prefix="contact-") as folder, ExitStack() as stack:
@@ -246,10 +250,10 @@ def _serves(client: Client) -> bool:
 def _say_all(record: Record, out: Path, client: Client, lines: Sequence[tuple[str, str]]) -> None:
     """Speak the lines into WAVs and the record. Raises ContactFailed if one fails."""
     (out / "lines").mkdir(exist_ok=True)
-    spoken: list[dict[str, Any]] = []
-    record.content["lines"] = spoken
+    replies: list[dict[str, Any]] = []
+    record.content["lines"] = replies
     for number, (code, text) in enumerate(lines, 1):
-        spoken.append(line := {"language": code, "text": text, "file": f"lines/{number:02d}.wav"})
+        replies.append(line := {"language": code, "text": text, "file": f"lines/{number:02d}.wav"})
         # The device speaks all languages, but has words for few.
         options: Any = {"language": code if code in LANGUAGES else None, "seed": number, "encoding": "pcm16"}
         try:
@@ -258,11 +262,11 @@ def _say_all(record: Record, out: Path, client: Client, lines: Sequence[tuple[st
             record.content.setdefault("engine", line.pop("engine"))
         except CallFailed as error:
             line["error"] = str(error)
-        shown = line.get("error") or "{audio_s} s in {wall_s} s".format(**line)
-        print(f"{number} of {len(lines)}: {text} – {shown}", file=sys.stderr)
+        result = line.get("error") or "{audio_s} s in {wall_s} s".format(**line)
+        print(f"{number} of {len(lines)}: {text} – {result}", file=sys.stderr)
         record.write()
-    if failed := [one["error"] for one in spoken if "error" in one]:
-        raise ContactFailed(f"{len(failed)} of {len(spoken)} lines, the first: {failed[0]}")
+    if failed := [one["error"] for one in replies if "error" in one]:
+        raise ContactFailed(f"{len(failed)} of {len(replies)} lines, the first: {failed[0]}")
 
 
 def _of_reply(reply: Reply, path: Path) -> dict[str, Any]:
@@ -284,7 +288,7 @@ def _of_reply(reply: Reply, path: Path) -> dict[str, Any]:
 
 
 def judged(lines: Sequence[dict[str, Any]], out: Path) -> dict[str, Any]:
-    """Wrong words of the English lines, and the reason if none were counted. Adds each line's count to it."""
+    """Wrong words of the English lines, and the reason if none were counted. Adds the count to each line."""
     english = [line for line in lines if line["language"] == "en" and "audio_s" in line]
     if not english or (absent := hearing.missing(hearing.OF_WORDS)):
         return {"not heard": f"not installed: {', '.join(absent)}" if english else "no line of en was spoken"}

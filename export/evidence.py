@@ -1,4 +1,5 @@
-"""Flow-matching loss of weights on recordings with known words, which shows what the weights were trained as.
+"""Flow-matching loss of weights on recordings with known words, which shows the flags and mels that the
+weights were trained with.
 
 Checkpoints of different rotary heads, masks and mels have the same names and shapes, and the graphs of either
 equal their torch model. The training loss (Lipman et al. 2022, arXiv 2210.02747; F5 fills in masked frames)
@@ -52,7 +53,9 @@ student, 0.07 for its teacher, 0.16 after twelve minutes of training, 0.39 after
 weights.
 """
 ALIKE = 0.98
-"""Ratio of losses above which they count as equal: rotary heads of weights trained for minutes have 0.99."""
+"""Ratio of two losses above which they count as equal. Different rotary heads have 0.99 for weights that were
+trained for minutes.
+"""
 FITS_BETTER = 0.9
 """Ratio of losses below which other flags or mels are right.
 
@@ -60,11 +63,13 @@ For models in tests/records/export.md, v1's in place of v0's have 0.73 to 0.83, 
 most 0.76. The right ones never lose by more than 0.99, on words of another text too.
 """
 FITS_SOMEWHAT = 0.95
-"""Ratio below which other flags are advised: 0.90 to 0.93 for models that were trained for two minutes."""
+"""Ratio of losses below which the exporter advises other flags. Models that were trained for two minutes have
+0.90 to 0.93.
+"""
 OTHERS_FIT_BETTER = 0.95
 HEARS_TEXT = 0.95
-"""Largest ratio to the loss without text: 0.91 for the demo voice, a student, and 0.59 for its teacher; above
-1 with a vocabulary in another order.
+"""Largest ratio of a loss to the loss without text, for weights that use their text. The demo voice, a
+student, has 0.91 and its teacher 0.59; with a vocabulary in another order the ratio exceeds 1.
 """
 GIVEN, WITHOUT_TEXT, REORDERED = "given", "without text", "another order"
 UNADAPTED = "without the adapter"
@@ -96,7 +101,7 @@ class EvidenceRecording:
     name: str
     words: str
     samples: Callable[[int], NDArray[np.float32]]
-    """Returns (samples,) at a rate."""
+    """Function of a sample rate in Hz that returns the samples, shape (samples,)."""
 
 
 DEMO = tuple(
@@ -119,7 +124,7 @@ class Evidence:
     """True if the vocabulary's order has a smaller loss than another order."""
     accepted_by: str = ""
     adapter: str = ""
-    """The adapter that was merged."""
+    """Description of the merged adapter; "" without one."""
 
     def record(self) -> dict[str, Any]:
         losses = {name: float(f"{loss:.3g}") for name, loss in self.losses.items()}
@@ -132,7 +137,7 @@ class Evidence:
 def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, accept: str = "") -> Evidence:
     """Measure the losses of the sources, in ten passes each.
 
-    Raises BundleFailed for a misfit, unless `accept` has a reason to write it.
+    Raises BundleFailed if other flags or mels fit clearly better, unless `accept` has a reason.
     """
     progress.begin("evidence")
     merges = loaded.sources.adapter and adapter.read(loaded.sources.adapter)
@@ -143,35 +148,35 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     if not recordings:
         evidence.verdict = Verdict.UNREAD
         evidence.advice.append(
-            f"the loss of the weights is not measured: their tokens lack the words of "
+            f"the loss of the weights was not measured, because their tokens lack the words of "
             f"{', '.join(evidence.recordings)}; pass --recording FILE --transcript TEXT in their language"
         )
         _compare_weights(loaded, (), evidence)
         return evidence
     evidence.recordings = tuple(one.name for one in recordings)
-    tried = {trial.name: trial for trial in _trials(loaded)}
+    trials = {trial.name: trial for trial in _trials(loaded)}
     most = SPEAKS * idle(loaded.mel, recordings)
-    # Two passes each are enough to recognise random weights, such as those of tests.
-    if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in tried.values()) > 2 * most:
+    # Two passes each are enough to recognise random weights, such as the tests' weights.
+    if min(trial.loss(loaded, recordings, TIMES[2:3]) for trial in trials.values()) > 2 * most:
         return _untrained(loaded, evidence)
-    evidence.losses |= {name: trial.loss(loaded, recordings) for name, trial in tried.items()}
+    evidence.losses |= {name: trial.loss(loaded, recordings) for name, trial in trials.items()}
     lowest = min(evidence.losses.values())
     if lowest > most:
         return _untrained(loaded, evidence)
-    loss, heard = evidence.losses[GIVEN], ", ".join(evidence.recordings)
-    evidence.losses[WITHOUT_TEXT] = silent = tried[GIVEN].loss(loaded, recordings, drops_text=True)
-    evidence.losses[REORDERED] = turned = tried[GIVEN].loss(loaded, recordings, reorders=True)
+    loss, names = evidence.losses[GIVEN], ", ".join(evidence.recordings)
+    evidence.losses[WITHOUT_TEXT] = silent = trials[GIVEN].loss(loaded, recordings, drops_text=True)
+    evidence.losses[REORDERED] = turned = trials[GIVEN].loss(loaded, recordings, reorders=True)
     evidence.order_proved = loss <= HEARS_TEXT * turned
     if not evidence.order_proved:
         evidence.advice.append(
-            f"the vocabulary's order is not proved: the loss on {heard} is {loss:.2f} in its order, "
+            f"the vocabulary's order is unproved: the loss on {names} is {loss:.2f} in its order, "
             f"{turned:.2f} in another"
         )
     if lowest < FITS_SOMEWHAT * loss:
-        _judge_fit(loaded, recordings, tried, evidence, accept)
+        _judge_fit(loaded, recordings, trials, evidence, accept)
     if loss > HEARS_TEXT * silent:
         evidence.advice.append(
-            f"the weights do not use the text: their loss on {heard} is {loss:.2f} with it, {silent:.2f} "
+            f"the weights do not use the text: their loss on {names} is {loss:.2f} with it, {silent:.2f} "
             "without; if they speak another language, pass --recording FILE --transcript TEXT, else look at "
             "the vocabulary"
         )
@@ -179,19 +184,21 @@ def weigh(loaded: Loaded, recordings: Sequence[EvidenceRecording] = DEMO, *, acc
     if loaded.sources.adapter is not None:  # no file says which weights it was trained on
         base = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, adapter=None))
         with suppress(CheckpointError):  # the adapter brings the embedding of another vocabulary
-            evidence.losses[UNADAPTED] = theirs = Trial.given(base).loss(base, recordings)
+            evidence.losses[UNADAPTED] = theirs = Trial.unchanged(base).loss(base, recordings)
             evidence.advice.append(
-                f"the loss on {heard} is {loss:.3g} with the adapter, {theirs:.3g} without it"
+                f"the loss on {names} is {loss:.3g} with the adapter, {theirs:.3g} without it"
             )
     return evidence
 
 
-def settle(found: Evidence, accept: str) -> None:
+def settle(evidence: Evidence, accept: str) -> None:
     """Raise BundleFailed for weights that give no speech, unless `accept` has a reason to write them."""
-    if found.speechless and not accept:
-        raise BundleFailed(f"{'; '.join(found.speechless)}; --accept REASON writes it all the same")
-    if found.speechless:
-        found.accepted_by = accept
+    if evidence.speechless and not accept:
+        raise BundleFailed(
+            f"{'; '.join(evidence.speechless)}; --accept REASON writes the bundle nevertheless"
+        )
+    if evidence.speechless:
+        evidence.accepted_by = accept
 
 
 def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, evidence: Evidence) -> None:
@@ -203,41 +210,41 @@ def _judge_vocoder(loaded: Loaded, one: EvidenceRecording, evidence: Evidence) -
     evidence.losses[COPY] = apart = loaded.mel.scale * float(np.abs(copy - mel[: len(copy)]).mean())
     if not apart <= COPIES:
         evidence.speechless.append(
-            f"{loaded.sources.vocoder_path}: the vocoder does not make the sound of its mels: after mel, "
-            f"waveform, mel {one.name} is {apart:.2f} nepers away, allowed {COPIES}"
+            f"{loaded.sources.vocoder_path}: the vocoder does not reproduce its mels: after mel, "
+            f"waveform, mel {one.name} differs by {apart:.2f} nepers, allowed {COPIES}"
         )
 
 
 def _judge_fit(
     loaded: Loaded,
     recordings: Sequence[EvidenceRecording],
-    tried: Mapping[str, Trial],
+    trials: Mapping[str, Trial],
     evidence: Evidence,
     accept: str,
 ) -> None:
-    """Advise flags or mels that fit better; refuse the given ones if others clearly do.
+    """Advise flags or mels that fit better; refuse the user's if others clearly fit better.
 
     Raises BundleFailed.
     """
     # Words that the weights do not know mislead them most under the right flags, so text may be dropped.
     lowest = {
         name: min(evidence.losses[name], trial.loss(loaded, recordings, drops_text=True))
-        for name, trial in tried.items()
+        for name, trial in trials.items()
     }
-    # Among flags that fit equally well, those of a known family win.
-    alike = [name for name in tried if lowest[name] * ALIKE <= min(lowest.values())]
-    best = min(alike, key=lambda name: (not loaded.declaration.is_known(tried[name].arch), lowest[name]))
+    # Among flags that fit equally well, a known family's flags win.
+    alike = [name for name in trials if lowest[name] * ALIKE <= min(lowest.values())]
+    best = min(alike, key=lambda name: (not loaded.declaration.is_known(trials[name].arch), lowest[name]))
     ratio = lowest[best] / lowest[GIVEN]
     if ratio >= FITS_SOMEWHAT:
         return
     clearly = ratio < FITS_BETTER
     problem = (
-        f"the weights {'were' if clearly else 'may be'} trained otherwise: their loss on "
+        f"the weights {'were' if clearly else 'may be'} trained with other flags or mels: their loss on "
         f"{', '.join(evidence.recordings)} is {lowest[GIVEN]:.2f} as {loaded.sources.family.name}, and "
-        f"{lowest[best]:.2f} with {best}: pass {tried[best].remedy}"
+        f"{lowest[best]:.2f} with {best}: pass {trials[best].remedy}"
     )
     if clearly and not accept:
-        raise BundleFailed(f"{problem}; --accept REASON writes it all the same")
+        raise BundleFailed(f"{problem}; --accept REASON writes the bundle nevertheless")
     evidence.verdict, evidence.accepted_by = Verdict.MISFIT, accept if clearly else ""
     evidence.advice.append(problem)
 
@@ -248,12 +255,12 @@ class Trial:
 
     name: str
     remedy: str
-    """Options that a bundle of them needs."""
+    """Options of `bundle` that select these flags and mels."""
     arch: Any
     mel: MelSpec
 
     @classmethod
-    def given(cls, loaded: Loaded) -> Trial:
+    def unchanged(cls, loaded: Loaded) -> Trial:
         return cls(GIVEN, "", loaded.sources.family.arch, loaded.mel)
 
     @torch.inference_mode()
@@ -268,10 +275,11 @@ class Trial:
     ) -> float:
         """Mean squared error of the velocity over the frames that the model must fill in.
 
-        `reorders` replaces each token by another. Raises BundleFailed if the given flags' loss is not finite.
+        `reorders` replaces each token by another. Raises BundleFailed if the loss with the user's flags is
+        not finite.
         """
-        given = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
-        model, text = loaded.declaration.build(loaded.weights(), given), loaded.text
+        inputs = dataclasses.replace(loaded.given, arch=self.arch, mel=self.mel)
+        model, text = loaded.declaration.build(loaded.weights(), inputs), loaded.text
         strength, errors = loaded.sources.defaults.guidance, []
         seeds = SEEDS[: 1 if len(recordings) > 1 else None]
         for one in recordings:
@@ -301,7 +309,7 @@ class Trial:
 
 def _trials(loaded: Loaded) -> Iterator[Trial]:
     arch, spec = loaded.sources.family.arch, loaded.mel
-    yield Trial.given(loaded)
+    yield Trial.unchanged(loaded)
     flags = loaded.declaration.flags
     for other in loaded.declaration.others(arch):
         remedy = f"--family {name}" if (name := named(other)) else f"a YAML file with {flags(other)}"
@@ -311,18 +319,20 @@ def _trials(loaded: Loaded) -> Iterator[Trial]:
         yield Trial(f"mels of {kind}", f"--vocoder {kind}", arch, dataclasses.replace(spec, kind=kind))
 
 
-def _untrained(loaded: Loaded, found: Evidence) -> Evidence:
-    found.verdict = Verdict.UNTRAINED
-    why = f"the loss of the weights proves nothing: they predict no speech on {', '.join(found.recordings)}"
-    found.advice.append(why)
-    found.speechless.append(why)
-    _compare_weights(loaded, (), found)
-    return found
+def _untrained(loaded: Loaded, evidence: Evidence) -> Evidence:
+    evidence.verdict = Verdict.UNTRAINED
+    why = (
+        f"the loss of the weights proves nothing: they predict no speech on {', '.join(evidence.recordings)}"
+    )
+    evidence.advice.append(why)
+    evidence.speechless.append(why)
+    _compare_weights(loaded, (), evidence)
+    return evidence
 
 
 def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], evidence: Evidence) -> None:
     """Report the distance between average and raw weights, if the checkpoint has both."""
-    taken, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
+    used, kind = TAKEN[loaded.sources.weights], OTHER[loaded.sources.weights]
     other = dataclasses.replace(loaded, sources=dataclasses.replace(loaded.sources, weights=kind))
     try:
         if other.weights().averaged == loaded.weights().averaged:
@@ -332,15 +342,15 @@ def _compare_weights(loaded: Loaded, recordings: Sequence[EvidenceRecording], ev
     try:
         wholeness.check(loaded.sources.checkpoint, other.weights())
     except CheckpointError as error:
-        evidence.advice.append(f"the {TAKEN[kind]} weights, which are not taken, are broken: {error}")
+        evidence.advice.append(f"the {TAKEN[kind]} weights, which are not used, are broken: {error}")
         return
     advice = (
-        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: the {taken} ones "
-        f"are taken, --weights {kind} takes the others"
+        f"the checkpoint has averaged and raw weights, {distance(loaded, other):.0%} apart: {used} weights "
+        f"are used; --weights {kind} uses the others"
     )
     if recordings:
         loss = evidence.losses[GIVEN]
-        evidence.losses[TAKEN[kind]] = theirs = Trial.given(other).loss(other, recordings)
+        evidence.losses[TAKEN[kind]] = theirs = Trial.unchanged(other).loss(other, recordings)
         fit = ", which fit better" if theirs < OTHERS_FIT_BETTER * loss else ""
         advice += f", with a loss of {theirs:.2f} for {loss:.2f}{fit}"
     evidence.advice.append(advice)
@@ -354,7 +364,7 @@ def _tokens(loaded: Loaded, one: EvidenceRecording) -> Sequence[str]:
 
 
 def _is_read(loaded: Loaded, one: EvidenceRecording) -> bool:
-    """True unless the vocabulary lacks most of the words."""
+    """True unless the vocabulary leaves out more than half of the recording's words."""
     return not loaded.vocabulary.leaves_out or 2 * len(_tokens(loaded, one)) >= len(one.words)
 
 
@@ -365,7 +375,7 @@ def idle(spec: MelSpec, recordings: Sequence[EvidenceRecording]) -> float:
 
 
 def distance(one: Loaded, other: Loaded) -> float:
-    """Root mean square of the weights' differences, as a share of the weights' own."""
+    """Root mean square of the weights' differences, as a share of the root mean square of the weights."""
     a, b = one.weights(), other.weights()
     apart = sum(float((a[name] - b[name]).square().sum()) for name in a)
     return float(np.sqrt(apart / sum(float(a[name].square().sum()) for name in a)))

@@ -103,22 +103,23 @@ def row_of(name: str) -> Known:
     """Row by its name or repository. Raises FetchError."""
     if (row := known(name)) is not None:
         return row
-    there = f"there are {', '.join(KNOWN)}"
+    there = f"known are {', '.join(KNOWN)}"
     if name in NAMED:
-        raise FetchError(f"{name}: no weights of it are listed here; {there}")
-    raise FetchError(f"{name}: no such weights; {there}")
+        raise FetchError(f"{name}: no known weights have this architecture; {there}")
+    raise FetchError(f"{name}: unknown weights; {there}")
 
 
 def fetch(name: str, out: Path, *, endpoint: str | None = None) -> Fetched:
     """Download a row's checkpoint, vocabulary and vocoder into folders under `out`.
 
-    Files with the right hash stay, partial ones are resumed. Licences are printed before any download, and
-    written to `licence.yaml` with the hashes. A later download that differs is refused. Raises FetchError.
+    Files with the right hash stay, and partial downloads are resumed. Licences are printed before any
+    download, and written to `licence.yaml` with the hashes. A later download that differs is refused. Raises
+    FetchError.
     """
     row = row_of(name)
     vocoder = None if row.own_vocoder else VOCODERS[row.vocoder]
-    spoken = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
-    for one in spoken:
+    stated = [terms(row)] + ([VOCODER_TERMS[vocoder.repository]] if vocoder else [])
+    for one in stated:
         note = f" ({one.note})" if one.note else ""
         print(f"{one.source.removeprefix(f'{HUB}/')}: {one.licence}{note}, {one.source}")
     if row.unverified:
@@ -154,7 +155,7 @@ def _fetch_all(
             commit, digest = _fetch_file(repository, name, path, endpoint, first.get(path.name))
         except OSError as error:
             reason = error.strerror or _reason(error)
-            advice = "; make room and run it again to continue" if _out_of_space(error) else ""
+            advice = "; free space and run it again to continue" if _out_of_space(error) else ""
             raise FetchError(f"{path}: {reason}{advice}") from error
         paths.append(path)
         hashes[path.name] = digest
@@ -169,7 +170,9 @@ def _fetch_all(
 def _fetch_file(
     repository: str, name: str, path: Path, endpoint: str | None, first: str | None
 ) -> tuple[str, str]:
-    """Commit and SHA-256 of the file. If `first` is not None, it must be the hash."""
+    """Fetch a file; return its commit and SHA-256. `first`: the hash of an earlier download, which the file
+    must have; None without one.
+    """
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
     if first is not None and _SHA256.fullmatch(remote.etag) and remote.etag != first:
@@ -181,13 +184,13 @@ def _fetch_file(
     have = part.stat().st_size if part.is_file() else 0
     if (free := shutil.disk_usage(path.parent).free) < remote.size - have:
         raise FetchError(
-            f"{what}: needs {_mib(remote.size - have)} more, {path.parent} has {_mib(free)} free"
+            f"{what}: needs {_mib(remote.size - have)} more, but {path.parent} has {_mib(free)} free"
         )
     with tqdm(total=remote.size, unit="B", unit_scale=True, unit_divisor=1024, desc=path.name) as bar:
         _fill(part, remote, bar, what, lambda: _ask(repository, name, endpoint))
     if _differs(part, remote.etag):
         part.unlink()
-        raise FetchError(f"{what}: what arrived has another hash than the hub states; run it again")
+        raise FetchError(f"{what}: the download's hash is not the one that the hub states; run it again")
     if first is not None and (digest := sha256(part)) != first:
         part.unlink()
         raise _changed(what, first, digest, path.parent)
@@ -197,15 +200,15 @@ def _fetch_file(
 
 def _changed(what: str, first: str, now: str, folder: Path) -> FetchError:
     return FetchError(
-        f"{what}: is another file now ({now[:12]}…) than the one first loaded ({first[:12]}…, "
-        f"{folder / RECORD}); remove {folder} to take it"
+        f"{what}: has changed ({now[:12]}…) since the first download ({first[:12]}…, "
+        f"{folder / RECORD}); remove {folder} to download the new file"
     )
 
 
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
     """Download the rest of a file.
 
-    Continues after a lost connection, until MAX_FRUITLESS attempts bring nothing.
+    Continues after a lost connection, until MAX_FRUITLESS attempts in a row bring no byte.
     """
     fruitless = 0
     with part.open("ab") as stream:
@@ -217,7 +220,7 @@ def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code in (404, 410):
-                    raise FetchError(f"{what}: the hub answers {error.code}, it is not there") from error
+                    raise FetchError(f"{what}: the hub answers {error.code}: no such file") from error
                 reason = f"the hub answers {error.code} {error.reason}"
             except (OSError, http.client.HTTPException) as error:
                 if _out_of_space(error):
@@ -281,7 +284,7 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
     except Exception as error:  # each major version of the library has another http client's errors
         raise FetchError(f"{what}: the hub cannot be reached at {url}: {_reason(error)}") from error
     if remote.size is None or not remote.etag or not remote.commit_hash:
-        raise FetchError(f"{what}: {url} is not answered as a hub does: no size, hash or commit")
+        raise FetchError(f"{what}: {url} does not answer as a hub: no size, hash or commit")
     inside = urlsplit(remote.location).netloc == urlsplit(url).netloc
     return _Remote(remote.location, remote.size, remote.etag, remote.commit_hash, token if inside else "")
 

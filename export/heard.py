@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 
 
 def spelled(text: str) -> str:
-    """Numbers, amounts, & and % as the device speaks them in English. Others stay as they are."""
+    """Replace numbers, amounts, & and % by the words that the device speaks in English. Other text stays."""
     english = language("en")
     spoken = ""
     place = 0

@@ -1,4 +1,4 @@
-"""Words of speech by a speech recogniser, and the number of wrong ones.
+"""Recognises words in speech, and counts the wrong ones.
 
 The recogniser's model is part of its package (scripts/requirements/quality.in), and for English alone.
 """
@@ -54,7 +54,8 @@ def recogniser() -> Recogniser:
 def word_errors(text: str, transcript: str, *spellings: str) -> Errors:
     """Substitutions, deletions and insertions between normalised texts.
 
-    `spellings` are other ways to write the sound of the text. The nearest counts, against the text's words.
+    `spellings` are other ways to write the sound of the text. The spelling with the fewest errors counts,
+    against the number of the text's words.
     """
     words = len(plain(text).split())
     if not plain(transcript):
@@ -64,5 +65,5 @@ def word_errors(text: str, transcript: str, *spellings: str) -> Errors:
 
 def imported(module: str) -> Any:
     if importlib.util.find_spec(module) is None:
-        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; scripts/requirements/quality.txt lists it")
     return importlib.import_module(module)

@@ -71,7 +71,7 @@ def _sampler(manifest: Manifest) -> str:
 
 
 def _known(manifest: Manifest) -> list[str]:
-    """Lines about the known weights, or about rows of one repository between which the family decides."""
+    """Lines about the known weights, or about all rows of their repository that have the bundle's family."""
     rows = [row for row in KNOWN.values() if manifest.licence.source.startswith(row.source)]
     rows = [row for row in rows if manifest.family in (row.name, row.family)] or rows
     return [
@@ -116,7 +116,7 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def said(place: Path) -> str:
+def described(place: Path) -> str:
     """Description of a bundle, or of a training's folder or file. Raises BundleError, CheckpointError."""
     return look.describe(place) if look.is_training(place) else describe(contract.read(place))
 

@@ -23,9 +23,11 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 SHOWN_S = 0.2
-"""Shortest time between two changes of a terminal's line."""
+"""Shortest time, in seconds, between two changes of a terminal's line."""
 MAX_DRIFT = 4.0
-"""Limit of what one kind's distance from its guess implies for others: small models have other costs."""
+"""Largest factor, up or down, by which measured kinds of work correct the guesses for other kinds. A small
+model's costs differ too much between kinds for a larger one.
+"""
 CALIBRATED_S = 0.5
 """Seconds of a kind of work after which its own rate is measured."""
 
@@ -38,7 +40,7 @@ class Stage:
     kind: str
     """Kind of work. Stages of a kind share a rate, which the first of them measures."""
     work: float
-    done: float = field(default=0.0, compare=False)
+    work_done: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Plan:
     stages: Sequence[Stage] = ()
     """Stages in the order in which they begin."""
     evaluation: Callable[[int], float] = lambda frames: 0.0
-    """Work of a row of this many frames."""
+    """Function of a number of frames that returns the work of one row."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Kind → guessed seconds for a unit of work; 1 for kinds that are missing."""
 
@@ -73,7 +75,7 @@ class Progress:
             self._bar = tqdm(total=1.0, file=self._stream, bar_format=form, dynamic_ncols=True)
 
     def begin(self, name: str, detail: str = "") -> None:
-        """Enter a stage, or another part of it. Stages planned before it are over."""
+        """Enter a stage, or another part of the current one. Earlier stages of the plan count as finished."""
         if name != self._stage.name:
             self._settle()
             number = next((n for n, stage in enumerate(self._waiting) if stage.name == name), None)
@@ -82,13 +84,13 @@ class Progress:
             else:
                 self._stage = self._waiting[number]
                 del self._waiting[: number + 1]
-        shown = f"{name} {detail}".rstrip()
+        line = f"{name} {detail}".rstrip()
         if self._bar is None:
             print(
-                f"{_clock(self._clock() - self._begun)} {shown}{self._left()}", file=self._stream, flush=True
+                f"{_clock(self._clock() - self._begun)} {line}{self._left()}", file=self._stream, flush=True
             )
         else:
-            self._bar.set_description_str(shown, refresh=False)
+            self._bar.set_description_str(line, refresh=False)
             self._show()
 
     def did(self, frames: int, rows: int = 1, steps: int = 1) -> None:
@@ -106,7 +108,7 @@ class Progress:
         took, done = dict(self._took), dict(self._done_by)
         kind = self._stage.kind
         took[kind] = took.get(kind, 0.0) + self._clock() - self._stage_begun
-        done[kind] = done.get(kind, 0.0) + self._stage.done
+        done[kind] = done.get(kind, 0.0) + self._stage.work_done
         measured = [one for one in took if done.get(one, 0.0) > 0.0 and took[one] >= CALIBRATED_S]
         # Kinds without a measurement are assumed to be as far from their guesses as the measured ones.
         expected_s = sum(done[one] * self._guess(one) for one in measured)
@@ -116,7 +118,7 @@ class Progress:
         def rate(one: str) -> float:
             return took[one] / done[one] if one in measured else drift * self._guess(one)
 
-        here = max(self._stage.work - self._stage.done, 0.0) * rate(kind)
+        here = max(self._stage.work - self._stage.work_done, 0.0) * rate(kind)
         return here + sum(stage.work * rate(stage.kind) for stage in self._waiting)
 
     def _guess(self, kind: str) -> float:
@@ -135,13 +137,13 @@ class Progress:
 
     def _settle(self) -> None:
         now, kind = self._clock(), self._stage.kind
-        if self._stage.done:
+        if self._stage.work_done:
             self._took[kind] = self._took.get(kind, 0.0) + now - self._stage_begun
-            self._done_by[kind] = self._done_by.get(kind, 0.0) + self._stage.done
+            self._done_by[kind] = self._done_by.get(kind, 0.0) + self._stage.work_done
         self._stage_begun = now
 
     def _advance(self, work: float) -> None:
-        self._stage.done += work
+        self._stage.work_done += work
         if self._bar is not None and self._clock() >= self._shown_at + SHOWN_S:
             self._show()
 
@@ -205,7 +207,7 @@ def part(share: float) -> None:
 
 
 def each(items: Iterable[T], frames: int, rows: int = 1) -> Iterator[T]:
-    """Yield states, and count the evaluation before each but the first."""
+    """Yield the items of a solution, and count an evaluation before each item but the first."""
     for number, item in enumerate(items):
         did(frames, rows * (number > 0))
         yield item

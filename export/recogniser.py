@@ -16,7 +16,7 @@ Sound = NDArray[np.int16] | NDArray[np.float32] | NDArray[np.float64]
 RATE_HZ = 16_000
 """Sample rate of all metrics."""
 PADDING_S = 0.3
-"""Seconds of silence added at either end. Without it the recogniser would lose words."""
+"""Seconds of silence added at either end. Without silence the recogniser loses words."""
 RECOGNISER_OPTIONS = {"vad_threshold": 0, "vad_max_segment_duration": 30}
 """Options that switch off the recogniser's voice activity detection.
 

@@ -1,4 +1,5 @@
-"""Graphs of earlier exports without their weights: an export of the same structure fills them with its own.
+"""Graphs of earlier exports without their weights. An export of the same structure fills them with its own
+weights.
 
 A trace takes seconds, and its graph depends on the structure of the module alone. A kept graph holds the
 places of its weights, and the bytes of the constants that the tracer made.
@@ -29,23 +30,25 @@ ROOT = Path(__file__).resolve().parent
 TRACERS = "graphs/*.py", "model/*.py", "families/*.py", "watermark.py", "../appliance/contract/graphs.py"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "f5-appliance", "graphs")
 MOST_KEPT = 500
-"""Graphs in a folder, of which a bundle has 7 to 20."""
+"""Most graphs in a folder. A bundle has 7 to 20 graphs."""
 
 
 def export(module: nn.Module, spec: GraphSpec, path: Path, folder: Path | None = None) -> None:
-    """Write what `to_onnx.export` writes, by a graph that `folder` keeps, else add it there."""
+    """Write what `to_onnx.export` writes, from a graph in `folder`. If the folder lacks the graph, trace it
+    and add it there.
+    """
     if folder is None:
         return to_onnx.export(module, spec, path)
-    kept = folder / f"{source()[:16]}-{key(module, spec, path.name)}.xz"
+    graph = folder / f"{source()[:16]}-{key(module, spec, path.name)}.xz"
     try:
-        packed = kept.read_bytes()
-        os.utime(kept)
+        packed = graph.read_bytes()
+        os.utime(graph)
         fill(packed, module, path)
     except (OSError, lzma.LZMAError):
         to_onnx.export(module, spec, path)
         with contextlib.suppress(OSError):  # a folder that nobody can write keeps none
             folder.mkdir(parents=True, exist_ok=True)
-            replace_file(kept, pack(module, path))
+            replace_file(graph, pack(module, path))
             for oldest in sorted(folder.glob("*.xz"), key=os.path.getmtime)[:-MOST_KEPT]:
                 oldest.unlink()
 
@@ -64,7 +67,7 @@ def pack(module: nn.Module, path: Path) -> bytes:
 def fill(packed: bytes, module: nn.Module, path: Path) -> None:
     """Write the packed graph with the module's weights. Raises LZMAError."""
     model, weights = onnx.ModelProto.FromString(lzma.decompress(packed)), module.state_dict()
-    model.producer_version = torch.__version__  # which names the build: one for CPUs, or for CUDA
+    model.producer_version = torch.__version__  # the version names the build, for CPUs or CUDA
     data = path.with_name(f"{path.name}.data")
     with data.open("wb") as stream:
         for tensor in model.graph.initializer:
@@ -83,7 +86,7 @@ def fill(packed: bytes, module: nn.Module, path: Path) -> None:
 
 
 def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
-    """Hash of all that a trace depends on but for `source` and the weights' values."""
+    """Hash of everything that a trace depends on, except `source` and the weights' values."""
     shapes = [(each, tensor.dtype, tensor.shape) for each, tensor in module.state_dict().items()]
     plain = vars(nn.Module())
     parts = [
@@ -95,7 +98,7 @@ def key(module: nn.Module, spec: GraphSpec, name: str) -> str:
 
 @functools.cache
 def source(code: Callable[[str], str] = str) -> str:
-    """Hash of the versions that trace and of the `code` in their sources."""
+    """Hash of the tracer's versions, and of its sources as `code` reads them."""
     files = sorted(path for pattern in TRACERS for path in ROOT.glob(pattern))
     packages = "torch", "onnx", "onnxscript", "onnx-ir"
     versions = [metadata.version(name).partition("+")[0] for name in packages]

@@ -24,20 +24,22 @@ from export.precision import calibration
 from export.progress import Plan, Stage
 
 S_OF_PRODUCT = 2.7e-11
-"""Guessed seconds of a core for a multiplication in torch: v1_Base on an AMD EPYC."""
+"""Guessed seconds of a core for one multiplication in torch, from v1_Base on an AMD EPYC."""
 RATES = {"torch": 1.0, "exact": 2.0, "engine": 0.45, "peaks": 2.0}
-"""Kind of stage → guessed share of that; `trace` is in seconds."""
+"""Kind of stage → guessed time of a multiplication, as a multiple of S_OF_PRODUCT. The work of `trace` is in
+seconds.
+"""
 TRACE_S, TRACE_PARAMETER_S = 0.025, 4.5e-8
 """Guessed seconds of a step graph's trace for each tensor, and for each parameter of the weights."""
 REPLY = 0.5
-"""Share of a reading's frames that are not the reference's."""
+"""Guessed share of a reading's frames that belong to the reply."""
 VARIANTS: dict[Precision, tuple[str, ...]] = {
     "fp32": ("default", "ort-cpu"),
     "fp16": ("default", FLOAT32, "ort-cpu"),
     "int8": ("default",),
     "int8-qdq": ("default", FLOAT32, "ort-cpu"),
 }
-"""Variants that `comparison.variants` will find in the bundle, in its order."""
+"""Precision → variants that `comparison.variants` will find in the bundle, in the same order."""
 
 
 def plan(
@@ -46,7 +48,9 @@ def plan(
     recordings: Sequence[EvidenceRecording],
     sampling: str = "auto",
 ) -> Plan:
-    """Stages of `python -m export bundle` in their order. Stages that do not come are skipped."""
+    """Stages of `python -m export bundle` in their order. The progress line skips planned stages that do not
+    occur.
+    """
     return _Work(loaded, options, sampling).plan(recordings)
 
 
@@ -76,7 +80,7 @@ class _Work:
         return Plan([*self._before(recordings), *self._gate()], self.evaluation, RATES)
 
     def evaluation(self, frames: int) -> float:
-        """Guessed seconds of torch for a row."""
+        """Guessed seconds of torch for one row of this many frames."""
         products = frames * (self._products + self._scores * frames)
         return products * S_OF_PRODUCT / torch.get_num_threads()
 
@@ -87,7 +91,8 @@ class _Work:
         seeds = 1 if len(recordings) > 1 else len(SEEDS)
         lengths = [len(one.samples(spec.sample_rate_hz)) // spec.hop for one in recordings]
         passes = sum(map(self.evaluation, lengths)) * seeds
-        # All trials at one time, then at all times; then the given one without text, and with another text.
+        # All trials at one flow time, then at all times; then the user's flags without text, and with another
+        # text.
         yield Stage("evidence", "torch", passes * (trials + (trials + 2) * len(TIMES)))
         steps = len(declared.single) + self._forms * len(declared.steps)
         step_s = TRACE_S * self._tensors + TRACE_PARAMETER_S * self._parameters
@@ -123,8 +128,8 @@ class _Work:
             yield Stage(f"gate of {FUSED}", "engine", (5 + REPLY) * one)
         if self._precision == "fp16":
             yield Stage(f"gate of {FLOAT32_SUMS}", "engine", (5 + REPLY) * one)
-        tried = self._loaded.declaration.samplings or self._named in comparison.MEASURED
-        steps = GATE_NFES[0] * (1 + REPLY) + comparison.FINE_NFE if tried else 0.0
+        samplings = self._loaded.declaration.samplings or self._named in comparison.MEASURED
+        steps = GATE_NFES[0] * (1 + REPLY) + comparison.FINE_NFE if samplings else 0.0
         for name in reversed(names):
             lossy = name == INT8 or self._precision in comparison.LOSSY
             steps = max(steps, GATE_NFES[0]) if lossy else steps
@@ -136,8 +141,8 @@ class _Work:
             steps = 0.0  # the cheaper samplings are measured once
 
     def _stepped(self, frames: int) -> float:
-        """Work of a reading's single steps: a row for each (of a short reading) and another for the middle
-        one; then keys, the reply after them, and padded rows.
+        """Work of a reading's single steps: in a short reading one row for each time, and one more for the
+        middle time; then the keys, the reply that reuses them, and padded rows.
         """
         alone = 0 if frames > LONG_FRAMES else len(SOLVED_TIMES)
         return (alone + 2 + REPLY) * self.evaluation(frames)

@@ -8,16 +8,16 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
 
-# Debian's python3 comes without what makes an environment.
+# Debian's python3 cannot make an environment without python3-venv.
 makes_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 
-# find_python 3.10: prints an interpreter of that version, from PATH, pyenv or uv; fails where there is none.
+# find_python 3.10: prints an interpreter of that version, from PATH, pyenv or uv; fails if there is none.
 find_python() {
     local version=$1 candidate
     for candidate in "$(command -v "python$version" || true)" \
         "${PYENV_ROOT:-${HOME-}/.pyenv}/versions/$version".*/bin/python "$(command -v python3 || true)" \
         "$(uv python find --managed-python --no-python-downloads "$version" 2>/dev/null || true)"; do
-        # A pyenv shim exists for versions that are not active too: only running it tells.
+        # A pyenv shim exists for inactive versions too, so only a run shows whether it works.
         if [ -x "$candidate" ] && [ "$(version_of "$candidate")" = "$version" ] && makes_environments "$candidate"; then
             echo "$candidate"
             return
@@ -27,7 +27,7 @@ find_python() {
 }
 
 # newest_python: prints the newest interpreter of $pythons, or the one that F5_PYTHON names (a version or a path).
-# Where there is none, uv brings one.
+# If there is none, uv installs one.
 newest_python() {
     local version
     for version in $pythons; do
@@ -39,25 +39,25 @@ newest_python() {
     done
     version=${F5_PYTHON:-3.13}
     [[ " $pythons " = *" $version "* ]] && command -v uv > /dev/null || return 1
-    say "no Python with venv is here: uv installs $version"
+    say "found no Python with venv: uv installs $version"
     uv python install --quiet "$version" >&2 && find_python "$version"
 }
 
-# Ends the script with one line that says what to install.
+# Ends the script with one line that names the packages to install.
 no_python() {
-    [ -z "${F5_PYTHON-}" ] || die "F5_PYTHON names $F5_PYTHON, which is not here, or is none of $pythons"
+    [ -z "${F5_PYTHON-}" ] || die "F5_PYTHON is $F5_PYTHON, which does not exist or is none of $pythons"
     die "a Python of 3.10 to 3.14 with venv is needed. Debian, Ubuntu: apt install python3 python3-venv;" \
         "Fedora: dnf install python3; macOS: brew install python; or uv, which is used if it is on PATH"
 }
 
-# name_of PYTHON: py313, as environments of that version are named.
+# name_of PYTHON: py313, the name of environments of this version.
 name_of() {
     local version
     version=$(version_of "$1")
     echo "py${version/./}"
 }
 
-# stamp_of PYTHON LOCK...: prints the version and a hash of all that an installation depends on.
+# stamp_of PYTHON LOCK...: prints the version and a hash of everything that an installation depends on.
 stamp_of() {
     local python=$1
     shift
@@ -80,7 +80,7 @@ ensure_env() {
     echo "$stamp" > "$dir/.stamp"
 }
 
-# add_to DIR LOCK...: further locks, for an environment that ensure_env has made.
+# add_to DIR LOCK...: installs further locks into an environment of ensure_env.
 add_to() {
     local dir=$1 stamp
     shift
@@ -91,8 +91,8 @@ add_to() {
     echo "$stamp" > "$dir/.stamp-$1"
 }
 
-# install_locks DIR LOCK...: torch comes first, if asked for. Locks with hashes are installed apart: pip would want
-# a hash of every package.
+# install_locks DIR LOCK...: installs torch first, if a lock names it. Locks with hashes are installed separately,
+# because pip would otherwise require a hash of every package.
 install_locks() {
     local dir=$1 lock arguments=()
     shift
@@ -117,7 +117,7 @@ install_torch() {
     install "$1" ${builds[@]+"${builds[@]}"} -r $locks/torch.txt -c $locks/device.txt -c $locks/export.txt
 }
 
-# answers DIR URL: whether that page is there within five seconds.
+# answers DIR URL: true if the page answers within five seconds.
 answers() {
     "$1/bin/python" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$2" 2> /dev/null
 }
@@ -125,10 +125,10 @@ answers() {
 # The exporter's environment, .venv, with upstream's packages.
 ensure_exporter() { ensure_env .venv "$1" torch device dev export upstream; }
 
-# Pure Python without a wheel. Where another package has none, pip names it, in place of compiling it for an hour.
+# Pure Python without a wheel. For another package without a wheel pip fails, and does not compile for an hour.
 sdists=docopt,antlr4-python3-runtime,encodec
 
-# Python compiles what it imports, once. Of torch and its like that is a small part, and pip would compile all.
+# Python compiles modules at their first import. That is a small part of packages such as torch, and pip would compile all.
 unset PYTHONDONTWRITEBYTECODE
 
 # install DIR PIP-ARGUMENTS...: pip's own progress on a terminal, only its errors in a log.

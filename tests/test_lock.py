@@ -202,7 +202,7 @@ def test_plain_text_and_other_authorities_do_not_get_in(
     address, right = locked.daemon.address, locked.folder / "tls.crt"
     token = ("--token-file", tmp_path / "token")
     for options, why in (
-        ((), f"{address} takes connections, but no call: "),
+        ((), f"{address} accepts connections, but answers no call: "),
         (("--authority", tmp_path / "tls.crt"), f"the certificate at {address} is refused: self"),
         (("--authority", right), "a token is needed"),
         (("--authority", right, "--token-file", tmp_path / "none"), f"{tmp_path}/none: No such file"),

@@ -33,7 +33,7 @@ def read_authority(context: ssl.SSLContext, key: str, path: str) -> bytes:
         context.load_verify_locations(path)
         return Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{key}: {path} holds no PEM certificate: {error}") from error
+        raise ConfigError(f"{key}: {path} contains no PEM certificate: {error}") from error
 
 
 def _no_password() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(eq=False)
-class Place:
+class CallerPlace:
     """A connection or request, of which there may be a limited number."""
 
     caller: str
@@ -18,36 +18,38 @@ class Place:
     close: Callable[[], object] = lambda: None
 
 
-class Places:
-    """Gives one caller all places but an eighth, and of that eighth as many as are still free.
+class CallerPlaces:
+    """Limits the places of each caller. Any caller may take a place while more than an eighth of all places
+    is free; in the last eighth, only a caller that has fewer places than are free.
 
-    If none is left for a caller, the oldest idle place of the caller with most places is closed.
+    If a caller may take none, the oldest idle place of the caller with the most places is closed, and the
+    caller gets it.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._taken: dict[Place, None] = {}
+        self._in_use: dict[CallerPlace, None] = {}
         """Places in use, the oldest first."""
 
-    def take(self, place: Place) -> bool:
+    def take(self, place: CallerPlace) -> bool:
         """Take a place. Returns False if the caller can have none."""
-        counts = Counter(other.caller for other in self._taken)
-        free, own = self.most - len(self._taken), counts[place.caller]
+        counts = Counter(other.caller for other in self._in_use)
+        free, own = self.most - len(self._in_use), counts[place.caller]
         if free <= -(-self.most // 8) and own >= free:
-            idle = [one for one in self._taken if counts[one.caller] >= own and one.is_idle()]
+            idle = [one for one in self._in_use if counts[one.caller] >= own and one.is_idle()]
             if not idle:
                 return False
             closed = max(idle, key=lambda one: counts[one.caller])
             self.leave(closed)
             closed.close()
-        self._taken[place] = None
+        self._in_use[place] = None
         return True
 
-    def leave(self, place: Place) -> None:
-        self._taken.pop(place, None)
+    def leave(self, place: CallerPlace) -> None:
+        self._in_use.pop(place, None)
 
 
-class Connection(Place):
+class HttpConnection(CallerPlace):
     """Place of an HTTP connection. It is idle while no request of the connection has a place."""
 
     def __init__(
@@ -63,7 +65,7 @@ class Connection(Place):
         self._has_place = False
 
     @contextmanager
-    def holding(self, place: Place, places: Places) -> Iterator[bool]:
+    def holding(self, place: CallerPlace, places: CallerPlaces) -> Iterator[bool]:
         """Hold a place for a request of the connection. Yields False if the caller can have none."""
         if not places.take(place):
             yield False

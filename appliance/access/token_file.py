@@ -83,13 +83,13 @@ class Tokens:
         """
         if not token:
             raise Unauthenticated("a token is needed: send the metadata `authorization: Bearer TOKEN`")
-        held = self.find(token)
-        if held is None:
+        entry = self.find(token)
+        if entry is None:
             raise Unauthenticated("this token is unknown or revoked; `appliance tokens add` makes one")
-        if not held.allows(allowed):
-            has = ", ".join(role.value for role in held.roles)
+        if not entry.allows(allowed):
+            has = ", ".join(role.value for role in entry.roles)
             need = " or ".join(role.value for role in (*allowed, Role.ADMIN))
-            raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
+            raise AccessDenied(f"token {entry.name!r} has the role {has}; this call needs {need}")
 
     def check_caller(self, key: str) -> None:
         """Raise Unauthenticated for the key of a token that no longer exists."""

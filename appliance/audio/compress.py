@@ -45,7 +45,9 @@ COMMENTED = (Encoding.FLAC, Encoding.OGG_OPUS)
 SET_OGG_PAGE_LATENCY_MS = 0x1302
 """Number of libsndfile's command of that name, which soundfile lacks."""
 OGG_PAGE_MS = 50.0
-"""Minimum of libsndfile. The default of a second would delay the stream by as much."""
+"""Audio in an Ogg page, in milliseconds: libsndfile's minimum. Its default of a second would delay the stream
+by a second.
+"""
 
 
 def is_available(encoding: Encoding) -> bool:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 class Joiner:
     """Cross-fades segments. The whole output equals upstream's for the list of segments.
 
-    Neighbours overlap by the cross-fade, or by the shorter of them. Only that many samples are held back.
+    Neighbours overlap by the cross-fade, or by the shorter of them. Only the samples of the overlap are held
+    back.
     """
 
     def __init__(self, overlap_samples: int) -> None:
@@ -36,7 +37,7 @@ class Joiner:
         return np.concatenate([final_samples, np.zeros(pause, np.float32)]) if pause else final_samples
 
     def flush(self) -> NDArray[np.float32]:
-        """Samples that were held back."""
+        """Return the samples that were held back."""
         return self.push(np.zeros(0, np.float32), last=True)
 
 

@@ -1,4 +1,4 @@
-"""Matching of the words of a text with those of its rewritten form: the cheapest edit between the two."""
+"""Matches the words of a text with the words of its rewritten form, by the cheapest edit between both."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 WORD, SIGN = 2, 1
-"""Costs of removing or inserting a word, and any other token."""
+"""Cost of removing or inserting a word, and cost of any other token."""
 OTHER_WORD = 3
 """Cost of replacing a word by a word. Other replacements cost as much as removing and inserting."""
 CHANGE = 1
 """Cost of a change that the caller passes."""
 
 BLOCK, RATIO = 256, 4
-"""Tokens of one text that are matched at a time, and tokens of the other text for each of them."""
+"""Tokens of one text that are matched at a time, and most tokens of the other text for each of these."""
 Step = tuple[int, int, bool]
 Span = tuple[int, int]
 Pair = tuple[Span, Span]
@@ -110,9 +110,9 @@ def _known(theirs: Tokens, ours: Tokens, changes: Iterable[tuple[Tokens, Tokens]
     changes_by_end: dict[int, list[tuple[int, Numbers, int]]] = defaultdict(list)
     places, places_said = _places(theirs), _places(ours)
     for before, after in changes:
-        if not (before and (begins := _found(theirs, places, before))):
+        if not (before and (begins := _positions(theirs, places, before))):
             continue
-        begins_said = _found(ours, places_said, after) if after else [*range(len(ours) + 1)]
+        begins_said = _positions(ours, places_said, after) if after else [*range(len(ours) + 1)]
         ends = np.array(begins_said, np.intp) + len(after)
         for begin in begins if begins_said else ():
             changes_by_end[begin + len(before)].append((len(before), ends, len(after)))
@@ -126,8 +126,8 @@ def _places(tokens: Tokens) -> Mapping[str, list[int]]:
     return places
 
 
-def _found(tokens: Tokens, places: Mapping[str, list[int]], wanted: Tokens) -> list[int]:
-    return [n for n in places.get(wanted[0], ()) if list(tokens[n : n + len(wanted)]) == list(wanted)]
+def _positions(tokens: Tokens, places: Mapping[str, list[int]], pattern: Tokens) -> list[int]:
+    return [n for n in places.get(pattern[0], ()) if list(tokens[n : n + len(pattern)]) == list(pattern)]
 
 
 def _least(theirs: Tokens, ours: Tokens, changes_by_end: Known) -> Numbers:

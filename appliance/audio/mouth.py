@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 FRAME_S = 0.02
 LEVELS = 15
 FULL_RMS = 0.25
-"""Level of a loud vowel at the usual -18 LUFS: an open mouth."""
+"""RMS at which the mouth is fully open: a loud vowel at the usual -18 LUFS."""
 QUIET = 0.5
-"""Exponent of the level. With it soft speech still moves the mouth."""
+"""Exponent of the level. A smaller one makes soft speech move the mouth more."""
 TINY = 1e-12
 
 
@@ -75,7 +75,7 @@ class Mouth:
 
     @cached_property
     def _low(self) -> NDArray[np.bool_]:
-        """Band of a vowel's first formant."""
+        """Bins of the spectrum in the band of a vowel's first formant."""
         return (self._hz >= 200) & (self._hz <= 1_000)
 
     @cached_property

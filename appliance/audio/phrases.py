@@ -41,7 +41,7 @@ class Phrases:
     def __init__(self, limit_bytes: int, *, drawn_seeds: bool = False) -> None:
         """`drawn_seeds`: also store replies to requests that name no seed."""
         self._limit_bytes, self._drawn_seeds = limit_bytes, drawn_seeds
-        self._kept: OrderedDict[Key, Phrase] = OrderedDict()
+        self._phrases: OrderedDict[Key, Phrase] = OrderedDict()
         self._lock = threading.Lock()
         self.size_bytes = 0
         self.hits = 0
@@ -68,8 +68,8 @@ class Phrases:
         """
         with self._lock:
             for index, key in enumerate(keys):
-                if key is not None and (phrase := self._kept.get(key)) is not None:
-                    self._kept.move_to_end(key)
+                if key is not None and (phrase := self._phrases.get(key)) is not None:
+                    self._phrases.move_to_end(key)
                     self.hits += 1
                     return index, phrase
             self.misses += None not in keys
@@ -78,14 +78,14 @@ class Phrases:
     def keep(self, key: Key, phrase: Phrase) -> None:
         """Store a phrase, unless it is larger than the limit."""
         with self._lock:
-            if (before := self._kept.pop(key, None)) is not None:
+            if (before := self._phrases.pop(key, None)) is not None:
                 self.size_bytes -= before.size_bytes
             if phrase.size_bytes > self._limit_bytes:
                 return
-            self._kept[key] = phrase
+            self._phrases[key] = phrase
             self.size_bytes += phrase.size_bytes
             while self.size_bytes > self._limit_bytes:
-                _, oldest = self._kept.popitem(last=False)
+                _, oldest = self._phrases.popitem(last=False)
                 self.size_bytes -= oldest.size_bytes
 
 

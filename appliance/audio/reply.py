@@ -1,6 +1,6 @@
 """Audio of segments → the bytes of a reply: level, cross-fade, resampling, encoding.
 
-Not on the engine's thread.
+None of it runs on the engine's thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from appliance.encodings import Encoding
 from appliance.request import AS_MADE, FloatArray, ReplyLevel, SegmentAudio
 
 SHORT_SAMPLES = 1 << 16
-"""Length up to which the event loop works: 2.7 s take a millisecond, or four if every peak is limited."""
+"""Samples up to which the event loop does the work itself: 2.7 s of audio take a millisecond, or four if
+every peak is limited.
+"""
 THREADS = 2
 
 
@@ -46,7 +48,7 @@ class ReplyAudio:
         self._encoder = encode.Encoder(encoding, self._rate_hz, mark)
         self._longest = round(message_s * self._rate_hz)
         self._level = level
-        self._kept: list[FloatArray] = []
+        self._segments: list[FloatArray] = []
         self._waiting = 0
         """Samples pushed into the encoder since its last byte."""
         self.samples = 0
@@ -63,13 +65,13 @@ class ReplyAudio:
         """True if encoding takes milliseconds per message."""
         return self._encoding in compress.FORMATS
 
-    def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
+    def messages(self, segment: SegmentAudio) -> Iterator[tuple[bytes, int]]:
         """Yield (bytes, number of samples) for each message of at most `message_s`.
 
         Level, joins and rate are computed at once, the encoding as the caller takes each message. Samples
         that a block encoder still holds count for the next message.
         """
-        return self._encoded(self._join(made), last=made.last)
+        return self._encoded(self._join(segment), last=segment.last)
 
     def _encoded(self, samples: FloatArray, *, last: bool) -> Iterator[tuple[bytes, int]]:
         """Encode samples in messages of at most the longest size: (data, number of samples)."""
@@ -86,13 +88,13 @@ class ReplyAudio:
                 count, self._waiting = self._waiting, 0
                 yield data, count
 
-    def keep(self, made: SegmentAudio) -> None:
-        self._kept.append(self._join(made))
+    def keep(self, segment: SegmentAudio) -> None:
+        self._segments.append(self._join(segment))
 
     def whole(self) -> bytes:
         """The whole reply, of the segments passed to `keep`."""
-        samples = np.concatenate([np.zeros(0, np.float32), *self._kept])
-        self._kept = []
+        samples = np.concatenate([np.zeros(0, np.float32), *self._segments])
+        self._segments = []
         begun = time.perf_counter()
         data = encode.encode(samples, self._encoding, self._rate_hz, self._mark)
         self.encode_s += time.perf_counter() - begun
@@ -111,7 +113,7 @@ class ReplyAudio:
 
 
 class AudioWorkers:
-    """Threads for audio that is not short."""
+    """Threads for audio longer than SHORT_SAMPLES."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="audio")

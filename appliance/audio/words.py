@@ -16,16 +16,18 @@ from appliance.request import FloatArray, Segment
 LEAD_S, TAIL_S = 0.03, 0.18
 """Estimated seconds of silence before and after a segment's words."""
 IDEOGRAPH, DIGIT = 4.0, 4.0
-"""Weights. A letter has weight 1, and a group of vowels adds 1."""
+"""Weights of an ideograph and of a digit, in the estimate of a word's duration. A letter has weight 1, and a
+group of vowels adds 1.
+"""
 FINAL = 2.0
-"""Additional weight before a pause."""
+"""Additional weight of a word before a pause."""
 WINDOW_S = 0.01
 QUIET_DB = 25.0
 """Level of pauses, in dB below the 95th percentile of a segment."""
 PAUSE_S = 0.1
-"""Shortest silence that counts as a pause. A shorter one may be the closure of a consonant."""
+"""Shortest silence, in seconds, that counts as a pause. A shorter one may be the closure of a consonant."""
 REACH_S = 0.6
-"""Largest distance of a pause from the estimated time of its mark."""
+"""Largest distance, in seconds, of a pause from the estimated time of its punctuation mark."""
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
@@ -69,7 +71,7 @@ def starts_s(segments: Sequence[Segment]) -> list[float]:
 def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[TimedWord]:
     """Words with times from the segment's (samples,), which begin at `start_s` of the reply.
 
-    Pauses are matched to the punctuation near them. The cross-fade is not searched.
+    Pauses are matched to the punctuation near them. The cross-fade at the segment's end is ignored.
     """
     sound_s = segment.audio_s - segment.pause_s
     texts = split(segment.text)

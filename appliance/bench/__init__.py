@@ -2,4 +2,4 @@
 
 
 class BenchError(Exception):
-    """A measurement that is impossible. The message is one line for a person."""
+    """A measurement that is impossible. The message is one readable line."""

@@ -87,20 +87,20 @@ def read_burst(path: Path) -> list[Message]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BenchError(f"{path}: {error}") from error
-    known = {field.name for field in fields(Message)}
+    valid = {field.name for field in fields(Message)}
     messages: list[Message] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
-            if unknown := record.keys() - known:
+            if unknown := record.keys() - valid:
                 raise ValueError(
-                    f"unknown key {', '.join(sorted(unknown))}; valid: {', '.join(sorted(known))}"
+                    f"unknown key {', '.join(sorted(unknown))}; valid: {', '.join(sorted(valid))}"
                 )
             messages.append(Message(**record))
         except (ValueError, TypeError, AttributeError) as error:
             raise BenchError(f"{path}, line {number}: {error}") from error
     if not messages:
-        raise BenchError(f"{path}: holds no message")
+        raise BenchError(f"{path}: contains no message")
     return sorted(messages, key=lambda message: message.at_s)

@@ -83,7 +83,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
     Raises NotMeasured, CallFailed, BundleError.
     """
     folder = config.bundle.path
-    read = bundle.read(folder, verify=False)
+    content = bundle.read(folder, verify=False)
     machine = describe(box)
     name = history.key(bundle.identity(folder), machine["l4t"], machine["mode"])
     before = history.baselines(box).get(name, {})
@@ -114,7 +114,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
         "voice": voice.sha256[:16],
         "nfe": replies[0].header.nfe_steps,
         "backend": replies[0].header.backend,
-        "bundle": f"{read.manifest.family} {read.manifest.precision}",
+        "bundle": f"{content.manifest.family} {content.manifest.precision}",
         "machine": {**machine, "junction_after_c": describe(box)["junction_c"]},
         "neighbours": neighbours.busiest(),
     }
@@ -134,18 +134,18 @@ def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
         why = f"{value}: nothing to compare with; set a baseline with {MEASURE} --set-baseline"
         return Finding("speed", Level.SKIP, why, figures=figures)
     ratio = max(entry[name] / baseline[name] for name in ("rtf", "first_audio_s"))
-    found = causes(entry, baseline)
-    figures |= {"ratio": round(ratio, 3), "causes": found}
+    reasons = causes(entry, baseline)
+    figures |= {"ratio": round(ratio, 3), "causes": reasons}
     limit = f"of the baseline: WARN above {WARN_AT:g}, FAIL above {FAIL_AT:g}"
     value += f": {ratio:.2f} of the baseline"
     if ratio <= WARN_AT:
         if unfit := unfit_for_judgement(entry):
             return Finding("speed", Level.SKIP, f"{value}, not judged: {unfit}", limit, figures=figures)
         if baseline.get("key", entry["key"]) != entry["key"]:
-            return Finding("speed", Level.SKIP, f"{value} of another: {found[0]}", limit, figures=figures)
+            return Finding("speed", Level.SKIP, f"{value} of another: {reasons[0]}", limit, figures=figures)
         return Finding("speed", Level.PASS, value, limit, figures=figures)
     level = Level.FAIL if ratio > FAIL_AT else Level.WARN
-    likely = "; ".join(found) or "no cause seen in clocks, heat, versions, bundle and neighbours"
+    likely = "; ".join(reasons) or "no cause seen in clocks, heat, versions, bundle and neighbours"
     remedy = (
         f"see to the cause, then measure again: {MEASURE}; where the change was wanted, --set-baseline; "
         "without a cause and again: sudo f5-support-bundle"
@@ -156,26 +156,26 @@ def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
 def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
     """Differences from the baseline, the likeliest cause of slowness first."""
     now, then = entry["machine"], baseline.get("machine", {})
-    found = []
+    reasons = []
     if now["loose"]:
-        found.append(f"clocks: {'; '.join(now['loose'])}")
+        reasons.append(f"clocks: {'; '.join(now['loose'])}")
     elif now["clocks"] not in ("", "pinned"):
-        found.append(f"clocks: {now['clocks']}")
+        reasons.append(f"clocks: {now['clocks']}")
     if then and now["mode"] != then["mode"]:
-        found.append(f"clocks: power mode {then['mode'] or 'none'}, now {now['mode'] or 'none'}")
+        reasons.append(f"clocks: power mode {then['mode'] or 'none'}, now {now['mode'] or 'none'}")
     hottest = max(filter(None, (now["junction_c"], now["junction_after_c"])), default=None)
     if hottest is not None and hottest >= WARM_C:
-        found.append(f"heat: {hottest:.0f} °C")
+        reasons.append(f"heat: {hottest:.0f} °C")
     if baseline.get("key", entry["key"]).split("/")[0] != entry["key"].split("/")[0]:
-        found.append(f"another bundle: {baseline.get('bundle', 'unknown')}, now {entry['bundle']}")
+        reasons.append(f"another bundle: {baseline.get('bundle', 'unknown')}, now {entry['bundle']}")
     for name in ("backend", "nfe", "voice"):
         if name in baseline and baseline[name] != entry[name]:
-            found.append(f"another {name}: {baseline[name]}, now {entry[name]}")
+            reasons.append(f"another {name}: {baseline[name]}, now {entry[name]}")
     if entry["neighbours"]:
         busiest = ", ".join(f"{name} took {share:.2f} of a core" for name, share in entry["neighbours"][:3])
-        found.append(f"neighbours: {busiest}")
+        reasons.append(f"neighbours: {busiest}")
     if entry["waited_ms"] > BUSY_MS:
-        found.append(f"neighbours: the daemon had other requests, {entry['waited_ms']:.0f} ms of waiting")
+        reasons.append(f"neighbours: the daemon had other requests, {entry['waited_ms']:.0f} ms of waiting")
     versions, before = now["versions"], then.get("versions", {})
     changed = [
         f"{name} {before.get(name, 'none')}, now {versions.get(name, 'none')}"
@@ -184,7 +184,7 @@ def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
     ]
     if then and now["l4t"] != then["l4t"]:
         changed.append(f"L4T {then['l4t']}, now {now['l4t']}")
-    return [*found, *(f"versions: {change}" for change in changed)]
+    return [*reasons, *(f"versions: {change}" for change in changed)]
 
 
 def unfit_for_judgement(entry: Mapping[str, Any]) -> str:

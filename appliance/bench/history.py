@@ -1,4 +1,4 @@
-"""Journal of a box, in the state folder: the newest KEPT measurements, and a baseline for each key."""
+"""Journal of a box, in the state folder: the newest measurements, and a baseline for each key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from appliance.box.system import Box
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
 """Baselines of releases up to 0.7, which are only read."""
-KEPT = 800
-"""Number of measurements in two years."""
+MOST_ENTRIES = 800
+"""Most measurements in the journal, which cover two years."""
 SCHEMA = 1
 
 Entry = Mapping[str, Any]
@@ -26,21 +26,21 @@ def key(bundle: str, l4t: str, mode: str) -> str:
 
 def entries(box: Box) -> list[Entry]:
     """All measurements, oldest first, without damaged lines."""
-    found: list[Entry] = []
+    measurements: list[Entry] = []
     for line in (box.root.text(JOURNAL) or "").splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
             continue
         if isinstance(entry, dict) and entry.get("schema") == SCHEMA:
-            found.append(entry)
-    return found
+            measurements.append(entry)
+    return measurements
 
 
 def add(box: Box, entry: Entry) -> None:
-    """Append a measurement, and drop the oldest beyond KEPT. Raises OSError."""
-    kept: list[Entry] = [*entries(box)[-(KEPT - 1) :], {"schema": SCHEMA, **entry}]
-    box.root.replace(JOURNAL, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))
+    """Append a measurement, and drop the oldest beyond MOST_ENTRIES. Raises OSError."""
+    newest: list[Entry] = [*entries(box)[-(MOST_ENTRIES - 1) :], {"schema": SCHEMA, **entry}]
+    box.root.replace(JOURNAL, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in newest))
 
 
 def baselines(box: Box) -> dict[str, Any]:
@@ -51,10 +51,10 @@ def baselines(box: Box) -> dict[str, Any]:
             raw = box.root.record(path)
         except (OSError, ValueError):
             continue
-        found = raw.get("baselines")
-        if raw.get("schema") == SCHEMA and isinstance(found, dict):
+        rows = raw.get("baselines")
+        if raw.get("schema") == SCHEMA and isinstance(rows, dict):
             # Entries of earlier releases do not contain their key.
-            every |= {name: {**one, "key": name} for name, one in found.items() if isinstance(one, dict)}
+            every |= {name: {**one, "key": name} for name, one in rows.items() if isinstance(one, dict)}
     return every
 
 

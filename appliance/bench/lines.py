@@ -11,8 +11,8 @@ LINES = Path(__file__).with_name("english.txt").read_text("utf-8").splitlines()
 def text_of(words: int, random: Random) -> str:
     """Text with this number of words, from consecutive lines, starting at a random one."""
     first = random.randrange(len(LINES))
-    taken: list[str] = []
-    while len(taken) < words:
-        taken += LINES[first % len(LINES)].split()
+    text: list[str] = []
+    while len(text) < words:
+        text += LINES[first % len(LINES)].split()
         first += 1
-    return " ".join(taken[:words]).rstrip(".,?") + "."
+    return " ".join(text[:words]).rstrip(".,?") + "."

@@ -22,7 +22,7 @@ from appliance.client.connection import NO_CREDENTIALS
 from appliance.client.sounding import NO_VOICE, check_audible, peak
 
 REFUSED_S = 0.1
-"""Pause of a closed loop after a refusal."""
+"""Seconds that a closed loop pauses after a refusal."""
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +89,7 @@ class Load:
         own: dict[str, Any] = {"channel": "", "playout": None, "queue_timeout": None}
         return await self.send(Message(0.0, text), **own, **options)
 
-    async def heard(self, text: str, **options: Any) -> Outcome:
+    async def speak(self, text: str, **options: Any) -> Outcome:
         """Have the engine speak a text. Raises CallFailed, also for silence."""
         # A seed that was used before might be answered from the phrase cache, without the engine.
         outcome = await self.alone(text, seed=secrets.randbits(32), **options)
@@ -116,12 +116,12 @@ class Load:
         """Send every message at its time, independently of the others."""
         start = time.monotonic()
         tasks: list[asyncio.Task[Outcome]] = []
-        ended = itertools.count(1)
+        counter = itertools.count(1)
 
         def show(_: object) -> None:
-            done, total = next(ended), len(messages)
-            line = f"{time.monotonic() - start:5.0f} s   {len(tasks)} of {total} sent   {done} ended"
-            show_progress(line + "\n" * (done == total))
+            ended, total = next(counter), len(messages)
+            line = f"{time.monotonic() - start:5.0f} s   {len(tasks)} of {total} sent   {ended} ended"
+            show_progress(line + "\n" * (ended == total))
 
         for message in messages:
             await asyncio.sleep(max(0.0, start + message.at_s - time.monotonic()))

@@ -22,7 +22,7 @@ from appliance.box.system import Box
 PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = 0.1
-"""Share of a core from which on a process is listed."""
+"""Smallest share of a core for which a process is listed."""
 LISTENS = "0A"
 """State of a listening socket in /proc/net/tcp."""
 
@@ -46,18 +46,18 @@ def describe(box: Box) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of Python, and of those packages which are installed."""
-    found = {"python": python_platform.python_version()}
+    """Versions of Python and of the installed packages among `packages`."""
+    installed = {"python": python_platform.python_version()}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            installed[package] = metadata.version(package)
+    return installed
 
 
 def processor(cpuinfo: str) -> str:
     """Model name in /proc/cpuinfo's text, or the architecture."""
-    found = re.search(r"^model name\s*:(.*)$", cpuinfo, re.MULTILINE)
-    return found[1].strip() if found else python_platform.machine()
+    match = re.search(r"^model name\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else python_platform.machine()
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Neighbours:
 
 def cpu_seconds() -> dict[int, tuple[str, float]]:
     """Name and CPU seconds of every readable process, by id."""
-    found = {}
+    processes = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text("utf-8", "replace")
@@ -91,8 +91,8 @@ def cpu_seconds() -> dict[int, tuple[str, float]]:
             continue
         # The name is in parentheses and may contain any character.
         name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-        found[int(path.parent.name)] = name, (int(rest[11]) + int(rest[12])) * TICK_S
-    return found
+        processes[int(path.parent.name)] = name, (int(rest[11]) + int(rest[12])) * TICK_S
+    return processes
 
 
 def listener(address: str) -> int | None:

@@ -16,7 +16,7 @@ OK, CANCELLED = "OK", "CANCELLED"
 READ_S = 0.1
 """Seconds of audio that the second measurement of first audio waits for."""
 AGREED_S = 0.02
-"""Largest median difference at which both measurements of first audio agree."""
+"""Largest median difference, in seconds, at which both measurements of first audio agree."""
 
 
 @dataclass
@@ -72,8 +72,8 @@ class Outcome:
     def read_s(self) -> float:
         """Time at which a blocking read of READ_S of audio returns."""
         assert self.header is not None
-        read = READ_S * self.header.sample_rate_hertz
-        return [arrived for offset, arrived in self.pieces if offset < read][-1]
+        samples = READ_S * self.header.sample_rate_hertz
+        return [arrived for offset, arrived in self.pieces if offset < samples][-1]
 
     @property
     def audio_s(self) -> float:
@@ -116,7 +116,7 @@ def set_turns(outcomes: Iterable[Outcome]) -> None:
 def check_first_audio(measured: Iterable[tuple[float, float]]) -> None:
     """Compare the arrivals of the first byte and of READ_S of audio in each reply. Raises BenchError.
 
-    A server that sends a few bytes before it has audio hurries only the first byte.
+    If a server sends a few bytes before it has audio, only the first byte comes earlier.
     """
     late_s = median([read_s - first_s for first_s, read_s in measured] or [0.0])
     if late_s > AGREED_S:

@@ -65,7 +65,7 @@ def figures(
     wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes)])
     offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
     goodput = sum(one.audio_s for one in played if _is_good(one, target_s)) / wall_s
-    lost = [one for one in outcomes if one.status != OK and not one.withdrawn]
+    failures = [one for one in outcomes if one.status != OK and not one.withdrawn]
     cancelled = [one for one in outcomes if one.withdrawn]
     return {
         "requests": len(outcomes),
@@ -88,8 +88,8 @@ def figures(
         "delivered": sum(one.audio_s for one in outcomes) / wall_s,
         "goodput": goodput,
         "goodput_to_capacity": goodput / baseline.capacity,
-        "refused": dict(Counter(one.reason or one.status for one in lost if not one.admitted)),
-        "failed": dict(Counter(one.reason or one.status for one in lost if one.admitted)),
+        "refused": dict(Counter(one.reason or one.status for one in failures if not one.admitted)),
+        "failed": dict(Counter(one.reason or one.status for one in failures if one.admitted)),
         "cancelled": len(cancelled),
         "cancel_to_end_s": percentiles(
             [one.end_s - one.cancel_s for one in cancelled if one.cancel_s is not None]
@@ -153,10 +153,10 @@ def _percent(share: float | None) -> str:
 
 
 def _three(values: Mapping[str, float | None], unit: str = "s") -> str:
-    shown = (
+    numbers = (
         "–" if value is None else f"{value:.3f}" if unit else f"{value:.2f}" for value in values.values()
     )
-    return " · ".join(shown) + (f" {unit}" if unit else "") + "  (P50 · P95 · P99)"
+    return " · ".join(numbers) + (f" {unit}" if unit else "") + "  (P50 · P95 · P99)"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -104,19 +104,19 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
     pid = listener(address)
     at, before = box.wall(), describe(box)
     total = (repeats + 1) * len(cells)
-    done = 0
+    count = 0
     warm_up_s = 0.0
     neighbours = Neighbours((pid,) if pid else ())
     for repeat in range(repeats + 1):
         for cell, replies in zip(cells, counted, strict=True):
-            reply = await load.heard(cell.text, voice=cell.voice, nfe=cell.nfe, text_handling="verbatim")
+            reply = await load.speak(cell.text, voice=cell.voice, nfe=cell.nfe, text_handling="verbatim")
             if repeat:
                 replies.append(reply)
             else:
                 warm_up_s += reply.end_s
-            done += 1
-            bar = "█" * (30 * done // total)
-            show_progress(f"{bar:<30} {done} of {total}" + "\n" * (done == total))
+            count += 1
+            bar = "█" * (30 * count // total)
+            show_progress(f"{bar:<30} {count} of {total}" + "\n" * (count == total))
     return {
         "schema": SCHEMA,
         "kind": "run",
@@ -134,7 +134,7 @@ async def measure(load: Load, cells: Sequence[Cell], repeats: int, address: str,
 def stages_ms(outcome: Outcome) -> dict[str, float]:
     """Milliseconds of a reply by STAGES. Their sum is its wall time."""
     _, t = outcome.whole
-    known = {
+    stages = {
         "text": t.text_ms,
         "wait": max(t.queue_ms - t.text_ms, 0.0),
         "condition": t.condition_ms,
@@ -143,8 +143,8 @@ def stages_ms(outcome: Outcome) -> dict[str, float]:
         "join": t.join_ms,
         "encode": t.encode_ms,
     }
-    other = t.total_ms - sum(known.values())
-    return {**known, "other": other, "rpc": outcome.end_s * 1e3 - t.total_ms}
+    other = t.total_ms - sum(stages.values())
+    return {**stages, "other": other, "rpc": outcome.end_s * 1e3 - t.total_ms}
 
 
 def figures(cell: Cell, replies: Sequence[Outcome]) -> dict[str, Any]:
@@ -201,9 +201,9 @@ def table(record: Mapping[str, Any]) -> str:
     lines += ["", f"{'stages, ms':<32}" + "".join(f"{name:>15}" for name in STAGES)]
     for cell in record["cells"]:
         name = f"{cell['length']}, {cell['voice']}, {cell['nfe']}"
-        shown = (
+        stages = (
             f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15)
             for stage in STAGES
         )
-        lines.append(f"{name:<32}" + "".join(shown))
+        lines.append(f"{name:<32}" + "".join(stages))
     return "\n".join(lines)

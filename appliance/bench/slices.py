@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read a trace, sum up, print and write. Raises BenchError."""
-    found = summary(read(options.trace))
-    write_json(options.json, found)
-    print(table(found, options.shown))
+    sums = summary(read(options.trace))
+    write_json(options.json, sums)
+    print(table(sums, options.shown))
     return 0
 
 
@@ -52,7 +52,7 @@ def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds by call, by reason of waiting, and by complete request. Raises BenchError."""
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     if not slices:
-        raise BenchError("the trace holds no call: nothing was asked of that daemon")
+        raise BenchError("the trace has no call, because that daemon got no request")
     begun = min(event["ts"] for event in slices)
     ended = max(event["ts"] + event["dur"] for event in slices)
     calls: dict[str, list[float]] = {name: [] for name in WORK}
@@ -97,22 +97,22 @@ def _request(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def table(found: Mapping[str, Any], shown: int = SHOWN) -> str:
-    calls, requests = found["calls"], found["requests"]
-    steps, refused = calls["step"]["calls"], found["refused"]
+def table(sums: Mapping[str, Any], shown: int = SHOWN) -> str:
+    calls, requests = sums["calls"], sums["requests"]
+    steps, refused = calls["step"]["calls"], sums["refused"]
     about = [
-        ("engine", f"{found['backend']}, {found['busy']:.0%} of {found['span_s']:.2f} s busy"),
+        ("engine", f"{sums['backend']}, {sums['busy']:.0%} of {sums['span_s']:.2f} s busy"),
         ("requests", f"{len(requests)} admitted" + "".join(f", {n} {why}" for why, n in refused.items())),
-        ("lanes", f"{found['lanes']}, {found['lane_steps'] / max(steps, 1):.2f} in a step"),
+        ("lanes", f"{sums['lanes']}, {sums['lane_steps'] / max(steps, 1):.2f} in a step"),
     ]
-    if found["dropped"]:
-        about.append(("dropped", f"{found['dropped']} slices, the oldest; {found['cut']} requests are cut"))
+    if sums["dropped"]:
+        about.append(("dropped", f"{sums['dropped']} slices, the oldest; {sums['cut']} requests are cut"))
     lines = [aligned(about), "", f"{'call':<10}{'calls':>8}{'s':>10}{'median ms':>12}"]
     for name, one in calls.items():
         lines.append(f"{name:<10}{one['calls']:>8}{one['s']:>10.3f}{one['median_ms']:>12.2f}")
     whole = sum(one["wall_s"] for one in requests)
     lines += ["", f"{'waits':<10}{'s':>8}{'share':>8}  why"]
-    for reason, seconds in sorted(found["waits_s"].items(), key=lambda pair: -pair[1]):
+    for reason, seconds in sorted(sums["waits_s"].items(), key=lambda pair: -pair[1]):
         lines.append(f"{reason:<10}{seconds:>8.3f}{seconds / whole:>8.1%}  {REASONS[reason]}")
     lines += ["", f"{'request':<28}{'wall s':>8}{'steps':>7}{'work s':>8}{'waits s':>9}  for"]
     for one in requests[:shown]:

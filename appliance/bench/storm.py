@@ -132,9 +132,9 @@ def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
 async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, random: Random) -> dict[str, int]:
     """Request some complete replies again, alone; count the equal and the different ones."""
     whole = [one for one in outcomes if one.status == OK]
-    chosen = random.sample(whole, min(replies, len(whole)))
+    sample = random.sample(whole, min(replies, len(whole)))
     same = 0
-    for one in chosen:
+    for one in sample:
         assert one.header is not None
         again = await load.send(
             Message(0.0, one.message.text),
@@ -144,4 +144,4 @@ async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, rando
             segmentation=SEGMENTATIONS[one.header.segmentation],
         )
         same += again.digest.digest() == one.digest.digest()
-    return {"replies": len(chosen), "same": same}
+    return {"replies": len(sample), "same": same}

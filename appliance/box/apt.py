@@ -16,7 +16,7 @@ WAIT_S = 120
 BY_DPKG = "DPKG_MAINTSCRIPT_PACKAGE"
 """Variable that dpkg sets in a package's script. dpkg itself holds the lock then, and runs us."""
 OURS = {"DPKG_FRONTEND_LOCKED": "true"}
-"""Variables that report to dpkg that the program which runs it holds the lock."""
+"""Variables that tell dpkg that its caller already holds the lock."""
 
 
 class AptError(Exception):
@@ -39,10 +39,10 @@ def locked(box: Box, say: Callable[[str], None]) -> Iterator[Tools]:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if not second:
-                say(f"another apt is at work: waiting for it, up to {WAIT_S} s")
+                say(f"another apt is running: waiting for it to end, up to {WAIT_S} s")
             box.sleep(1.0)
         else:
-            raise AptError("another apt is at work; nothing was changed: run this again in a few minutes")
+            raise AptError("another apt is running; nothing was changed: run this again in a few minutes")
         yield replace(box.tools, environment={**box.tools.environment, **OURS})
 
 
@@ -50,5 +50,5 @@ def mark(tools: Tools, verb: str, packages: Sequence[str]) -> None:
     """Hold packages back, or release them ("unhold"). Raises AptError."""
     if packages and (ran := tools.execute("apt-mark", verb, *packages, timeout_s=60.0)).code:
         # dpkg keeps its lock while it removes this package.
-        again = f"run `sudo apt-mark {verb} {' '.join(packages)}` when no apt or dpkg is at work"
+        again = f"run `sudo apt-mark {verb} {' '.join(packages)}` when no apt or dpkg is running"
         raise AptError(f"{ran.summary}: {again}")

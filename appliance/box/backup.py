@@ -101,7 +101,7 @@ class Backup:
         for entry in self.entries:
             parent = str(PurePosixPath(entry.name).parent)
             if entry.name in folders or not folders.get(parent, parent == "." and entry.folder):
-                raise ValueError(f"{LISTING}: {shown(entry.name)} is listed twice, or outside of any folder")
+                raise ValueError(f"{LISTING}: {shown(entry.name)} is listed twice, or outside all folders")
             folders[entry.name] = entry.folder
 
     @property
@@ -123,14 +123,14 @@ def describe(parts: Mapping[str, Iterable[ArchiveEntry]], say: Say) -> None:
 def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     """Write a backup. Raises BackupFailure, OSError."""
     if os.path.lexists(file):
-        raise BackupFailure(f"{file} is there already: name another, or remove it")
+        raise BackupFailure(f"{file} exists: name another file, or remove it")
     voices = _place(box, paths.VOICES)
     with locked(voices, fcntl.LOCK_SH) if voices.is_dir() else contextlib.nullcontext():
         backup, tree = _collect(box, say)
     for key, path in NAMED.findall(box.root.text(paths.CONFIG) or ""):
         folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
         if not f"{path}/".startswith(f"{folder}/"):
-            say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
+            say(f"{key}: {path} lies outside {folder}, so the backup leaves it out")
     files = {entry.name: data for entry, data in tree.items() if not entry.folder}
     if not files:
         raise BackupFailure(f"there is nothing to back up: no file in {', '.join(PARTS.values())}")
@@ -144,7 +144,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
             member.size, member.mode = len(data), 0o600
             tar.addfile(member, io.BytesIO(data))
     replace_file(file, buffer.getvalue(), 0o600)
-    say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, for its owner only: it may hold keys")
+    say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, readable only by its owner, because it may hold keys")
 
 
 def _collect(box: Box, say: Say) -> tuple[Backup, Tree]:
@@ -152,7 +152,7 @@ def _collect(box: Box, say: Say) -> tuple[Backup, Tree]:
     users, groups, tree = _names(box, paths.USERS), _names(box, paths.GROUPS), Tree()
     for part, path in PARTS.items():
         if not (place := _place(box, path)).is_dir():
-            say(f"{part}: {path} is not there, and so not in the backup")
+            say(f"{part}: {path} does not exist, so the backup leaves it out")
             continue
         for name, entry in _walk(part, place, say):
             state, folder = entry.stat(), entry.is_dir()
@@ -170,7 +170,7 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
     yield name, path
     for entry in sorted(path.iterdir()) if path.is_dir() else ():
         if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
-            say(f"{entry} is a link or a device, and so not in the backup")
+            say(f"{entry} is a link or a device, so the backup leaves it out")
         elif entry.name.isprintable() and not entry.name.startswith("."):
             yield from _walk(f"{name}/{entry.name}", entry, say)
 
@@ -184,8 +184,8 @@ def read(file: Path) -> tuple[Backup, Tree]:
         with gzip.open(file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
             raw = dict(json.loads(_next(tar, LISTING)))
             if (form := raw.get("format")) != FORMAT:
-                raise BackupFailure(f"{file}: of format {shown(form)}, here {FORMAT} is read; update first")
-            backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
+                raise BackupFailure(f"{file}: has format {shown(form)}, not {FORMAT}; update first")
+            backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
             tree = {entry: b"" if entry.folder else _next(tar, entry.name, entry) for entry in backup.entries}
             if (more := tar.next()) is not None:
                 raise ValueError(f"{shown(more.name)} is not listed")
@@ -193,21 +193,21 @@ def read(file: Path) -> tuple[Backup, Tree]:
                 pass  # read to the end, because gzip's checksum is there
             return backup, tree
     except (*DAMAGED, TypeError, ValueError, OverflowError, RecursionError) as error:
-        why = f"damaged, or no backup ({' '.join(str(error).split())}); copy it again"
+        why = f"not a backup, or a damaged one ({' '.join(str(error).split())}); copy it again"
         raise BackupFailure(f"{file}: {why}") from error
 
 
 def _next(tar: tarfile.TarFile, name: str, entry: ArchiveEntry | None = None) -> bytes:
     """Read the next file, which must be `name`, with the entry's size and hash. Raises ValueError."""
     if (member := tar.next()) is None:
-        raise ValueError(f"cut off: {name} is not in it")
+        raise ValueError(f"truncated: {name} is missing")
     is_it = member.name == name and member.isreg() and (entry is None or member.size == entry.size)
     stream = tar.extractfile(member) if is_it else None
     if stream is None:
-        raise ValueError(f"{shown(member.name)} is not what is listed there: {name}")
+        raise ValueError(f"{shown(member.name)} differs from the listed {name}")
     data = stream.read()
     if entry and hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise ValueError(f"{name}: its hash is another")
+        raise ValueError(f"{name}: its hash is not the listed one")
     return data
 
 
@@ -224,8 +224,8 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     present = _collect(box, list[str]().append)[0].parts
     describe(parts, say)
     if backup.module != module and parts.pop("baseline", []):
-        other = f"baseline: of the module {backup.module or 'unknown'}, this is {module or 'unknown'}"
-        say(f"{other}: not restored; f5-clock-lock writes one of this module")
+        other = f"baseline: for module {backup.module or 'unknown'}, not {module or 'unknown'}"
+        say(f"{other}: not restored; f5-clock-lock writes one for this module")
     files = {entry.name: data for entry, data in tree.items()}
     refused = application.refused(box, files.get("configuration/appliance.yaml", b""))
     fits = f"refused by this version: {refused}" if refused else "fits this version"
@@ -233,7 +233,7 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     new = {part: entries for part, entries in parts.items() if entries != present.get(part)}
     places = {part: _place(box, PARTS[part]) for part in new}
     for part in parts:
-        say(f"{part}: to {places[part]}" if part in new else f"{part}: it is as in the backup")
+        say(f"{part}: goes to {places[part]}" if part in new else f"{part}: equals the backup")
     for part, place in places.items():
         check_room(place, sum(entry.size for entry in new[part]), place)
     if dry_run or not new:
@@ -251,7 +251,8 @@ def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
                 shutil.rmtree(f"{place}.restoring", ignore_errors=True)
     if refused:
         raise BackupFailure(f"restored, but the daemon does not start until this is corrected: {refused}")
-    say(f"sudo appliance check --only config --config {paths.CONFIG} && sudo systemctl restart f5-appliance")
+    restart = "sudo systemctl restart f5-appliance f5-gateway"
+    say(f"sudo appliance check --only config --config {paths.CONFIG} && {restart}")
 
 
 def _stage(box: Box, new: Path, tree: Tree) -> None:
@@ -279,7 +280,7 @@ def _replace(place: Path, new: Path, aside: Path, say: Say) -> None:
         os.rename(new, aside)
         with locked(place):
             exchange(aside, place)
-        say(f"the content before: {aside}")
+        say(f"previous content: {aside}")
         for older in set(place.parent.glob(f"{place.name}.before-*")) - {aside}:
             shutil.rmtree(older)
     else:
@@ -308,7 +309,7 @@ def main(name: str, description: str, act: Callable[..., None]) -> int:
     """Run `back_up` or `restore` as a command; return its exit status."""
     parser = program_parser(name, description)
     parser.add_argument("file", type=Path, metavar="FILE.tar.gz")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="print the steps and change nothing")
     options = parser.parse_args()
     act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
     return 0

@@ -14,7 +14,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9+.-]{0,99}")
 VERSION = re.compile(r"[A-Za-z0-9.+:~-]{1,200}")
 NVIDIAS = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
 """Prefixes of packages that an update of JetPack replaces. Afterwards TensorRT engines have to be rebuilt."""
-FINISH_FIRST = "run first: sudo dpkg --configure -a, then: sudo f5-quiet"
+FINISH_FIRST = "run sudo dpkg --configure -a, then sudo f5-quiet"
 CORE = "nvidia-l4t-core"
 TWINS = {"nvidia-l4t-nvpmodel": CORE, "nvidia-l4t-tools": CORE, "python3-libnvinfer": "libnvinfer10"}
 """Package → package that has the same version in every release."""
@@ -51,7 +51,7 @@ def packages(root: Root) -> dict[str, Package]:
 
 
 def loose(root: Root) -> tuple[list[str], list[str]]:
-    """Return NVIDIA's packages that are not held; and, with their states, unfinished ones."""
+    """NVIDIA's packages that are not held, and unfinished packages with their states."""
     mine = sorted(package for name, package in packages(root).items() if NVIDIAS.match(name))
     ready = [package.name for package in mine if package.want == "install" and package.is_finished]
     return ready, [f"{package.name} ({package.state})" for package in mine if not package.is_finished]
@@ -61,8 +61,8 @@ def pin(remedy: str, known: Mapping[str, Package]) -> str:
     """Replace each `{NAME …}` by `NAME=VERSION …`, as installed: given a bare name, apt installs the newest
     version.
 
-    Among several names, those that are not installed are omitted. A single name that is not installed gets
-    the version of its twin.
+    Of several names, only installed packages stay. A single name that is not installed gets the version of
+    its twin.
     """
 
     def pinned(match: re.Match[str]) -> str:

@@ -34,7 +34,7 @@ class NewLines:
         if line and line.partition(":")[0] != self._last.partition(":")[0]:
             self._say(line)
         elif now - self._said_at >= PERIOD_S:
-            self._say(line or f"{self._last or 'at work'} ({now - self._begun:.0f} s)")
+            self._say(line or f"{self._last or 'working'} ({now - self._begun:.0f} s)")
         else:
             return
         self._last, self._said_at = line or self._last, now
@@ -55,13 +55,13 @@ def start_daemon(box: Box, say: Say, patience_s: float = math.inf) -> str:
             return problem
         if box.uptime() - begun > patience_s:
             return f"the daemon was not ready after {patience_s:.0f} s: {now.status or now.summary}"
-        lines(now.status if now.active == "activating" else "waiting for systemd to start it")
+        lines(now.status if now.active == "activating" else "waiting for systemd to start the daemon")
         box.sleep(POLL_S)
     return "systemd does not answer"
 
 
 def _failed(now: Unit, first: Unit | None) -> str:
-    """Reason why the daemon will not become ready without help; "" if it may."""
+    """Reason why the daemon cannot become ready by itself; "" if it may."""
     again = now.restarts - (first.restarts if first else 0)
     if not (now.active == "failed" or (now.active == "inactive" and not now.queued) or again >= CRASHES):
         return ""

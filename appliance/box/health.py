@@ -15,7 +15,7 @@ from appliance.box.clocks import boots
 from appliance.box.system import Box
 
 NAMES = tuple(dict.fromkeys((*CHECKS, *application.CHECKS)))
-NOT_REQUESTED = "not asked for (--speak)"
+NOT_REQUESTED = "not requested (--speak)"
 
 
 def run_health(

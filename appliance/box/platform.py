@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from appliance.box import paths
 from appliance.box.root import Root
 
-SUPPORTED = "supported is a Jetson AGX Orin with JetPack 6.1 or a later 6, or with JetPack 7.2 or a later 7"
+SUPPORTED = "supported: a Jetson AGX Orin with JetPack 6.1 or a later 6, or with JetPack 7.2 or a later 7"
 SOC = "tegra234"
 TEGRA = re.compile(r"nvidia,(tegra\w+)")
 OLDEST = {36: 4, 39: 2}
@@ -82,11 +82,11 @@ class Platform:
     def refusal(self) -> PlatformRefusal | None:
         """Reason why the machine is not supported; None if it is."""
         if not self.is_jetson:
-            return PlatformRefusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
+            return PlatformRefusal(f"not a Jetson: {paths.COMPATIBLE} names no Tegra")
         if self.soc != SOC:
             return PlatformRefusal(f"the processor is {self.soc}, not {SOC} (Orin)")
         if self.small:
-            return PlatformRefusal(f"the module is {self.small}, for which this appliance is not made")
+            return PlatformRefusal(f"the module is {self.small}, which this appliance does not support")
         if not self.l4t:
             problem = f"{paths.RELEASE} is absent or names no release, so JetPack is unknown"
             return PlatformRefusal(problem, by_flashing=True)
@@ -95,7 +95,7 @@ class Platform:
             return None
         jetpack = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
         problem = f"L4T {self.release} is {jetpack}, which is not supported"
-        return PlatformRefusal(problem, f"{SUPPORTED}: flash the box with one", by_flashing=True)
+        return PlatformRefusal(problem, f"{SUPPORTED}; flash the box with it", by_flashing=True)
 
 
 def identify(root: Root) -> Platform:

@@ -50,7 +50,7 @@ def run(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
     except BrokenPipeError:
         status, why = 1, ""
     except BlockingIOError:
-        status, why = fault, "another one is at work; nothing was changed: run this again when it has ended"
+        status, why = fault, "another run is active; nothing was changed: run this again when it has ended"
     except StorageError as error:
         status, why = fault, str(error)
     except OSError as error:
@@ -58,11 +58,11 @@ def run(name: str, main: Callable[[], int], *, fault: int = 1) -> NoReturn:
         sudo = ": run it with sudo" if isinstance(error, PermissionError) else ""
         status, why = fault, f"{named}{error_text(error)}{sudo}"
     except Exception as error:
-        status, why = fault, f"a fault in this program, at {error_location(error)}: sudo f5-support-bundle"
+        status, why = fault, f"defect at {error_location(error)}; send a bundle: sudo f5-support-bundle"
     _at_ctrl_c(_leave)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    # Without this, output that cannot be written would give a traceback when Python ends.
+    # If output cannot be written, Python would otherwise end with a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if why:
         print(f"{name}: {why}", file=sys.stderr)

@@ -70,11 +70,11 @@ def is_journal_capped(root: Root) -> bool:
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Apply everything that is missing. Raises AptError, OSError."""
+    """Apply every setting that is missing. Raises AptError, OSError."""
     files, (packages, half) = dict(_wanted(box.root)), dpkg.loose(box.root)
     _announce(files, "hold", packages, say)
     if half:
-        say(f"not held, since dpkg has not finished: {', '.join(half)}; {dpkg.FINISH_FIRST}")
+        say(f"not held, because dpkg has not finished: {', '.join(half)}; {dpkg.FINISH_FIRST}")
     if dry_run or not (files or packages):
         return
     earlier = _read_record(box)
@@ -93,14 +93,14 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
     record, packages = _read_record(box), dpkg.packages(box.root)
     now = {path: _state(box.root, path) for path in record.files}
     files = {path: change.before for path, change in record.files.items() if now[path] == change.after}
-    held = [name for name in record.held if name in packages and packages[name].want == "hold"]
-    _announce(files, "unhold", held, say)
+    names = [name for name in record.held if name in packages and packages[name].want == "hold"]
+    _announce(files, "unhold", names, say)
     for path, change in record.files.items():
         if now[path] not in (change.before, change.after):
-            say(f"{path}: left as it is, since somebody has changed it")
+            say(f"{path}: left unchanged, because somebody has edited it")
     if not dry_run:
         with apt.locked(box, say) as tools:
-            _change(box, files, tools, "unhold", held)
+            _change(box, files, tools, "unhold", names)
         box.root.unresolved(paths.QUIET).unlink(missing_ok=True)
 
 

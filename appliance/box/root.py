@@ -101,7 +101,7 @@ class Root:
         return parse_int(self.text(path))
 
     def record(self, path: str) -> dict[str, Any]:
-        """Read a JSON object. Raises OSError, or ValueError with a message for a person."""
+        """Read a JSON object. Raises OSError, or ValueError with a readable message."""
         text = self.read(path)
         try:
             raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
@@ -113,8 +113,7 @@ class Root:
 
     def load(self, path: str, kind: type[T]) -> T:
         """Read a JSON object into a dataclass, and ignore other keys. Raises OSError, ValueError."""
-        loaded: T = from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
-        return loaded
+        return from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Names in a folder, cpu2 before cpu10; () if it cannot be read."""
@@ -147,7 +146,7 @@ class Root:
         replace_file(target, text.encode(), mode)
 
     def unresolved(self, path: str) -> Path:
-        """Resolve all parts but the last: the path of a link is its own, not its target's."""
+        """Resolve all parts but the last, so that a link gives its own path and not its target's."""
         folder, name = os.path.split(path)
         return self.at(folder) / name
 
@@ -184,7 +183,7 @@ def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: s
         raise PermissionError(f"{path} is a link, or no {kind}: remove it")
     if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
         whose = f"belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}"
-        raise PermissionError(f"{path} {whose}, so others than root may have written it: remove it")
+        raise PermissionError(f"{path} {whose}, so users other than root may have written it: remove it")
 
 
 def _natural_order(name: str) -> tuple[tuple[int, str], ...]:

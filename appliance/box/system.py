@@ -66,8 +66,8 @@ def program_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
 def add_box_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `open_box`. Their defaults come from the environment."""
     for option, variable, help in (
-        ("--sysroot", "F5_SYSROOT", "stands in for / (F5_SYSROOT)"),
-        ("--tools", "F5_TOOLS", "where programs are looked for first (F5_TOOLS)"),
+        ("--sysroot", "F5_SYSROOT", "folder used in place of / (F5_SYSROOT)"),
+        ("--tools", "F5_TOOLS", "folder to search first for programs (F5_TOOLS)"),
     ):
         parser.add_argument(option, default=os.environ.get(variable, ""), metavar="DIR", help=help)
 

@@ -21,7 +21,7 @@ from appliance.box.root import error_text
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSED_ON = ("F5_SYSROOT", "F5_TOOLS")
-"""Variables of our environment that programs get."""
+"""Variables of this process's environment that programs get."""
 NOT_FOUND = 127
 FOLLOW_S = 1.0
 GRACE_S = 5.0
@@ -32,7 +32,7 @@ GRACE_S = 5.0
 class Completed:
     """Result of a program.
 
-    `code` is 127 if it is not installed, negative if a signal or our timeout ended it.
+    `code` is 127 if the program is not installed, and negative if a signal or the timeout ended it.
     """
 
     command: tuple[str, ...]
@@ -43,7 +43,7 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """Both streams: NVIDIA's releases differ in which of the two a message is printed to."""
+        """Output of both streams, because NVIDIA's releases differ in the stream of a message."""
         return f"{self.output}\n{self.errors}"
 
     @property

@@ -19,7 +19,9 @@ Others, such as 10.13, may lack code for this GPU.
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """Versions of L4T, TensorRT and the module that something was built for. Empty fields match anything."""
+    """Versions of L4T, TensorRT and the module that the package or an engine was built for. Empty fields
+    match anything.
+    """
 
     l4t: Version = ()
     tensorrt: Version = ()

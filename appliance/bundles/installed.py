@@ -27,7 +27,7 @@ from appliance.durable import exchange, locked, remove, sync
 from appliance.errors import BundleError, StorageError
 
 STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
-"""Names of folders that installs create. Others belong to the operator."""
+"""Matches names of folders that installs create. Other folders belong to the operator."""
 
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
@@ -42,7 +42,9 @@ class StoredBundle:
 
     folder: Path
     use: str
-    """Use: "in use", "beside", "before", or "unused"."""
+    """Use of the bundle: "in use", "beside" (by a row of `text.languages`), "before" (the previous bundle) or
+    "unused".
+    """
     manifest: Manifest | None
     problem: str
     """Fault of the manifest, or ""."""
@@ -59,7 +61,7 @@ class BundleStore:
         self._report = report
 
     def stored(self) -> list[StoredBundle]:
-        """All bundles, first the one in use."""
+        """All bundles; the bundle in use is first."""
         uses: dict[Path, str] = {}
         for name, use in ((self.path, "in use"), (self.before, "before")):
             if os.path.lexists(name):
@@ -145,14 +147,14 @@ class BundleStore:
         new = self.folder / f".{secrets.token_hex(4)}"
         try:
             copy_bundle(source, new)
-            read = contract.read(new)
-            name = _store_name(read)
+            copy = contract.read(new)
+            name = _store_name(copy)
             for present in self._named():
                 if present.name == name or _same_manifest(present, new):
                     with contextlib.suppress(BundleError):
                         return contract.read(present).folder
-            self._report(f"{read.manifest.family} {read.manifest.precision}: every hash is right; loading it")
-            check(read)
+            self._report(f"{copy.manifest.family} {copy.manifest.precision}: every hash is right; loading it")
+            check(copy)
             for folder in (new, *(path for path in new.rglob("*") if path.is_dir())):
                 folder.chmod(0o755)
                 sync(folder)
@@ -172,7 +174,7 @@ class BundleStore:
         if then is None:
             return
         if now.prepares == then.prepares:
-            self._report("stored voices stay as they are, and so does what was prepared of them")
+            self._report("stored voices and their prepared features stay as they are")
         else:
             self._report(
                 "stored voices stay as they are; its mel, level or rule of references is another, so each is "
@@ -247,7 +249,7 @@ class BundleStore:
         return list(dict.fromkeys(_real(name) for name in names if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """Free name. A damaged bundle may have the usual one."""
+        """Path that no bundle has yet. A damaged bundle may occupy the usual path."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1
@@ -266,10 +268,10 @@ class BundleStore:
             ) from None
 
 
-def _store_name(read: Bundle) -> str:
+def _store_name(bundle: Bundle) -> str:
     """Family, and hash of the manifest, which contains all other hashes."""
-    family = re.sub(r"[^A-Za-z0-9_-]+", "-", read.manifest.family).strip("-") or "bundle"
-    return f"{family}-{identity(read.folder)[:12]}"
+    family = re.sub(r"[^A-Za-z0-9_-]+", "-", bundle.manifest.family).strip("-") or "bundle"
+    return f"{family}-{identity(bundle.folder)[:12]}"
 
 
 def _same_manifest(folder: Path, other: Path) -> bool:

@@ -16,7 +16,7 @@ from appliance.errors import BundleError
 
 SERVICE = "f5-appliance.service"
 READY_S = 900.0
-"""Timeout of a start. A daemon's first start with a bundle builds engines."""
+"""Timeout of a start, in seconds. A daemon's first start with a bundle builds engines."""
 SPEAK_S = 60.0
 SENTENCE = "This box speaks from its new bundle."
 
@@ -79,7 +79,7 @@ class Restart:
             return f"it does not speak: {error}"
 
     def _speak(self, folder: Path) -> str:
-        """Let the daemon speak from this folder. Returns the reason if it cannot, else ""."""
+        """Check that the daemon speaks from this folder. Returns the problem, or ""."""
         with Client(daemon_address(self.config.server)) as client:
             if (health := client.health()) != "SERVING":
                 return f"it is {health}"

@@ -37,7 +37,7 @@ def _copy_folder(source: Path, new: Path) -> None:
     manifest = contract.read(source, verify=False).manifest
     names = (*manifest.files, MANIFEST)
     if missing := [name for name in names if not (source / name).is_file()]:
-        raise BundleError(f"{source / missing[0]}: missing, or no file; copy the bundle again")
+        raise BundleError(f"{source / missing[0]}: missing, or not a file; copy the bundle again")
     check_room(new.parent, sum((source / name).stat().st_size for name in names), source)
     for name in names:
         with (source / name).open("rb") as stream:
@@ -66,7 +66,7 @@ def _archive_errors(archive: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise BundleError(
-            f"{archive}: damaged, or no archive ({' '.join(str(error).split())}); "
+            f"{archive}: not an archive, or a damaged one ({' '.join(str(error).split())}); "
             f"must be a bundle's folder, {ARCHIVES}; copy it again"
         ) from error
 
@@ -87,7 +87,7 @@ def _checked_files(archive: Path, tar: tarfile.TarFile, folder: Path) -> dict[Pu
                 f"{archive}: {shown(member.name)} is a link or a device; only files are allowed"
             )
         if count > MAX_MEMBERS:
-            raise BundleError(f"{archive}: holds more than {MAX_MEMBERS} files")
+            raise BundleError(f"{archive}: has more than {MAX_MEMBERS} files")
         if member.isreg():
             if path in files:
                 raise BundleError(f"{archive}: names {shown(member.name)} twice")

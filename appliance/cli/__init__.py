@@ -28,7 +28,7 @@ COMMANDS = {
         "check whether a file is marked as synthetic; exits with 0, 1 if not, 2 if it is unreadable",
     ),
     "cancel": ("saying", "end a request by its id"),
-    "queue": ("saying", "list and moderate what waits and sounds"),
+    "queue": ("saying", "list and moderate waiting and sounding requests"),
     "voices": ("enrolling", "list, add, show and remove reference voices"),
     "tokens": ("operating", "make, list and revoke clients' tokens, on the box"),
     "admin": ("operating", "operate the running daemon, on the box"),

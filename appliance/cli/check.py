@@ -31,7 +31,7 @@ from appliance.cli.options import print_line
 from appliance.client import CallFailed, Client
 from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
-from appliance.contract import bundle
+from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.errors import ApplianceError, BundleError, ConfigError, PhonesMissing
 from appliance.request import Request, Segmentation
@@ -109,7 +109,7 @@ class Inspection:
                 return Finding("config", Level.SKIP, NEEDS_ROOT)
             remedy = "correct the line that it names. configs/appliance.yaml has every key with its default"
             if path is not None and not path.exists():
-                remedy = "name one that is there: --config /etc/f5-appliance/appliance.yaml is the package's"
+                remedy = "name an existing file: --config /etc/f5-appliance/appliance.yaml is the package's"
             return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
         if removed:
             remedy = "change the lines that it names: a later version may refuse them"
@@ -139,7 +139,7 @@ def _compare_power_mode(path: Path) -> None:
     except ValueError:
         same = False
     if not same:
-        raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
+        raise ConfigError(f"{path}: device.power_mode: must be written as {POWER_MODE_LINE}")
 
 
 def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
@@ -170,11 +170,11 @@ def _of_each_bundle(inspection: Inspection, check: Callable[[Bundle], Finding]) 
     from appliance.speech import resident
 
     all_ = resident.bundles_of(inspection.config)
-    findings = [check(read) for read in all_]
+    findings = [check(each) for each in all_]
     summary = next((finding for finding in findings if finding.level is not Level.PASS), findings[0])
     if len(findings) == 1:
         return summary
-    value = "; ".join(f"{read.folder}: {finding.value}" for read, finding in zip(all_, findings, strict=True))
+    value = "; ".join(f"{each.folder}: {finding.value}" for each, finding in zip(all_, findings, strict=True))
     return replace(summary, value=value)
 
 
@@ -182,16 +182,16 @@ def _bundle(inspection: Inspection) -> Finding:
     return _of_each_bundle(inspection, partial(_check_bundle, quick=inspection.options.quick))
 
 
-def _check_bundle(read: Bundle, *, quick: bool) -> Finding:
+def _check_bundle(bundle: Bundle, *, quick: bool) -> Finding:
     """Check the bundle's files (`quick`: only their sizes), and espeak-ng if the bundle needs it."""
     from appliance.contract.tokens import BY_ESPEAK
     from appliance.text.tokens.emilia import espeak, phones
 
     if not quick:
-        bundle.verify_files(read)
-    manifest = read.manifest
+        contract.verify_files(bundle)
+    manifest = bundle.manifest
     for name, file in manifest.files.items():
-        path = read.folder / name
+        path = bundle.folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
             raise BundleError(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
@@ -216,10 +216,10 @@ def _voices(inspection: Inspection) -> Finding:
     from appliance.voices.index import open_index
 
     try:
-        read = bundle.read(inspection.config.bundle.path, verify=False)
+        bundle = contract.read(inspection.config.bundle.path, verify=False)
     except BundleError as error:
         return skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    voices = open_index(inspection.config.voices, read)
+    voices = open_index(inspection.config.voices, bundle)
     problems, count = voices.check(), len(voices.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
@@ -239,7 +239,7 @@ def _voices(inspection: Inspection) -> Finding:
 def _daemon(inspection: Inspection) -> Finding:
     server = inspection.config.server
     value = f"{inspection.address}: {inspection.serving}"
-    state = readiness.told(server.metrics) if server.metrics else readiness.SILENT
+    state = readiness.read_state(server.metrics) if server.metrics else readiness.SILENT
     if state.state == "starting":
         value += f", starting for {state.for_s:.0f} s: {state.step}"
         return Finding("daemon", Level.WARN, value, LIMITS["daemon"], readiness.WAIT)
@@ -301,22 +301,22 @@ def _precision(inspection: Inspection) -> Finding:
     is_exact = skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
-    read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
-    voices = open_index(config.voices, read)
+    bundle = contract.read(config.bundle.path).up_to(config.engine.longest_s)
+    voices = open_index(config.voices, bundle)
     if not (names := voices.names()):
         return skipped("precision", NO_VOICE)
-    vocabulary = read.vocabulary()
+    vocabulary = bundle.vocabulary()
     make = maker(vocabulary.tokenizer, vocabulary.voice)
-    planner = Planner(read.manifest, vocabulary, voices.reference, make)
-    nfe, guidance = read.manifest.sampler.nearest(gate.NFE), read.manifest.defaults.guidance
+    planner = Planner(bundle.manifest, vocabulary, voices.reference, make)
+    nfe, guidance = bundle.manifest.sampler.nearest(gate.NFE), bundle.manifest.defaults.guidance
     request = Request(MEASURED, names[0], nfe, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)
-    lossy = loading.load_for(read, alone)
+    lossy = loading.load_for(bundle, alone)
     if lossy.backend.partition(" ")[0] == EXACT_BACKEND:
         lossy.shutdown()
         return is_exact
-    check_integers(read)
-    exact = Synthesizer(read, loading.open_backend(EXACT_BACKEND, alone), lanes=1)  # never `cpu_variant`
+    check_integers(bundle)
+    exact = Synthesizer(bundle, loading.open_backend(EXACT_BACKEND, alone), lanes=1)  # never `cpu_variant`
     try:
         share = gate.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
@@ -337,11 +337,11 @@ def _engines(inspection: Inspection) -> Finding:
     return _of_each_bundle(inspection, partial(_check_engines, engine.cache))
 
 
-def _check_engines(cache: Path, read: Bundle) -> Finding:
+def _check_engines(cache: Path, bundle: Bundle) -> Finding:
     """Report the record of the engines in `cache`: built, as exact as required, with fused attention."""
     from appliance.engine.tensorrt import prepare
 
-    record = prepare.read_record(cache, read)
+    record = prepare.read_record(cache, bundle)
     limit, remedy = LIMITS["engines"], REMEDIES["engines"]
     if record is None:
         value = "none for this bundle; the next start builds them for minutes"

@@ -70,7 +70,7 @@ def _tried(name: str, address: str, certificate: str, config: Config, now: float
     if ends_s < now + WARN_S:
         return Level.WARN, f"{address}: the certificate ends on {last_day}", RENEW
     if certificate and (foreign := _foreign(names, address, config.gateway.names)):
-        remedy = f"{RENEW}; or add to gateway.names what else this box is called"
+        remedy = f"{RENEW}; or add the box's other names to gateway.names"
         return Level.WARN, f"{address}: the certificate is for {', '.join(foreign)}, not for this box", remedy
     words = address if is_loopback(host) else f"{address}, beyond loopback"
     return Level.PASS, f"{words}, as {', '.join(names)} until {last_day}" if certificate else words, ""
@@ -87,13 +87,15 @@ def _shown(connection: socket.socket, certificate: str) -> tuple[list[str], floa
     context.load_verify_locations(certificate)
     context.set_alpn_protocols(["h2", "http/1.1"])
     with context.wrap_socket(connection) as secured:
-        shown: Any = secured.getpeercert()
-    names = [str(name) for _, name in shown.get("subjectAltName", ())]
-    return names or ["nobody"], ssl.cert_time_to_seconds(shown["notAfter"])
+        fields: Any = secured.getpeercert()
+    names = [str(name) for _, name in fields.get("subjectAltName", ())]
+    return names or ["nobody"], ssl.cert_time_to_seconds(fields["notAfter"])
 
 
 def _foreign(names: list[str], address: str, vouched: Sequence[str]) -> list[str]:
-    """Names of a certificate that are not this box's; all, if a bot on another machine can use none."""
+    """Names of a certificate that do not belong to this box; all names, if a bot on another machine can use
+    none of them.
+    """
     if all(map(is_loopback, names)) and not is_loopback(split_address("listen", address)[0]):
         return names
     own = OwnNames("0.0.0.0:0", vouched)  # with this machine's names
@@ -119,4 +121,4 @@ def _refusal(server: ServerConfig, name: str) -> str:
             client.queue()
     except CallFailed as error:
         return "" if server.tokens and error.reason == "UNAUTHENTICATED" else error.explained
-    return "it asks for no token, as before server.tokens was set" if server.tokens else ""
+    return "it requires no token, although server.tokens is set" if server.tokens else ""

@@ -40,7 +40,7 @@ def _marked(options: argparse.Namespace) -> int:
         print_line(f"appliance marked: {options.file}: {error.strerror}", sys.stderr)
         return UNREADABLE
     except soundfile.SoundFileError as error:
-        print_line(f"appliance marked: {options.file}: is no WAV, FLAC, Ogg or MP3: {error}", sys.stderr)
+        print_line(f"appliance marked: {options.file}: not a WAV, FLAC, Ogg or MP3 file: {error}", sys.stderr)
         return UNREADABLE
     except ApplianceError as error:
         print_line(f"appliance marked: {error}", sys.stderr)

@@ -39,7 +39,7 @@ def _tokens(options: argparse.Namespace) -> int:
     if path is None:
         configured = own_config(options.config, options.set).server.tokens
         if not configured:
-            raise Failure("server.tokens is empty: name a file there, or with --file")
+            raise Failure("server.tokens is empty: name a file there, or pass --file")
         path = Path(configured)
     if options.action == "add":
         print_line(token_file.add(path, options.name, map(token_file.Role, options.role or ["speak"])))
@@ -59,8 +59,8 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
     swap = verbs.add_parser("swap", help="speak from another bundle; no stream is dropped")
     swap.add_argument("bundle", type=Path)
     others = (
-        ("status", "what it is and does"),
-        ("drain", "finish what is under way and end"),
+        ("status", "show the daemon's state"),
+        ("drain", "finish requests under way, and end"),
         ("reload", "read the configuration again"),
         ("self-test", "let the engine speak a silence"),
     )
@@ -81,7 +81,7 @@ def _admin(options: argparse.Namespace) -> int:
             operator.drain()
         elif options.verb == "reload":
             if sections := operator.reload():
-                print_line(f"only a restart takes over the changes in {', '.join(sections)}")
+                print_line(f"only a restart applies the changes in {', '.join(sections)}")
         elif options.verb == "self-test":
             print_line(f"{operator.self_test():.3f} s")
         elif options.verb == "log-level":
@@ -94,11 +94,11 @@ def _admin(options: argparse.Namespace) -> int:
 def _print_status(status: Status) -> None:
     for field in status.DESCRIPTOR.fields:
         value = getattr(status, field.name)
-        shown = ", ".join(value) if field.name == "paused" else value
+        text = ", ".join(value) if field.name == "paused" else value
         if field.name == "passed_over":
-            shown = "; ".join(f"{one.backend}: {one.reason}" for one in value)
-        shown = f"{value:.0f}" if isinstance(value, float) else shown
-        print_line(f"{field.name:<11} {shown}")
+            text = "; ".join(f"{one.backend}: {one.reason}" for one in value)
+        text = f"{value:.0f}" if isinstance(value, float) else text
+        print_line(f"{field.name:<11} {text}")
 
 
 def add_bundle(parser: argparse.ArgumentParser) -> None:
@@ -136,9 +136,9 @@ def _bundle(options: argparse.Namespace) -> int:
     if options.action == "add":
         present = resident.bundle_of(loaded)
 
-        def check(read: Bundle) -> None:
-            resident.check_beside(read, present)
-            load_on_cpu(read, loaded.engine)
+        def check(bundle: Bundle) -> None:
+            resident.check_secondary(bundle, present)
+            load_on_cpu(bundle, loaded.engine)
 
         folder = store.add(options.source, check)
         print_line(f"name it, or the next install removes it: text.languages.CODE.bundle: {folder}")

@@ -21,7 +21,7 @@ TOKEN = "APPLIANCE_TOKEN"
 
 
 class Failure(Exception):
-    """Failure of a command. The message is one line for a person."""
+    """Failure of a command. The message is one readable line."""
 
 
 def sysroot() -> tuple[str, str]:

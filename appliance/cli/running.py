@@ -52,9 +52,11 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    """Build and compare the engines of all bundles. --beside: of the bundle in this program's folder."""
+    """Build and compare the engines of all bundles. With --beside, only the engines of the bundle in this
+    program's folder.
+    """
     from appliance import config
-    from appliance.contract import bundle
+    from appliance.contract import bundle as contract
     from appliance.engine import loading
     from appliance.speech import resident
 
@@ -65,11 +67,11 @@ def _prepare(options: argparse.Namespace) -> int:
     loaded = replace(loaded, bundle=replace(loaded.bundle, path=folder))
     all_ = resident.bundles_of(loaded)
     folders = [each.folder for each in all_]
-    for read in all_:
-        bundle.verify_files(read)
+    for bundle in all_:
+        contract.verify_files(bundle)
         if len(all_) > 1:
-            print_line(f"bundle {read.folder}")
-        loading.prepare_for(read, loaded.engine, print_line, folders, dry_run=options.dry_run)
+            print_line(f"bundle {bundle.folder}")
+        loading.prepare_for(bundle, loaded.engine, print_line, folders, dry_run=options.dry_run)
     return 0
 
 
@@ -83,13 +85,13 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 def _replay(options: argparse.Namespace) -> int:
     from appliance import config
-    from appliance.contract import bundle
+    from appliance.contract import bundle as contract
     from appliance.engine import replay
 
-    read = bundle.read(options.bundle)
-    nfe = config.SynthesisConfig().steps_with(read.manifest.sampler) if options.nfe is None else options.nfe
+    bundle = contract.read(options.bundle)
+    nfe = config.SynthesisConfig().steps_with(bundle.manifest.sampler) if options.nfe is None else options.nfe
     try:
-        replay.replay_file(read, options.case, nfe, options.out)
+        replay.replay_file(bundle, options.case, nfe, options.out)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
     print_line(options.out)

@@ -76,7 +76,9 @@ def _say(options: argparse.Namespace) -> int:
 
 
 def _say_lines(options: argparse.Namespace) -> int:
-    """Play each line of standard input. A line that fails is reported, and the next one is spoken."""
+    """Play each line of standard input. After a line that fails, report the failure and go on with the next
+    line.
+    """
     if options.out is not None or not options.play:
         raise Failure("lines of standard input can only be played: add --play; --out needs a TEXT")
     from appliance.cli.playing import Player
@@ -200,7 +202,7 @@ def _cancel(options: argparse.Namespace) -> int:
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, about in (("list", "list what waits and sounds"), ("watch", "list it, then each change")):
+    for name, about in (("list", "list waiting and sounding ones"), ("watch", "list them, then each change")):
         action = actions.add_parser(name, help=about)
         action.add_argument("channel", nargs="?", default="", help="absent: all channels")
         action.set_defaults(run=_queue_list if name == "list" else _queue_watch)
@@ -213,8 +215,8 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
     cancel.set_defaults(run=_queue_cancel)
     add_address(cancel)
     for name, about in (
-        ("skip", "end what sounds on a channel"),
-        ("clear", "end what waits on a channel"),
+        ("skip", "end the sounding request of a channel"),
+        ("clear", "end the waiting requests of a channel"),
         ("pause", "stop a channel until it is resumed"),
         ("resume", "continue a channel"),
         ("moderate", "hold each request of a channel until it is approved"),

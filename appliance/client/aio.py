@@ -129,7 +129,7 @@ class AsyncClient(AsyncCalls):
 
 
 async def messages_of(call: Any) -> AsyncGenerator[Any, None]:
-    """Messages of a call, which ends with the iteration."""
+    """Yield the messages of a call. If the iteration ends early, the call is cancelled."""
     messages = aiter(call)
     try:
         while True:

@@ -23,8 +23,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Asked(Generic[T]):
-    """A call that is ready to be made, and how to read its response."""
+class Rpc(Generic[T]):
+    """Description of a call: its method and request, and how to read its response."""
 
     method: Callable[..., Any]
     request: Message
@@ -44,7 +44,7 @@ class Call(Protocol[P, T_co]):
     ) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
 
 
-def call(ask: Callable[Concatenate[Any, P], Asked[T]]) -> Call[P, T]:
+def call(ask: Callable[Concatenate[Any, P], Rpc[T]]) -> Call[P, T]:
     """Method of both clients that makes the call which `ask` describes."""
 
     @wraps(ask)
@@ -58,89 +58,89 @@ class Calls(ClientBase):
     """Calls that both clients have, except speaking."""
 
     @call
-    def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> Asked[None]:
+    def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> Rpc[None]:
         """Cancel any client's request by its id. Behind a proxy, `channel` finds the box."""
         method = partial(self._synthesizer.CancelSynthesis, metadata=channel_metadata(channel))
-        return Asked(method, pb.CancelSynthesisRequest(request_id=request_id), timeout, _nothing)
+        return Rpc(method, pb.CancelSynthesisRequest(request_id=request_id), timeout, _nothing)
 
     @call
-    def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
+    def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> Rpc[list[Utterance]]:
         """Waiting and sounding requests of one channel, or of all, in order of playback."""
         request = pb.ListUtterancesRequest(channel=channel)
-        return Asked(self._queue.ListUtterances, request, timeout, _utterances)
+        return Rpc(self._queue.ListUtterances, request, timeout, _utterances)
 
     @call
-    def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> Asked[ListUtterancesResponse]:
+    def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> Rpc[ListUtterancesResponse]:
         """The result of `utterances`, and the channels that are paused or moderated."""
         request = pb.ListUtterancesRequest(channel=channel)
-        return Asked(self._queue.ListUtterances, request, timeout)
+        return Rpc(self._queue.ListUtterances, request, timeout)
 
     @call
     def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
-    ) -> Asked[list[Utterance]]:
+    ) -> Rpc[list[Utterance]]:
         """Cancel and return the requests of a user, of a channel, or of a user on a channel."""
         request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
-        return Asked(self._queue.CancelUtterances, request, timeout, _utterances)
+        return Rpc(self._queue.CancelUtterances, request, timeout, _utterances)
 
     @call
-    def skip(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
+    def skip(self, channel: str, *, timeout: float | None = REACH_S) -> Rpc[list[Utterance]]:
         """Cancel and return the requests that sound on a channel."""
-        return Asked(self._queue.Skip, pb.ChannelRequest(channel=channel), timeout, _utterances)
+        return Rpc(self._queue.Skip, pb.ChannelRequest(channel=channel), timeout, _utterances)
 
     @call
-    def clear(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[list[Utterance]]:
+    def clear(self, channel: str, *, timeout: float | None = REACH_S) -> Rpc[list[Utterance]]:
         """Cancel and return the requests that wait on a channel."""
-        return Asked(self._queue.Clear, pb.ChannelRequest(channel=channel), timeout, _utterances)
+        return Rpc(self._queue.Clear, pb.ChannelRequest(channel=channel), timeout, _utterances)
 
     @call
-    def pause(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+    def pause(self, channel: str, *, timeout: float | None = REACH_S) -> Rpc[None]:
         """Hold a channel's audio until `resume`."""
-        return Asked(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout, _nothing)
+        return Rpc(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
-    def resume(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
-        return Asked(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout, _nothing)
+    def resume(self, channel: str, *, timeout: float | None = REACH_S) -> Rpc[None]:
+        return Rpc(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
-    def moderate(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+    def moderate(self, channel: str, *, timeout: float | None = REACH_S) -> Rpc[None]:
         """Hold later requests of a channel until `approve`."""
-        return Asked(self._queue.Moderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
+        return Rpc(self._queue.Moderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
-    def unmoderate(self, channel: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+    def unmoderate(self, channel: str, *, timeout: float | None = REACH_S) -> Rpc[None]:
         """Speak later requests of a channel without approval. Held requests stay held."""
-        return Asked(self._queue.Unmoderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
+        return Rpc(self._queue.Unmoderate, pb.ChannelRequest(channel=channel), timeout, _nothing)
 
     @call
     def approve(
         self, channel: str, request_ids: Sequence[str] = (), *, timeout: float | None = REACH_S
-    ) -> Asked[list[Utterance]]:
+    ) -> Rpc[list[Utterance]]:
         """Approve held requests of a channel, or all of them; return them in their new state."""
         request = pb.ApprovalRequest(channel=channel, request_ids=request_ids)
-        return Asked(self._queue.Approve, request, timeout, _utterances)
+        return Rpc(self._queue.Approve, request, timeout, _utterances)
 
     @call
     def reject(
         self, channel: str, request_ids: Sequence[str] = (), *, timeout: float | None = REACH_S
-    ) -> Asked[list[Utterance]]:
+    ) -> Rpc[list[Utterance]]:
         """End and return these requests of a channel, or all that it holds."""
         request = pb.ApprovalRequest(channel=channel, request_ids=request_ids)
-        return Asked(self._queue.Reject, request, timeout, _utterances)
+        return Rpc(self._queue.Reject, request, timeout, _utterances)
 
     @call
-    def preview(self, channel: str, request_id: str, *, timeout: float | None = REACH_S) -> Asked[bytes]:
+    def preview(self, channel: str, request_id: str, *, timeout: float | None = REACH_S) -> Rpc[bytes]:
         """WAV file of the finished part of a held request."""
         request = pb.PreviewRequest(channel=channel, request_id=request_id)
-        return Asked(self._queue.Preview, request, timeout, lambda response: bytes(response.audio))
+        return Rpc(self._queue.Preview, request, timeout, lambda response: bytes(response.audio))
 
     @call
-    def _voices_page(self, token: str, timeout: float | None) -> Asked[pb.ListVoicesResponse]:
-        return Asked(self._voices.ListVoices, pb.ListVoicesRequest(page_token=token), timeout)
+    def _voices_page(self, token: str, timeout: float | None) -> Rpc[pb.ListVoicesResponse]:
+        return Rpc(self._voices.ListVoices, pb.ListVoicesRequest(page_token=token), timeout)
 
     @call
-    def voice(self, name: str, *, timeout: float | None = REACH_S) -> Asked[Voice]:
-        return Asked(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
+    def voice(self, name: str, *, timeout: float | None = REACH_S) -> Rpc[Voice]:
+        return Rpc(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
 
     @call
     def add_voice(
@@ -154,7 +154,7 @@ class Calls(ClientBase):
         pronunciations: Mapping[str, str] | None = None,
         validate_only: bool = False,
         timeout: float | None = UPLOAD_S,
-    ) -> Asked[Voice]:
+    ) -> Rpc[Voice]:
         """Store a voice from a WAV, FLAC, Ogg or MP3 file and a transcript of exactly its words."""
         request = pb.CreateVoiceRequest(
             name=name,
@@ -165,7 +165,7 @@ class Calls(ClientBase):
             pronunciations=pronunciations,
             validate_only=validate_only,
         )
-        return Asked(self._voices.CreateVoice, request, timeout)
+        return Rpc(self._voices.CreateVoice, request, timeout)
 
     @call
     def update_voice(
@@ -175,15 +175,15 @@ class Calls(ClientBase):
         display_name: str | None = None,
         pronunciations: Mapping[str, str] | None = None,
         timeout: float | None = REACH_S,
-    ) -> Asked[Voice]:
+    ) -> Rpc[Voice]:
         """Change the values that are not None. `pronunciations` replaces all stored ones."""
         words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
         request = pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
-        return Asked(self._voices.UpdateVoice, request, timeout)
+        return Rpc(self._voices.UpdateVoice, request, timeout)
 
     @call
-    def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> Asked[None]:
-        return Asked(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout, _nothing)
+    def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> Rpc[None]:
+        return Rpc(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout, _nothing)
 
     @call
     def add_style(
@@ -196,7 +196,7 @@ class Calls(ClientBase):
         consent_note: str = "",
         validate_only: bool = False,
         timeout: float | None = UPLOAD_S,
-    ) -> Asked[Voice]:
+    ) -> Rpc[Voice]:
         """Store another recording of a voice; return the voice with all its recordings."""
         request = pb.CreateStyleRequest(
             voice=voice,
@@ -206,29 +206,29 @@ class Calls(ClientBase):
             consent_note=consent_note,
             validate_only=validate_only,
         )
-        return Asked(self._voices.CreateStyle, request, timeout)
+        return Rpc(self._voices.CreateStyle, request, timeout)
 
     @call
-    def remove_style(self, voice: str, style: str, *, timeout: float | None = REACH_S) -> Asked[None]:
+    def remove_style(self, voice: str, style: str, *, timeout: float | None = REACH_S) -> Rpc[None]:
         request = pb.DeleteStyleRequest(voice=voice, style=style)
-        return Asked(self._voices.DeleteStyle, request, timeout, _nothing)
+        return Rpc(self._voices.DeleteStyle, request, timeout, _nothing)
 
     @call
-    def health(self, service: str = "", *, timeout: float | None = REACH_S) -> Asked[str]:
+    def health(self, service: str = "", *, timeout: float | None = REACH_S) -> Rpc[str]:
         """Health of a service, "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
         request = health_pb2.HealthCheckRequest(service=service)
-        return Asked(self._health.Check, request, timeout, _serving_status)
+        return Rpc(self._health.Check, request, timeout, _serving_status)
 
 
 class BlockingCalls(Calls):
-    def _answer(self, ask: Callable[[], Asked[T]]) -> T:
+    def _answer(self, ask: Callable[[], Rpc[T]]) -> T:
         call = ask()
         with grpc_failures(self.address):
             return call.read(call.method(call.request, timeout=call.timeout))
 
 
 class AsyncCalls(Calls):
-    async def _answer(self, ask: Callable[[], Asked[T]]) -> T:
+    async def _answer(self, ask: Callable[[], Rpc[T]]) -> T:
         call = ask()
         with grpc_failures(self.address):
             return call.read(await call.method(call.request, timeout=call.timeout))

@@ -27,7 +27,7 @@ UPLOAD_S = 60.0
 PING_MS, PONG_MS = 4_000, 5_000
 """Interval of pings while a call is open, and longest wait for the answer to one."""
 CHANNEL_KEY = "x-channel"
-"""Metadata that tells a proxy the channel, and so the box that plays it."""
+"""Metadata with the channel, by which a proxy finds the box that plays the channel."""
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """Value of CALLER_KEY in this context; "" sends none."""
 TOKEN: ContextVar[str] = ContextVar("TOKEN", default="")

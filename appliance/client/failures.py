@@ -50,7 +50,7 @@ class CallFailed(Exception):
             return f"the certificate at {self._address} is refused: {why}"
         if self.unreachable:
             return f"no daemon answers at {self._address}"
-        where = f"{self._address} takes connections, but no call"
+        where = f"{self._address} accepts connections, but answers no call"
         return f"{where}: is it a daemon, with this TLS (--authority)? {self}"
 
     @property

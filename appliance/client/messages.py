@@ -55,9 +55,9 @@ class Reply:
     header: Header
     timings: Timings
     wall_s: float
-    """Time until the whole reply was here."""
+    """Seconds until the whole reply had arrived."""
     first_audio_s: float
-    """Equal to `wall_s` if the reply came in one message."""
+    """Seconds until the first audio arrived; equal to `wall_s` if the reply came in one message."""
     words: Sequence[WordTiming] = ()
     """Words of the reply, if the option `word_timings` is set."""
     mark: str = ""

@@ -16,13 +16,13 @@ from appliance.client.messages import Event, Piece
 from appliance.rpc.appliance_pb2 import OVERLAP, End, SynthesizeRequest
 
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
-"""Wait before the first retry, doubled with each retry; and its limit."""
+"""Seconds before the first retry, which double with each retry, and their limit."""
 LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
-"""Statuses of a call whose box has gone."""
+"""Statuses of a call whose daemon or connection was lost."""
 HOLD_S = 60.0
 """Seconds that a serial channel's request waits for a daemon that does not answer, until it is admitted."""
 LOOK_S = 0.02
-"""Interval at which a request checks whether earlier requests of its channel still wait."""
+"""Seconds between two checks of whether earlier requests of the channel still wait."""
 
 
 class ChannelOrder:
@@ -81,7 +81,7 @@ class Attempts:
     """Attempts that were refused or lost. Attempts that found no daemon do not count."""
     is_last: bool = False
     """True once the caller has received an event: then there is no other attempt."""
-    held: list[Event] = field(default_factory=list)
+    early_events: list[Event] = field(default_factory=list)
     """Events before the first audio. The caller gets them only if this attempt is the last."""
 
     def __post_init__(self) -> None:
@@ -115,18 +115,18 @@ class Attempts:
         return True
 
     def begin(self) -> Any:
-        self.held.clear()
+        self.early_events.clear()
         left_s = self._left_s()
         return self.call(self.request, timeout=None if left_s is None else max(left_s, 0.0))
 
     def received(self, event: Event) -> list[Event]:
         """Add an event; return the events that the caller gets now."""
         self.admitted()
-        self.held.append(event)
+        self.early_events.append(event)
         self.is_last = self.is_last or not self._until_audio or isinstance(event, (Piece, End))
         if not self.is_last:
             return []
-        events, self.held = self.held, []
+        events, self.early_events = self.early_events, []
         return events
 
     def admitted(self) -> None:

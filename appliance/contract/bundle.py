@@ -80,7 +80,7 @@ class Arch(Ranged):
 
     @property
     def encodes(self) -> Encoded:
-        """Shorter of the two lengths, if the text blocks allow it."""
+        """Length at which `condition` encodes a text: the tokens alone, if the text blocks allow it."""
         masks = self.text_mask_padding and self.conv_layers > 0
         return "tokens" if masks and self.text_embedding_average_upsampling else "frames"
 
@@ -124,9 +124,9 @@ class Defaults(Ranged):
     shift: Annotated[float, Between(1e-9, 1.0)] = 1.0
     """Parameter of the grid `shift`."""
     target_rms: Annotated[float, Between(1e-9, 1.0)] = 0.1
-    """Level that a quieter reference is raised to."""
+    """RMS to which a quieter reference is raised."""
     cross_fade_s: Annotated[float, Between(0.0, 5.0)] = 0.15
-    """Cross-fade between segments."""
+    """Cross-fade between segments, in seconds."""
     sampling: Sampling = "exact"
 
     def times(self, nfe: int) -> NDArray[np.float64]:
@@ -139,9 +139,9 @@ class Text:
     """Text handling that the weights were trained with."""
 
     languages: tuple[str, ...] = ()
-    """Languages (ISO 639-1), the first for lines that could be of any.
+    """Languages (ISO 639-1). The first is used for lines that may be of any of them.
 
-    If there are none, no words are put into a text.
+    Without languages, numbers and signs are not turned into words.
     """
     tokenizer: Tokenizer = "pinyin"
     case: Literal["both", "lower", "upper"] = "both"
@@ -162,11 +162,11 @@ class Text:
     around: tuple[str, ...] = ("", "")
     """Signs before transcript and text, and after them. They do not count for the length."""
     dialect: str = ""
-    """Dialect for which `around` stands, in its makers' words; for a person."""
+    """Dialect that `around` marks, by its makers' name; information for people."""
 
     @property
     def lengths(self) -> str:
-        """Measure of lengths, for a person."""
+        """Measure of lengths, as text for people."""
         return f"{self.duration}, placed by a table" if self.durations else self.duration
 
     def framed(self, text: str) -> str:
@@ -230,7 +230,7 @@ class Manifest(Ranged):
     batch_invariant: bool
     """True if a lane's result does not depend on its batch."""
     max_frames: int
-    """Longest segment, reference and reply together."""
+    """Longest segment, in frames of reference and reply together."""
     vocab_size: Count
     licence: Licence
     files: dict[str, File]
@@ -261,11 +261,11 @@ class Manifest(Ranged):
         except ValueError as error:
             raise ValueError(f"defaults: guidance: {error}") from None
         if (self.arch is None) == (self.shapes is None):
-            raise ValueError("arch, shapes: one of them must be given")
+            raise ValueError("arch, shapes: the manifest must have one of the two")
         keeps = self.shapes is None or self.shapes.kept is not None
         if self.defaults.sampling != "exact" and not keeps:
             raise ValueError(
-                f"defaults: sampling: must be exact where shapes has no kept, not {self.defaults.sampling}"
+                f"defaults: sampling: must be exact if shapes has no kept, not {self.defaults.sampling}"
             )
         upsamples = self.arch is not None and self.arch.text_embedding_average_upsampling
         if self.text.durations and not upsamples:
@@ -442,12 +442,12 @@ def _check_format(path: Path, version: object) -> None:
     """Raise BundleError if the format is older or newer than this version reads."""
     # The format comes before the keys, because another format may have other keys.
     try:
-        got = _version(str(version))
+        number = _version(str(version))
     except ValueError:
         raise BundleError(f"{path}: format {shown(version)} is not a version; this reads {FORMAT}") from None
-    if got > _version(FORMAT):
+    if number > _version(FORMAT):
         remedy = f"is newer than {FORMAT}, which this reads; update f5-appliance"
-    elif got < _version(OLDEST):
+    elif number < _version(OLDEST):
         remedy = f"is older than {OLDEST}, the oldest that this reads; export it again from its checkpoint"
     else:
         return

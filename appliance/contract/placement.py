@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 MARKS = (".", ",", "?", "!", "-")
 ENDING = 4
-"""Tokens before a mark, or before the end, that are spoken more slowly."""
+"""Number of tokens before a mark, or before the end, that are spoken more slowly."""
 INSIDE, PHRASE_END, END = range(3)
 """Places of a token: inside a phrase, among its last ones, or the mark that ends the text (its pause is cut).
 """

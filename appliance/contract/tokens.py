@@ -78,7 +78,7 @@ class Vocabulary:
 
     @functools.cached_property
     def repeated(self) -> tuple[str, ...]:
-        """Tokens that several lines have."""
+        """Tokens that occur on several lines."""
         return tuple(token for token, lines in Counter(self.tokens).items() if lines > 1)
 
     @functools.cached_property
@@ -88,7 +88,7 @@ class Vocabulary:
 
     @property
     def leaves_out(self) -> bool:
-        """True if unknown tokens are left out, False if they read as spaces."""
+        """True if the tokenizer drops unknown tokens, False if it reads them as spaces."""
         return self.tokenizer not in ("pinyin", "char")
 
     @property

@@ -29,7 +29,7 @@ class WatermarkManifest(Ranged):
     hop: Annotated[int, AtLeast(1)]
     """Samples between two frames."""
     bands: Annotated[int, AtLeast(1)]
-    """Lowest bins of a frame, which have the mark."""
+    """Number of the lowest bins of a frame, which carry the mark."""
     threshold: Annotated[float, Between(0.0, 1.0)]
     """Smallest confidence at which the mark counts as detected."""
     source: str
@@ -50,7 +50,7 @@ def read(folder: Path) -> WatermarkManifest:
     path = folder / MANIFEST
     try:
         raw = parse_yaml(path.read_bytes(), path, BundleError)
-        manifest: WatermarkManifest = from_mapping(WatermarkManifest, raw, where=str(path), error=BundleError)
+        manifest = from_mapping(WatermarkManifest, raw, where=str(path), error=BundleError)
         if missing := manifest.graphs.keys() - manifest.files:
             raise BundleError(f"{path}: files: must have {', '.join(sorted(missing))}")
         check_files(folder, manifest.files, "watermark")

@@ -8,7 +8,7 @@ import yaml
 from yaml.composer import Composer
 
 MOST_KEYS = 10_000
-"""Limit of keys in one mapping, including merged ones."""
+"""Most keys in one mapping, including merged keys."""
 
 
 class _Loader(Composer, yaml.CSafeLoader):

@@ -151,8 +151,8 @@ class Synthesizer:
         if not lane_ids or len(set(lane_ids)) < len(lane_ids):
             raise ValueError(f"one or more different lanes are stepped, not {list(lane_ids)}")
         states = [self._lanes[i] for i in lane_ids]
-        if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
-            raise ValueError(f"lane {done[0]} has no step left")
+        if finished := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
+            raise ValueError(f"lane {finished[0]} has no step left")
         self._flow.step(states, captures=self.captures)
         # This waits after every step, because the scheduler chooses the next one by the time that this one
         # took.
@@ -328,9 +328,9 @@ class Synthesizer:
         if index is not None:
             absent = "upsample_index must be absent: this bundle spreads no tokens over its frames"
             require(d.upsampling in ("spread", "tokens"), absent)
-            shown = min(len(ids), n)
-            are_places = index.shape == (n,) and index.min() >= 0 and index.max() < shown
-            require(are_places, f"upsample_index must be {n} indices under {shown}")
+            tokens = min(len(ids), n)
+            are_places = index.shape == (n,) and index.min() >= 0 and index.max() < tokens
+            require(are_places, f"upsample_index must be {n} indices under {tokens}")
         check_nfe(segment.nfe)
         require(sampling in SAMPLINGS, f"sampling must be one of {', '.join(SAMPLINGS)}, not {sampling!r}")
         is_known = sampling == "exact" or d.keeps_keys

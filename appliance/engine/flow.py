@@ -73,12 +73,12 @@ class LaneState:
     unguided: tuple[int, ...]
     """(NFE,) index of the unguided row's condition in `Sampler.conditions`, by step; empty without the row.
     """
-    done: int = 0
-    """Steps that are done."""
+    steps_done: int = 0
+    """Number of finished steps."""
 
     @property
     def steps_left(self) -> int:
-        return len(self.times) - self.done
+        return len(self.times) - self.steps_done
 
     @property
     def frames(self) -> int:
@@ -169,8 +169,8 @@ class Flow:
             self._set_reference(lane)
             self._set_unguided(lane)
             parts += lane.parts
-            calls += self.calls.alone(lane.segment, lane.done)
-            times += [int(lane.times[lane.done])] * len(lane.parts)
+            calls += self.calls.alone(lane.segment, lane.steps_done)
+            times += [int(lane.times[lane.steps_done])] * len(lane.parts)
         release = any(lane.steps_left == 1 and lane.segment.frames >= RELEASE_FRAMES for lane in lanes)
         capture = captures and min(lane.steps_left for lane in lanes) >= WORTH_CAPTURING
         for shared in joined_calls(calls, self.backend.max_batch):
@@ -182,13 +182,13 @@ class Flow:
                 self.batch().run_for(members, graph, when, release=release, capture=capture)
         for lane in lanes:
             drawn = self._next_noise(lane) if self._renoises else lane.noise
-            self.backend.upload(lane.weights[lane.done], self._weights)
+            self.backend.upload(lane.weights[lane.steps_done], self._weights)
             lane.step.run()
             new = self.backend.view(self._next, (lane.frames, self.dimensions.mels))
             for rows in lane.parts:
                 for row in range(len(rows.lengths)):
                     self.backend.copy(new, rows.view("latents", lane.frames, row=row))
-            lane.done, lane.noise = lane.done + 1, drawn
+            lane.steps_done, lane.noise = lane.steps_done + 1, drawn
 
     def _noise(self, segment: Segment, step: int) -> FloatArray:
         """(N, M) noise before a step: the segment's own, else drawn."""
@@ -199,7 +199,7 @@ class Flow:
 
     def _next_noise(self, lane: LaneState) -> FloatArray:
         """Draw (N, M) noise for the step after the next, and upload its share of the latents."""
-        segment, after = lane.segment, lane.done + 1
+        segment, after = lane.segment, lane.steps_done + 1
         drawn = self._noise(segment, after) if after < segment.nfe else np.zeros_like(lane.noise)
         share = np.float32(1.0) - np.float32(segment.times[after])
         place = self.backend.view(self._fresh, (lane.frames, self.dimensions.mels))
@@ -259,8 +259,8 @@ class Flow:
 
     def _set_unguided(self, lane: LaneState) -> None:
         """Copy the condition of the current time into the unguided row."""
-        if changes(lane.unguided, lane.done):
-            index = lane.unguided[lane.done]
+        if changes(lane.unguided, lane.steps_done):
+            index = lane.unguided[lane.steps_done]
             rows = lane.parts[-1]
             copy = self.backend.copy
             last = len(rows.lengths) - 1
@@ -282,10 +282,10 @@ class Flow:
         """Set the reference's latents to (1 − t)·noise + t·mel."""
         if not lane.paths:
             return
-        if self._renoises and lane.done:
+        if self._renoises and lane.steps_done:
             for rows in lane.referring:
                 self.backend.upload(lane.noise[: lane.start], rows.view("path_noise", lane.start))
-        t = float(lane.segment.times[lane.done])
+        t = float(lane.segment.times[lane.steps_done])
         self.backend.upload(np.array([t, -t], np.float32), self._weights)
         for path in lane.paths:
             path.run()

@@ -98,6 +98,9 @@ class OrtBackend(HostMemory):
         self._options = session_options(onnxruntime, threads, spinning=spinning)
         share_memory(self._options)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
+        # ONNX Runtime 1.31 raises and catches an error in every run that names no CUDA graph.
+        for options in self._run_options:
+            options.add_run_config_entry("gpu_graph_id", "-1")
         self._run_options[1].add_run_config_entry(*SHRINKS)
 
     def interrupt(self, on: bool) -> None:

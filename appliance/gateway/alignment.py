@@ -74,7 +74,7 @@ class Untold:
         }
 
 
-def spoken(header: Header, words: Sequence[WordTiming] = (), begin_s: float = 0.0) -> Alignment:
+def align_spoken(header: Header, words: Sequence[WordTiming] = (), begin_s: float = 0.0) -> Alignment:
     """Align the spoken text, which begins at `begin_s`. `words` has more exact times than the header."""
     timed: Alignment = []
     for word in words or header.words:
@@ -83,13 +83,13 @@ def spoken(header: Header, words: Sequence[WordTiming] = (), begin_s: float = 0.
     return _aligned(header.text, timed, ())
 
 
-def written(text: str, header: Header, said: Alignment) -> Alignment:
-    """Align every character of the written text; `said` is the alignment of the spoken text.
+def align_written(text: str, header: Header, spoken: Alignment) -> Alignment:
+    """Align every character of the written text; `spoken` is the alignment of the spoken text.
 
     A rewritten part gets the time of the words that replace it. A dropped part gets the pause at its place.
     """
     changes = [(change.before, change.after) for change in header.changes]
-    return _aligned(text, said, changes)
+    return _aligned(text, spoken, changes)
 
 
 def _aligned(text: str, normalized: Alignment, changes: Changes) -> Alignment:

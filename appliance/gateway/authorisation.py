@@ -8,7 +8,7 @@ from anyio import move_on_after
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appliance.access.places import Connection, Place, Places
+from appliance.access.places import CallerPlace, CallerPlaces, HttpConnection
 from appliance.access.token_file import FORM, Role, Tokens
 from appliance.client.connection import CALLER, TOKEN
 from appliance.errors import AccessDenied, Unauthenticated
@@ -40,7 +40,7 @@ CONNECTIONS = ("http", "websocket")
 """Kinds of ASGI scopes that are requests."""
 BUSY_RETRY_S = 1.0
 MAX_UPLOADS = 4
-"""Uploads at a time. Each takes three times its size in memory."""
+"""Most uploads at one time, of all callers. Each takes three times its size in memory."""
 DISCARDED_BYTES, DISCARDED_S = 16 << 20, 5.0
 """Limits for reading the body of a refused request."""
 
@@ -59,7 +59,7 @@ def method_of(scope: Scope) -> str:
 
 
 def roles(scope: Scope) -> tuple[Role, ...]:
-    """The request needs one of these roles. The role admin is enough for all."""
+    """Roles for a request, of which one is enough. The role admin is enough for every request."""
     path = scope["path"]
     if changes_voices(path, method_of(scope)):
         return (Role.VOICES,)
@@ -80,7 +80,7 @@ class AccessMiddleware:
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
         """If `tokens` is None, no request needs a token."""
         self._app, self._tokens = app, tokens
-        self._requests, self._uploads = Places(max_requests), Places(MAX_UPLOADS)
+        self._requests, self._uploads = CallerPlaces(max_requests), CallerPlaces(MAX_UPLOADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in CONNECTIONS:
@@ -92,8 +92,8 @@ class AccessMiddleware:
         if refused is None:
             is_upload = scope["path"] == STORED_VOICES and method_of(scope) == "POST"
             places = self._uploads if is_upload else self._requests
-            connection: Connection = scope["state"]["connection"]
-            place = Place(CALLER.get(), connection.is_arriving, connection.close)
+            connection: HttpConnection = scope["state"]["connection"]
+            place = CallerPlace(CALLER.get(), connection.is_arriving, connection.close)
             if is_upload:
                 place.is_idle = lambda: False
             elif KEY_FOLLOWS in scope:
@@ -103,7 +103,7 @@ class AccessMiddleware:
                     await self._app(scope, receive, send)
                     return
             kind = "uploads" if is_upload else "requests (gateway.max_requests)"
-            message = f"{places.most} {kind} are under way, or as many as one caller may have"
+            message = f"{places.most} {kind} are under way, or this caller has as many as it may"
             refused = Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
         if scope["type"] == "http":
             await _discard_body(receive)
@@ -111,9 +111,9 @@ class AccessMiddleware:
 
     def _call_for(self, scope: Scope, token: str) -> None:
         """Set the caller in this context: `token NAME`, or `http ADDRESS` without a valid token."""
-        held = self._tokens.find(token) if self._tokens is not None else None
+        holder = self._tokens.find(token) if self._tokens is not None else None
         address, _ = scope["client"] or ("unknown", 0)
-        CALLER.set(f"http {address}" if held is None else held.caller)
+        CALLER.set(f"http {address}" if holder is None else holder.caller)
         TOKEN.set(token if FORM.fullmatch(token) else "")
 
     def _refusal(self, scope: Scope) -> Refusal | None:
@@ -141,10 +141,10 @@ class AccessMiddleware:
 
 async def _discard_body(receive: Receive) -> None:
     """Read a body. A client that still sends when the connection closes does not see the reply."""
-    left = DISCARDED_BYTES
+    remaining = DISCARDED_BYTES
     with move_on_after(DISCARDED_S):
-        while left > 0 and (message := await receive()).get("more_body"):
-            left -= len(message["body"])
+        while remaining > 0 and (message := await receive()).get("more_body"):
+            remaining -= len(message["body"])
 
 
 def is_open(path: str) -> bool:

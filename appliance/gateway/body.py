@@ -25,7 +25,7 @@ FOREIGN = ("user_id", "aux_ref_audio_paths")
 MAX_COMPARED, LONGEST_NAME = 64, 64
 """Number of parameters that are compared with ours, and longest name of such a parameter."""
 ANY_SEED = -1
-"""Value that GPT-SoVITS's clients send for a random seed."""
+"""Seed by which GPT-SoVITS's clients ask for a random one."""
 ALIKE = 0.8
 """Smallest similarity of a misspelt parameter (difflib's ratio)."""
 COMMON_NAMES: Mapping[str, str] = {option.field: option.http for option in COMMON}
@@ -44,19 +44,19 @@ GRPC_NAMES = frozenset(map(_plain, ("text", "voice", "audio_config", *Options.__
 class Fields:
     """Parameters of a request. None stands for an absent one. Each method raises Refusal."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = parameters
 
     def beside(self, more: Mapping[str, Any]) -> Fields:
-        """Parameters of this request, filled up from `more`."""
-        return Fields({**more, **self._given})
+        """Parameters of this request, completed with parameters of `more`."""
+        return Fields({**more, **self._parameters})
 
     def get(self, name: str) -> Any:
-        return self._given.get(name)
+        return self._parameters.get(name)
 
     def text(self, name: str) -> str | None:
         """A string, without the code points that UTF-8 cannot encode."""
-        value = self._given.get(name)
+        value = self._parameters.get(name)
         if value is None:
             return None
         if not isinstance(value, str):
@@ -81,7 +81,7 @@ class Fields:
 
     def _number(self, name: str, kind: type[N], least: float, most: float, what: str) -> N | None:
         """A number within limits; None if the field is absent or empty."""
-        value = self._given.get(name)
+        value = self._parameters.get(name)
         if value is None or value == "":
             return None
         try:
@@ -96,12 +96,12 @@ class Fields:
         return number
 
     def format(self, name: str, allowed: Iterable[str]) -> str | None:
-        is_aac = str(self._given.get(name)).lower() == "aac"
+        is_aac = str(self._parameters.get(name)).lower() == "aac"
         return self.choice(name, allowed, "; nothing on this machine writes AAC" if is_aac else "")
 
     def choice(self, name: str, allowed: Iterable[str], hint: str = "") -> str | None:
         """A word of `allowed`, in any case. `hint` ends the error message."""
-        value = self._given.get(name)
+        value = self._parameters.get(name)
         if value is None or value == "":
             return None
         if not isinstance(value, str) or value.lower() not in allowed:
@@ -110,9 +110,9 @@ class Fields:
 
     def flag(self, name: str) -> bool:
         """True or false, which may be written as a number or a word. An absent one is false."""
-        word = str(self._given.get(name) or "").lower()
+        word = str(self._parameters.get(name) or "").lower()
         if word not in TRUE and word not in FALSE and not (word.isascii() and word.isdigit()):
-            raise invalid(name, f"must be true or false, not {shown(self._given[name])}")
+            raise invalid(name, f"must be true or false, not {shown(self._parameters[name])}")
         return word not in FALSE
 
     def option(self, option: Option, name: str) -> Any:
@@ -146,14 +146,14 @@ class Fields:
 
     def not_read(self, own: Iterable[str]) -> list[str]:
         """Parameters without effect that resemble `own` or COMMON, or belong to gRPC."""
-        known = (*own, *(option.http for option in COMMON))
-        plain = [_plain(name) for name in known]
+        own_names = (*own, *(option.http for option in COMMON))
+        plain = [_plain(name) for name in own_names]
         # A body may have thousands of parameters, and all requests share the event loop.
-        short = (name for name in islice(self._given, MAX_COMPARED) if len(name) <= LONGEST_NAME)
+        short = (name for name in islice(self._parameters, MAX_COMPARED) if len(name) <= LONGEST_NAME)
         return [
             name
             for name in short
-            if name not in (*known, *FOREIGN)
+            if name not in (*own_names, *FOREIGN)
             and (_plain(name) in GRPC_NAMES or get_close_matches(_plain(name), plain, 1, ALIKE))
         ]
 

@@ -44,8 +44,8 @@ async def cancel(tasks: Collection[asyncio.Task[T]]) -> None:
         await asyncio.wait(tasks)
 
 
-async def heard(session: Session) -> AsyncGenerator[Event, None]:
-    """Events of a session. An utterance's failure is raised. Raises CallFailed."""
+async def follow(session: Session) -> AsyncGenerator[Event, None]:
+    """Events of a session. Raises CallFailed, also if an utterance fails."""
     async with aclosing(cast("Any", aiter(session))) as events:
         async for _, event in events:
             if isinstance(event, UtteranceError):
@@ -58,24 +58,24 @@ class SessionWriter:
 
     def __init__(self, session: Session, most_characters: int) -> None:
         self._session, self._most = session, most_characters
-        self._said = 0
+        self._characters = 0
         """Characters of the current utterance."""
 
     async def say(self, text: str) -> int:
-        """Write a text; return how many utterances that ended. Raises CallFailed."""
+        """Write a text; return the number of utterances that its length ended. Raises CallFailed."""
         ended = 0
-        if self._said + len(text) > self._most:
+        if self._characters + len(text) > self._most:
             ended += await self.flush()
         await self._session.say(text)
-        self._said += len(text)
-        if self._said > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
+        self._characters += len(text)
+        if self._characters > self._most // 2 and text.rstrip().endswith(SENTENCE_ENDS):
             ended += await self.flush()
         return ended
 
     async def flush(self) -> int:
         """End the current utterance, if there is one. Raises CallFailed."""
-        if not self._said:
+        if not self._characters:
             return 0
-        self._said = 0
+        self._characters = 0
         await self._session.flush()
         return 1

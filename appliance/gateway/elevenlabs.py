@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from appliance.client import End, Header, Options, Piece, Voice, WordTiming
-from appliance.gateway.alignment import Alignment, Untold, in_seconds, spoken, written
+from appliance.gateway.alignment import Alignment, Untold, align_spoken, align_written, in_seconds
 from appliance.gateway.body import Fields, invalid, json_body
 from appliance.gateway.refusals import ELEVENLABS_KEY
 from appliance.gateway.speech import AudioFormat, Framing, Spoken, is_streamed, not_stored, speech_of
@@ -108,8 +108,8 @@ def settings_of(fields: Fields) -> Options:
 
 def _alignments(text: str, header: Header, words: Sequence[WordTiming] = ()) -> dict[str, Alignment]:
     """Alignments of a reply: with the written text and with the spoken text."""
-    normalized = spoken(header, words)
-    return {"alignment": written(text, header, normalized), "normalized_alignment": normalized}
+    normalized = align_spoken(header, words)
+    return {"alignment": align_written(text, header, normalized), "normalized_alignment": normalized}
 
 
 def _timed_json(audio: bytes, alignments: dict[str, Alignment]) -> bytes:
@@ -162,9 +162,9 @@ class JsonLines(Framing):
 
 async def voices(request: Request) -> Response:
     """GET /v1/voices, in OpenAI's form too, and /v2/voices."""
-    shown = [{"id": name, **_voice(name, voice)} for name, voice in (await shown_voices(request)).items()]
+    rows = [{"id": name, **_voice(name, voice)} for name, voice in (await shown_voices(request)).items()]
     return JSONResponse(
-        {"voices": shown, "has_more": False, "total_count": len(shown), "next_page_token": None}
+        {"voices": rows, "has_more": False, "total_count": len(rows), "next_page_token": None}
     )
 
 
@@ -182,15 +182,15 @@ async def voice_settings(request: Request) -> Response:
 async def _named(request: Request) -> tuple[str, Voice]:
     """Name and voice of the path. Raises Refusal."""
     voice_id = request.path_params["voice_id"].lower()
-    shown = await shown_voices(request)
-    for name, voice in shown.items():
+    voices_by_name = await shown_voices(request)
+    for name, voice in voices_by_name.items():
         if name.lower() == voice_id:
             return name, voice
-    raise not_stored(voice_id, [*shown])
+    raise not_stored(voice_id, [*voices_by_name])
 
 
 async def constant(content: Any, request: Request) -> Response:
-    """Constant answer to a question that tools ask before they speak."""
+    """Constant reply to a request that tools send before they speak."""
     return JSONResponse(content)
 
 

@@ -12,7 +12,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, TextMessage
 
-from appliance.access.places import Connection, Places
+from appliance.access.places import CallerPlaces, HttpConnection
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
 from appliance.gateway.stream_input import RESTART
@@ -24,7 +24,7 @@ MAX_HEAD_BYTES = 64 << 10
 MAX_MESSAGE_BYTES = 64 << 10
 """Longest message of a WebSocket: a text of 4,096 characters with escapes in JSON."""
 MAX_MESSAGES = 4_096
-"""Messages of a WebSocket that may wait."""
+"""Most messages of a WebSocket that may wait."""
 HANDSHAKE = (b"host", b"connection", b"upgrade", b"sec-websocket-")
 POLICY_VIOLATION = 1008
 KEEP_ALIVE_S = 30
@@ -42,7 +42,7 @@ def limited(limits: GatewayConfig) -> dict[str, Any]:
                     f"uvicorn {uvicorn.__version__} does not fit: {theirs.__name__} has no {name}; "
                     f"the gateway was written for {TRIED}"
                 )
-    own = {"_limits": limits, "_places": Places(limits.max_connections)}
+    own = {"_limits": limits, "_places": CallerPlaces(limits.max_connections)}
     return {
         "http": type("Protocol", (LimitedProtocol,), own),
         "ws": LimitedSocket,
@@ -57,7 +57,7 @@ class LimitedProtocol(H11Protocol):
     """A connection, counted against the limit, and closed if it makes no progress for `stall_s`."""
 
     _limits = GatewayConfig()
-    _places = Places(_limits.max_connections)
+    _places = CallerPlaces(_limits.max_connections)
     _timer: asyncio.TimerHandle
     _last_cycle: object = None
     _last_unsent = 0
@@ -66,7 +66,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address, _ = self.client or ("unknown", 0)
-        self._connection = Connection(address, self._is_arriving, transport.abort, self._leave)
+        self._connection = HttpConnection(address, self._is_arriving, transport.abort, self._leave)
         self.app_state = {**self.app_state, "connection": self._connection}
         self._timer = self.loop.call_later(self._limits.stall_s, self._check_progress)
         if not self._places.take(self._connection):

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from appliance.box.checks import readiness
 from appliance.client import End, Header, Piece, WordTiming
 from appliance.config import Config
-from appliance.contract import bundle
+from appliance.contract import bundle as contract
 from appliance.errors import BundleError
 from appliance.gateway import elevenlabs
 from appliance.gateway.body import Fields, json_body
@@ -112,7 +112,7 @@ async def model(request: Request) -> Response:
     if name not in there:
         raise Refusal(
             404,
-            f"there is no such model; there are {', '.join(there)}",
+            f"unknown model; known are {', '.join(there)}",
             code="model_not_found",
             param="model",
         )
@@ -124,14 +124,14 @@ async def models_of(config: Config) -> tuple[list[str], tuple[str, ...]]:
 
     Then its languages.
     """
-    state = await asyncio.to_thread(readiness.told, config.server.metrics)
+    state = await asyncio.to_thread(readiness.read_state, config.server.metrics)
     if state.family:
         return [state.family, *MODELS], state.languages
     try:
-        read = await asyncio.to_thread(bundle.read, config.bundle.path, verify=False)
+        bundle = await asyncio.to_thread(contract.read, config.bundle.path, verify=False)
     except BundleError:
         return list(MODELS), ()
-    return [read.manifest.family, *MODELS], read.manifest.text.languages
+    return [bundle.manifest.family, *MODELS], bundle.manifest.text.languages
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from inspect import getdoc
 from typing import Any
@@ -23,12 +23,12 @@ TYPES = {
 """JSON type of options that are no strings."""
 TEXT, FLAG = {"type": "string"}, {"type": "boolean"}
 PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
-WAYS = {
-    "/audio/speech": ("input", openai.OWN),
-    elevenlabs.PATH: ("text", elevenlabs.OWN),
-    "/tts": ("text", sovits.OWN),
+WAYS: Mapping[object, tuple[str, tuple[str, ...]]] = {
+    openai.speech: ("input", openai.OWN),
+    elevenlabs.speak: ("text", elevenlabs.OWN),
+    sovits.tts: ("text", sovits.OWN),
 }
-"""Part of a path that speaks → name of its text, and names of the API's own parameters."""
+"""Endpoint that speaks → name of its text, and names of the API's own parameters."""
 
 
 def schema_of(option: Option) -> dict[str, Any]:
@@ -57,21 +57,15 @@ OWN_SCHEMAS = {
 """Schemas of parameters that are no strings."""
 
 
-def speech_of(path: str) -> tuple[str, dict[str, Any]]:
-    """Name of the text, and schemas of all parameters, of a path that speaks; empty for other paths."""
-    for part, (text, own) in WAYS.items():
-        if part in path:
-            return text, {name: OWN_SCHEMAS.get(name, TEXT) for name in own} | COMMON_SCHEMAS
-    return "", {}
-
-
 def operation(route: Route, method: str) -> dict[str, Any]:
     """OpenAPI's description of a route. The summary is the first line of the endpoint's docstring."""
-    text, schemas = speech_of(route.path)
+    endpoint = getattr(route.endpoint, "func", route.endpoint)
+    text, own = WAYS.get(endpoint, ("", ()))
+    schemas = {name: OWN_SCHEMAS.get(name, TEXT) for name in own} | COMMON_SCHEMAS if own else {}
     in_path = dict.fromkeys(PARAMETER.findall(route.path), TEXT)
     in_query = schemas if method == "GET" else {}
     described: dict[str, Any] = {
-        "summary": (getdoc(getattr(route.endpoint, "func", route.endpoint)) or "").partition("\n")[0],
+        "summary": (getdoc(endpoint) or "").partition("\n")[0],
         "parameters": [
             {"name": name, "in": where, "required": where == "path" or name == text, "schema": schema}
             for where, named in (("path", in_path), ("query", in_query))

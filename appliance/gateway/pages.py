@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from appliance.audio.marking import mark_of
-from appliance.box.checks.readiness import SILENT, told
+from appliance.box.checks.readiness import SILENT, read_state
 from appliance.box.clocks import clocks_json
 from appliance.box.platform import identify
 from appliance.box.root import Root
@@ -153,7 +153,7 @@ def box_status(device: DeviceConfig) -> dict[str, Any]:
 async def _minutes(request: Request) -> Response:
     """Clocks, temperature, engine, speech and first audio of each of the last 120 minutes."""
     metrics = request.app.state.config.server.metrics
-    state = await asyncio.to_thread(told, metrics) if metrics else SILENT
+    state = await asyncio.to_thread(read_state, metrics) if metrics else SILENT
     return JSONResponse({"state": state.state, "minutes": state.minutes})
 
 

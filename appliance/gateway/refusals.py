@@ -69,7 +69,7 @@ class Refusal(Exception):
 
     def response(self, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
         """Reply in the error format of the request's API."""
-        sent = {
+        fields = {
             REQUEST_ID: quote(scope.get(REQUEST_ID) or secrets.token_hex(6)),
             # OpenAI's clients retry 409 and all statuses from 500 on, and so would speak skipped speech after
             # all.
@@ -77,17 +77,17 @@ class Refusal(Exception):
             **(headers or {}),
         }
         if self.retry_s is not None:
-            sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))
+            fields["retry-after"] = str(max(math.ceil(self.retry_s), 1))
         if self.status in (408, 413):
             # The gateway does not read the rest of such a request.
-            sent["connection"] = "close"
+            fields["connection"] = "close"
         body: dict[str, Any] = {"error": self.error}
         path, names = scope["path"], (name for name, _ in scope["headers"])
         if path.startswith(SOVITS):
             body = {"message": self.message, **({"Exception": self.code} if self.code else {})}
         elif path.startswith(ELEVENLABS) or ELEVENLABS_KEY.encode() in names:
             body = {"detail": {"status": self.code, "message": self.message, "param": self.param or None}}
-        return JSONResponse(body, self.status, sent)
+        return JSONResponse(body, self.status, fields)
 
 
 def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:

@@ -136,7 +136,9 @@ class NotifyingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log asyncio's errors, but not hundreds of times a second that no descriptor is free."""
+        """Log asyncio's errors. An error that no descriptor is free occurs hundreds of times a second, and is
+        logged once in EXHAUSTED_AGAIN_S.
+        """
         error = context.get("exception")
         if self.should_exit and "_start_serving" in context["message"]:
             return  # asyncio listens again a second after each failed attempt, on the socket closed since

@@ -104,13 +104,13 @@ class SitesMiddleware:
             sent_to = origin_at(scheme, host)
             # Over TLS the browser has checked the name against the certificate.
             if sent_to is None or not (self._has_tls or sent_to.host in self._names):
-                message = f"Host: {shown(host)} is no name of this gateway; gateway.names adds to them"
+                message = f"Host: {shown(host)} is not a name of this gateway; gateway.names adds names"
                 return Refusal(421, message, code="misdirected_request")
             own = sent_to
         if is_open(path) or (self._is_any_allowed and not _is_private(scope)):
             return None
         if foreign := self._foreign(headers, own):
-            message = f"{foreign}: a page of another site asks, and gateway.origins does not name it"
+            message = f"{foreign}: sent by a page of another site, which gateway.origins does not name"
             return Refusal(403, message, code="origin_refused")
         return None
 

@@ -44,7 +44,7 @@ OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 )
-"""Voices that clients send if they know no others."""
+"""OpenAI's names of voices, which clients send unless their user chooses a stored voice."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class SpeechRequest:
 
 
 class Framing:
-    """Format of a streamed reply's body around its audio. This one sends the audio alone."""
+    """Format of a streamed reply's body around its audio. This class sends the audio alone."""
 
     media_type = ""
     """Media type of the body; "" stands for the audio's."""

@@ -20,10 +20,10 @@ from appliance.audio.encode import Encoder
 from appliance.audio.marking import mark_of
 from appliance.client import CallFailed, End, Event, Header, Options, Piece, Session
 from appliance.encodings import Encoding
-from appliance.gateway.alignment import Untold, spoken, written
+from appliance.gateway.alignment import Untold, align_spoken, align_written
 from appliance.gateway.authorisation import KEY_FOLLOWS, bare
 from appliance.gateway.body import Fields, invalid, json_object, within
-from appliance.gateway.connection import MAX_SESSIONS, SessionWriter, cancel, heard, running, session_places
+from appliance.gateway.connection import MAX_SESSIONS, SessionWriter, cancel, follow, running, session_places
 from appliance.gateway.elevenlabs import format_of, options_of, settings_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import SILENCE_S, AudioFormat, mark_headers, voice_of
@@ -32,9 +32,9 @@ from appliance.options import AUTO
 MAX_CONTEXTS = MAX_SESSIONS
 """Contexts that one connection may speak at a time."""
 MAX_CLOSING = 32
-"""Closed contexts of a connection that are still spoken, or wait to be spoken."""
+"""Most closed contexts of a connection that still speak, or wait to speak."""
 MAX_WAITING = 32_768
-"""Characters of a context that may wait for the daemon."""
+"""Most characters of a context that may wait for the daemon."""
 MAX_NAME = 128
 """Longest id of a context, in characters."""
 INACTIVITY_S, LONGEST_INACTIVITY_S = 20.0, 180.0
@@ -150,7 +150,7 @@ class Connection:
         self._places = session_places()
 
     async def serve(self, inactivity_s: float) -> None:
-        """Handle messages until the client leaves, or every closed context is spoken."""
+        """Handle messages until the client leaves, or the last closed context has ended."""
         code, reason = OK, ""
         while code == OK:
             message = await self._next(inactivity_s)
@@ -382,8 +382,8 @@ class Context:
             # The player is assumed to have begun with the first audio.
             left_s = max(self._played_at - time.monotonic(), 0.0)
             over = self._unheard.take(self._samples / self._encoder.rate_hz - left_s)
-            heard = len("".join(one.character for one in over).rstrip())
-            await self._send({**FINAL, "heardCharacters": heard})
+            characters = len("".join(one.character for one in over).rstrip())
+            await self._send({**FINAL, "heardCharacters": characters})
 
     async def _speak(self) -> None:
         """Speak the context's text from its first message to its close."""
@@ -392,7 +392,7 @@ class Context:
             return
         async with self._places:
             session = self._session()
-            async with running(self._write(session)), aclosing(heard(session)) as events:
+            async with running(self._write(session)), aclosing(follow(session)) as events:
                 async for event in events:
                     await self._take(event)
         await self._send_pcm16(b"", last=True)
@@ -427,9 +427,9 @@ class Context:
                 await self._send_pcm16(silence.tobytes())
 
     def _align(self, header: Header) -> None:
-        normalized = spoken(header, begin_s=self._base_s)
+        normalized = align_spoken(header, begin_s=self._base_s)
         self._aligned["normalizedAlignment"].add(normalized)
-        own = written(header.written or header.text, header, normalized)
+        own = align_written(header.written or header.text, header, normalized)
         self._aligned["alignment"].add(own)
         self._unheard.add(own)
 

@@ -29,7 +29,7 @@ from wyoming.tts import (
     SynthesizeTextFormat,
 )
 
-from appliance.access.places import Place, Places
+from appliance.access.places import CallerPlace, CallerPlaces
 from appliance.audio.marking import mark_of
 from appliance.audio.tags import KEY
 from appliance.client import AsyncClient, CallFailed, Header, Options, Piece, Session, Voice
@@ -39,7 +39,7 @@ from appliance.config import Config
 from appliance.errors import Exit
 from appliance.gateway.app import address_of, credentials_of
 from appliance.gateway.body import Fields, invalid, json_object
-from appliance.gateway.connection import SessionWriter, cancel, heard, running, session_places
+from appliance.gateway.connection import SessionWriter, cancel, follow, running, session_places
 from appliance.gateway.openai import models_of
 from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.serving import BEAT_S, listen, logger
@@ -53,7 +53,7 @@ PROJECT = Attribution(name=NAME, url="")
 MAX_EVENT_BYTES = 64 << 10
 """Longest line, data or payload of an event."""
 MAX_WAITING = 16
-"""Events of a connection that may wait; at the limit the connection is not read."""
+"""Most events of a connection that may wait. At the limit, reading pauses."""
 UNSAID_LANGUAGE = "en"
 """Language of the voices if the bundle names none, because Home Assistant lists voices by language."""
 WIDTH, CHANNELS, SILENT_RATE_HZ = 2, 1, 24_000
@@ -86,12 +86,14 @@ class WyomingServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
         config = self._config.wyoming
-        places = Places(config.max_connections)
+        places = CallerPlaces(config.max_connections)
         async with AsyncClient(address, credentials_of(self._config)) as client:
 
             async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 connection = WyomingConnection(reader, writer, client, self._config)
-                place = Place(connection.address, lambda: not connection.is_speaking, writer.transport.abort)
+                place = CallerPlace(
+                    connection.address, lambda: not connection.is_speaking, writer.transport.abort
+                )
                 if not places.take(place):
                     writer.transport.abort()
                     return
@@ -213,7 +215,7 @@ class WyomingConnection:
         options["playout"] = None
         async with session_places():
             session = self._client.session(voice, **options)
-            async with running(self._write(session), self._send_audio(heard(session))) as tasks:
+            async with running(self._write(session), self._send_audio(follow(session))) as tasks:
                 await asyncio.gather(*tasks)
         await self._send(SynthesizeStopped().event())
 
@@ -236,8 +238,8 @@ class WyomingConnection:
         """Send a reply; None stands for a text with nothing to speak."""
         rate_hz, samples = SILENT_RATE_HZ, 0
         if events is not None:
-            async with aclosing(cast("Any", events)) as heard:
-                async for event in heard:
+            async with aclosing(cast("Any", events)) as messages:
+                async for event in messages:
                     if isinstance(event, Header) and event.sample_rate_hertz:
                         rate_hz = event.sample_rate_hertz
                     if isinstance(event, Piece) and event.data:

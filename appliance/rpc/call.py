@@ -22,7 +22,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.context import OpenCall
 from appliance.rpc.replies import passed_over_messages, trailers, word_messages
 from appliance.scheduler.job import Job, Result
-from appliance.speech.speech import Ready, Speech, Way
+from appliance.speech.speech import PlannedWay, Ready, Speech
 from appliance.speech.wish import Wish
 from appliance.speech.work import Work
 
@@ -51,14 +51,14 @@ class Health(Protocol):
 
     @property
     def degraded(self) -> str:
-        """Why the daemon serves requests slower than it should, in one word for programs; else ""."""
+        """One word for programs, if the daemon serves requests more slowly than it should; else ""."""
 
 
 @dataclass(eq=False, kw_only=True)
 class SynthesisCall(OpenCall):
     """A request from its wish to the last message of its reply. Every service makes one per request."""
 
-    asked: Wish
+    received_wish: Wish
     """The wish before a bundle has made its choices."""
     current: Current
     counters: Counters
@@ -73,7 +73,7 @@ class SynthesisCall(OpenCall):
     admitted: bool = False
     """True once the scheduler has admitted the job. The fields below are set by then."""
     ready: Ready = field(init=False)
-    way: Way = field(init=False)
+    way: PlannedWay = field(init=False)
     """Best way to serve the call; after admission, the way that the scheduler chose."""
 
     phrase: list[SegmentAudio] = field(default_factory=list)
@@ -98,15 +98,15 @@ class SynthesisCall(OpenCall):
     def _try_to_admit(self) -> Work[int | None]:
         """Index of the way that the scheduler chose; None means: try again."""
         # A text beyond the limit is refused before anything reads it.
-        yield self.asked.size(self.current.speech.synthesis.max_text_characters)
+        yield self.received_wish.size(self.current.speech.synthesis.max_text_characters)
         job, current = self.job, self.current.speech
         earlier = current.scheduler.queue.mergeable(job.terms)
-        job.merged = self.asked.merged(earlier.merged if earlier else 0)
-        self.ready = ready = yield from current.ready(self.asked, job.merged)
+        job.merged = self.received_wish.merged(earlier.merged if earlier else 0)
+        self.ready = ready = yield from current.ready(self.received_wish, job.merged)
         self.way, speech = ready.ways[0], ready.speech
         if ready.is_empty:
             return 0
-        job.request, job.kept = self.request, ready.kept
+        job.request, job.cached = self.request, ready.cached_segments
         planned = [way.segments for way in ready.ways]
         return speech.scheduler.admit(job, planned, earlier, speech.generation, speech.bundle)
 
@@ -199,7 +199,7 @@ class SynthesisCall(OpenCall):
             priority=terms.priority.name,
             promised_ms=self.promised_s * 1e3,
             words=word_messages([word.moved(before_s, before_segments) for word in planned]),
-            cached=bool(self.ready.kept),
+            cached=bool(self.ready.cached_segments),
             changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
             skipped_reason=request.skipped_reason * self.is_empty,
             passed_over=passed_over_messages(engine.passed_over),
@@ -218,7 +218,7 @@ class SynthesisCall(OpenCall):
     async def preview(self) -> bytes:
         """WAV file of the finished audio that waits to be sent."""
         reply = self._reply(Encoding.WAV, self.speech.manifest.mel.sample_rate_hz)
-        for segment in tuple(self.job.held):
+        for segment in tuple(self.job.unreleased):
             await self.workers.run(len(segment.samples), reply.keep, segment)
         return bytes(await self.workers.run(reply.samples, reply.whole))
 

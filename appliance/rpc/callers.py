@@ -26,7 +26,7 @@ from appliance.errors import (
 )
 from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.roles import CallAccess
-from appliance.rpc.turns import Share
+from appliance.rpc.turns import Usage
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -36,7 +36,7 @@ class PlaceKind(enum.Enum):
 
     SPEECH = "calls"
     SESSION = "sessions"
-    """Messages arrive as long as it is open; each takes a place while it arrives."""
+    """Sessions. Messages arrive as long as a session is open, and each takes a place while it arrives."""
     WATCH = "watches"
     LISTEN = "listens"
     UPLOAD = "uploads"
@@ -84,7 +84,9 @@ OF_CONNECTION: Mapping[PlaceKind, int] = {PlaceKind.WATCH: 8, PlaceKind.LISTEN: 
 INSIDE = 5
 """Messages of one caller and kind that may be arriving or waiting for the planner; further calls wait."""
 BYTES_S = 2 * MIB
-"""Speed at which messages free their places. gRPC copies them on the event loop, at some 3 ms a MiB."""
+"""Bytes per second at which arrived messages free their places. gRPC copies them on the event loop, in some 3
+ms for each MiB.
+"""
 HELD_BYTES = 128 * MIB
 """Bytes that one caller may hold: messages in work, and audio that is unfinished or waits for its reader."""
 
@@ -96,7 +98,7 @@ class Caller:
     key: str
     calls: set[PlacedCall] = field(default_factory=set)
     held_bytes: int = 0
-    share: Share = field(default_factory=Share)
+    usage: Usage = field(default_factory=Usage)
     """Use of the planner and of the event loop."""
     doors: Mapping[PlaceKind, asyncio.Semaphore] = field(
         default_factory=lambda: {kind: asyncio.Semaphore(INSIDE) for kind in PlaceKind}
@@ -291,7 +293,7 @@ def check_fields(message: bytes) -> None:
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Number at a position, and the position behind it.
 
-    Malformed numbers are left to the parser to refuse.
+    The parser refuses malformed numbers later.
     """
     value = shift = 0
     while position < len(message) and shift < 70:

@@ -21,8 +21,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 def remaining_s(context: Context) -> float:
     """Seconds until the caller's deadline; infinite without one."""
     # gRPC returns None if the caller set no deadline; its declared type says float.
-    left = cast("float | None", context.time_remaining())
-    return math.inf if left is None else left
+    remaining = cast("float | None", context.time_remaining())
+    return math.inf if remaining is None else remaining
 
 
 async def send(context: Context, message: object) -> None:

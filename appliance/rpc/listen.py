@@ -37,7 +37,7 @@ BUFFER_BYTES = 32 * MIB
 KEPT_BYTES = 64 * MIB
 """Limit of the audio in memory for listeners who join during a broadcast."""
 LINGER_S = 30.0
-"""Seconds in which a listener that left may come back without missing anything."""
+"""Seconds in which a listener that left may return without missing audio."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -160,7 +160,7 @@ class Broadcast:
 
 
 class Broadcaster:
-    """Sends what channels play to their listeners. One task does so while there are listeners."""
+    """Sends the audio that channels play to their listeners. One task runs while there are listeners."""
 
     def __init__(self, speaking: Speaking, message_s: float) -> None:
         self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
@@ -169,7 +169,7 @@ class Broadcaster:
         self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
-        self._left = -math.inf
+        self._last_left_at = -math.inf
         """Time at which the last listener left."""
         self.changed = asyncio.Event()
 
@@ -193,7 +193,7 @@ class Broadcaster:
         for utterance in self._queue.utterances()[0]:
             job, terms = utterance.job, utterance.job.terms
             is_it = utterance.state is State.HELD and (terms.channel, terms.request_id) == (channel, name)
-            if is_it and job.held and (call := self._speaking.find(terms.key)):
+            if is_it and job.unreleased and (call := self._speaking.find(terms.key)):
                 return await call.preview()
         raise RequestNotFound(f"{name!r} is not held on {channel!r}, or nothing of it is made yet: try again")
 
@@ -226,13 +226,13 @@ class Broadcaster:
             self._listeners.discard(listener)
             for broadcast in self._broadcasts.values():
                 broadcast.listeners.discard(listener)
-            self._left = self._clock()
+            self._last_left_at = self._clock()
             self.changed.set()
 
     async def _run(self) -> None:
         """Follow the queue and send its events to listeners. Ends LINGER_S after the last listener."""
         try:
-            while self._listeners or self._clock() < self._left + LINGER_S:
+            while self._listeners or self._clock() < self._last_left_at + LINGER_S:
                 self.changed.clear()
                 queue = {b: self._queue.position_of(b.job) for b in self._broadcasts.values()}
                 paused = self._queue.paused
@@ -245,7 +245,7 @@ class Broadcaster:
                 now = self._clock()
                 until = next_change([u for u, _ in queue.values() if u.state is not State.ENDED], now)
                 if not self._listeners:
-                    until = min(until, self._left + LINGER_S)
+                    until = min(until, self._last_left_at + LINGER_S)
                 with suppress(asyncio.TimeoutError):
                     left_s = until - now + 1e-3 if math.isfinite(until) else None
                     await asyncio.wait_for(self.changed.wait(), left_s)

@@ -25,7 +25,7 @@ from appliance.scheduler.workload import Clock
 MAX_IDS = 1_000
 """Limit of ids in one CancelUtterances, Approve or Reject."""
 MOVED_S = 0.05
-"""Watchers get an expected start again if it changes by at least this much."""
+"""Smallest change of an expected start, in seconds, that watchers get."""
 
 
 class QueueService(appliance_pb2_grpc.QueueServicer):
@@ -60,18 +60,18 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         self._watchers.add(changed)
         try:
             _, _, number = self._queue.utterances()
-            shown: dict[str, tuple[State, float]] = {}
+            sent: dict[str, tuple[State, float]] = {}
             last_modes: dict[str, Iterable[Any]] = {}
             while True:
                 changed.clear()
                 present, ended, number = self._queue.utterances(number)
                 here = [u for u in present if _is_among(u, channel)]
-                gone = [u for u in ended if _is_among(u, channel)]
-                new = [u for u in here if _differs(u, shown.get(u.job.terms.key))]
-                shown = {u.job.terms.key: (u.state, u.starts) for u in here}
+                ended_here = [u for u in ended if _is_among(u, channel)]
+                new = [u for u in here if _differs(u, sent.get(u.job.terms.key))]
+                sent = {u.job.terms.key: (u.state, u.starts) for u in here}
                 modes = self._modes(channel)
-                if gone or new or modes != last_modes:
-                    utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
+                if ended_here or new or modes != last_modes:
+                    utterances = [utterance_message(u, self._clock()) for u in (*ended_here, *new)]
                     last_modes = modes
                     await call.send(pb.QueueEvent(utterances=utterances, **modes))
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -134,16 +134,16 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         audio = await self._broadcaster.preview(_channel_of(message), message.request_id)
         return pb.PreviewResponse(audio=audio)
 
-    async def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
+    async def _end(self, is_chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
         """End the chosen utterances and their calls, and store the queue's state."""
-        ended = self._queue.end(chosen, why)
+        ended = self._queue.end(is_chosen, why)
         for utterance in ended:
             # Finished audio may still be on its way to the reader.
             self._end_call(utterance.job.terms.key, why)
         await asyncio.to_thread(self._save)
         # The state before the end, with the reason of the end.
-        gone = (replace(utterance, why=why) for utterance in ended)
-        return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
+        with_reason = (replace(utterance, why=why) for utterance in ended)
+        return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in with_reason])
 
     def _modes(self, channel: str) -> dict[str, Iterable[Any]]:
         """Fields of a reply: paused channels, since when, and moderated channels."""
@@ -183,10 +183,10 @@ def _channel_of(message: pb.ChannelRequest | pb.ApprovalRequest | pb.PreviewRequ
     return channel
 
 
-def _differs(utterance: Utterance, shown: tuple[State, float] | None) -> bool:
-    if shown is None:
+def _differs(utterance: Utterance, sent: tuple[State, float] | None) -> bool:
+    if sent is None:
         return True
-    state, starts = shown
+    state, starts = sent
     return utterance.state is not state or (
         state is State.WAITING and abs(utterance.starts - starts) > MOVED_S
     )

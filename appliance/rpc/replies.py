@@ -1,4 +1,4 @@
-"""Domain → reply messages: header, words, timings, trailers, utterances of the queue."""
+"""Makes reply messages: header, words, timings, trailers, utterances of the queue."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.options import BY_FIELD, MAX_KEY_CHARACTERS, OptionKind
 from appliance.request import Handling, Playout, Priority, Segmentation, Terms
 from appliance.rpc import appliance_pb2 as pb
-from appliance.speech.wish import NOT_SAID, Wish, within
+from appliance.speech.wish import UNSET, Wish, within
 
 ENCODINGS = {pb.AudioEncoding.Value(one.name): one for one in Encoding}
 SEGMENTATIONS = {pb.Segmentation.Value(one.name): one for one in Segmentation}
@@ -48,9 +48,9 @@ def wish_of(message: pb.SynthesizeRequest, *, stream: bool, client: str, caller:
         stream=stream,
         encoding=encoding,
         handling=HANDLINGS[message.text_handling],
-        segmentation=SEGMENTATIONS.get(message.segmentation, NOT_SAID),
+        segmentation=SEGMENTATIONS.get(message.segmentation, UNSET),
         # An absent field reads as zero, and no rate can be zero.
-        sample_rate_hz=audio.sample_rate_hertz or NOT_SAID,
+        sample_rate_hz=audio.sample_rate_hertz or UNSET,
         speaking_rate=audio.speaking_rate or 1.0,
     )
 

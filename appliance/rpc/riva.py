@@ -80,7 +80,7 @@ LONGEST_DICTIONARY = MOST_WORDS * (MOST_WORD + MOST_SAY + len("  , "))
 PHONEMES = re.compile("[\u0250-\u02ff\u1d00-\u1dbf\u0361æðøœħŋβθχ{}@/]|\\b[A-Z]{2}[0-2]\\b")
 """IPA, and the ARPAbet of Riva's dictionaries. The model reads neither."""
 NO_TRANSCRIPT = (
-    "is needed: F5 has to know what is said in the prompt. Send it here, or as "
+    "is needed: F5 needs the words of the prompt. Send it here, or as "
     'custom_configuration["transcript"], or once in an earlier call with the same prompt, or register the '
     "audio as a voice"
 )
@@ -91,10 +91,10 @@ class ModelNotAvailable(InvalidRequest):
 
     def __init__(self, voice: str, language: str, there: Iterable[str] = ()) -> None:
         super().__init__("voice_name", "")
-        listed = ", ".join(sorted(there))
+        languages = ", ".join(sorted(there))
         self.args = (
             f"Model is not available on server: Voice {voice} for language {language or 'en-US'} not found."
-            + (f" There are voices for {listed}." if listed else ""),
+            + (f" There are voices for {languages}." if languages else ""),
         )
 
 
@@ -108,7 +108,7 @@ class RivaService:
     def _turn(self, context: Context) -> asyncio.Lock:
         """Lock of a connection. It keeps the connection's texts in order of arrival."""
         peer = context.peer()
-        # Connections over a Unix socket cannot be told apart (as in `Terms.line`), so each call has a lock.
+        # Connections over a Unix socket have no identity (as in `Terms.line`), so each call has a lock.
         return asyncio.Lock() if peer.startswith("unix") else self._turns.setdefault(peer, asyncio.Lock())
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:

@@ -43,15 +43,15 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "CreateStyle": (Role.VOICES,),
     "DeleteStyle": (Role.VOICES,),
 }
-"""Method → roles. A caller needs one of them; the role admin is enough for all."""
+"""Method → roles, of which a caller needs one. The role admin is enough for every method."""
 
 
 @dataclass(frozen=True)
 class CallAccess:
-    """Check of a call's token. Calls over the Unix socket need none."""
+    """Checks a call's token. Calls over the Unix socket need no token."""
 
     tokens: Tokens | None = None
-    """Valid tokens; None if calls need none."""
+    """Valid tokens; None if calls need no token."""
 
     def __call__(self, method: str, context: Context) -> None:
         """Raise Unauthenticated or AccessDenied if the call's token does not allow the method."""

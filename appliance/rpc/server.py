@@ -47,10 +47,10 @@ UNCOMPRESSED = 1
 """Bit set of the accepted compression algorithms: identity alone."""
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
 IDLE_MS = 600_000
-"""Seconds without calls after which a connection is closed."""
+"""Milliseconds without calls after which a connection is closed."""
 HANDSHAKE_MS = 20_000
 AGE_MS = 3_600_000
-"""Age after which a connection takes no new calls, so that clients see a new certificate."""
+"""Age in milliseconds after which a connection takes no new calls, so that clients see a new certificate."""
 OTHER_STREAMS = 64
 """Calls of one connection that are not for synthesis: watches, lookups."""
 

@@ -50,7 +50,7 @@ class SessionUtterance:
     calls: set[SynthesisCall] = field(default_factory=set)
     """Calls of clauses that are not finished."""
     error: ApplianceError | None = None
-    """Reason why the utterance ends unspoken; None if it does not."""
+    """Reason why the utterance ends unspoken; None while it is spoken."""
     begin: Switch = AT_FIRST
     """Voice and style in which the next clause begins."""
     unspoken: SynthesisCall | None = None
@@ -77,7 +77,7 @@ class SessionCall:
     """
 
     def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
-        """The session ends after `idle_s` seconds with nothing to read and nothing to speak."""
+        """`idle_s`: seconds with nothing to read and nothing to speak after which the session ends."""
         self._speaking, self._context, self._idle_s = speaking, context, idle_s
         self._clock = speaking.clock
         self._last_active = self._clock()
@@ -93,7 +93,7 @@ class SessionCall:
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[asyncio.Task[None]] = []
-        """Tasks that have ended and whose results `serve` has not looked at; the reader is one of them."""
+        """Ended tasks whose results `serve` has not read yet; the reader may be one of them."""
         self._moved = asyncio.Event()
         """Set when a task has ended."""
 
@@ -142,7 +142,7 @@ class SessionCall:
             self._last_active = self._clock()
             kind = message.WhichOneof("message")
             if (self._splitter is None) != (kind == "configure"):
-                raise InvalidRequest("configure", "must be the first message, and no other")
+                raise InvalidRequest("configure", "must be in the first message, and in no other")
             if kind == "configure":
                 await self._configure(message.configure)
             elif kind == "text" and self._splitter is not None:
@@ -281,11 +281,11 @@ class SessionCall:
         """Send the end of an utterance, or its error."""
         await _ended(before)
         response = pb.SessionResponse(utterance=utterance.number)
-        heard = sum(call.heard_characters for call in utterance.spoken)
+        heard_characters = sum(call.heard_characters for call in utterance.spoken)
         if (error := utterance.error) is not None:
             response.error.code = rule_for(error).code.value[0]
             response.error.message, response.error.reason = str(error), reason_of(type(error))
-            response.error.heard_characters = heard
+            response.error.heard_characters = heard_characters
         else:
             timings = utterance.timings
             if utterance.unspoken is not None and not timings.segments:
@@ -296,7 +296,7 @@ class SessionCall:
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
             timings.total_s = self._clock() - utterance.begun
-            response.end.samples, response.end.heard_characters = utterance.samples, heard
+            response.end.samples, response.end.heard_characters = utterance.samples, heard_characters
             response.end.timings.CopyFrom(timings_message(timings))
             response.end.words.extend(word_messages(utterance.words))
         del self._utterances[utterance.number]

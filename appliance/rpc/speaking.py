@@ -111,7 +111,7 @@ class Speaking:
         self._idle.clear()
         try:
             try:
-                await self._turns.take(place.caller.share, call.job.terms.line, call.make_ready())
+                await self._turns.take(place.caller.usage, call.job.terms.line, call.make_ready())
             finally:
                 place.leave(place.held_bytes)
             call.admitted = True
@@ -141,7 +141,7 @@ class Speaking:
         arrived, left_s = self.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
-        speech.scheduler.check_open(terms.key, taken=self.find(terms.key) is not None)
+        speech.scheduler.check_open(terms.key, is_taken=self.find(terms.key) is not None)
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(
             terms,
@@ -156,7 +156,7 @@ class Speaking:
             context=context,
             clock=self.clock,
             task=current_task(),
-            asked=wish,
+            received_wish=wish,
             current=self._current,
             counters=self._counters,
             health=self._health,
@@ -251,7 +251,7 @@ class Speaking:
 
     async def _in_turn(self, characters: int, act: Callable[[], T]) -> T:
         """Do work on this many characters when it is the current caller's turn; return the result."""
-        return await self._turns.take(current_call().caller.share, "", in_a_slice(characters, act))
+        return await self._turns.take(current_call().caller.usage, "", in_a_slice(characters, act))
 
     def close(self) -> None:
         self._turns.close()

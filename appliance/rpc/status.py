@@ -41,7 +41,7 @@ Clients drop trailers above 8 KiB, and the message is sent three times, once per
 
 @dataclass(frozen=True)
 class StatusRule:
-    """How an exception is reported to clients."""
+    """Form in which clients see an exception: its gRPC status, and whether a retry may help."""
 
     code: grpc.StatusCode
     retry_s: int = 0
@@ -134,7 +134,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         handler = await continuation(handler_call_details)
         if handler is None:
-            # Without a handler, gRPC answers a call that has ended with a traceback.
+            # Without a handler, gRPC logs a traceback for a call that has ended.
             return grpc.stream_stream_rpc_method_handler(self._guarded("", _refuse_unknown, bytes, True))
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream
         # Every method is registered as stream-stream, which looks the same on the wire: only then does gRPC

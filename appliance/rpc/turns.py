@@ -43,7 +43,7 @@ def in_a_slice(characters: int, act: Callable[[], T]) -> Work[T]:
 
 
 @dataclass(eq=False)
-class Share:
+class Usage:
     """A caller's use of the planner and of the event loop."""
 
     characters: int = 0
@@ -57,9 +57,11 @@ class Share:
 class Turn:
     """A piece of work that waits for its caller's turn."""
 
-    share: Share
+    usage: Usage
     orders: frozenset[object]
-    """The caller and the line. In each of the two, turns follow in order of arrival."""
+    """Keys of the orders that the turn belongs to: its caller's and its line's. In each order, turns follow
+    by arrival.
+    """
     work: Work[Any]
     characters: int
     """Characters of the next slice."""
@@ -74,7 +76,7 @@ class Turn:
         try:
             while not done or done + self.characters <= most:
                 done += self.characters
-                self.share.characters += self.characters
+                self.usage.characters += self.characters
                 self.characters = next(self.work)
         except StopIteration as end:
             return partial(self.ended.set_result, end.value)
@@ -95,18 +97,18 @@ class Turns:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="plan", initializer=run_below_engine)
         self._running: asyncio.Task[None] | None = None
 
-    async def take(self, share: Share, line: str, work: Work[T]) -> T:
+    async def take(self, usage: Usage, line: str, work: Work[T]) -> T:
         """Do work after all earlier work of its caller and of its line ("": none); return the result."""
-        orders = frozenset({share, line} - {""})
-        turn = Turn(share, orders, work, next(work), asyncio.get_running_loop().create_future())
-        share.characters = max(share.characters, self._level)
+        orders = frozenset({usage, line} - {""})
+        turn = Turn(usage, orders, work, next(work), asyncio.get_running_loop().create_future())
+        usage.characters = max(usage.characters, self._level)
         self._turns[turn] = None
         try:
             begun = self._clock()
-            if share.paid_at <= begun + BURST_S and turn in self._first():
+            if usage.paid_at <= begun + BURST_S and turn in self._first():
                 while turn.characters <= AT_ONCE and not turn.ended.done():
                     self._end(turn, turn.advance(0))
-                share.paid_at = max(share.paid_at, begun) + (self._clock() - begun) / LOOP_SHARE
+                usage.paid_at = max(usage.paid_at, begun) + (self._clock() - begun) / LOOP_SHARE
             self._start()
             result: T = await turn.ended
             return result
@@ -123,12 +125,12 @@ class Turns:
     async def _run(self) -> None:
         """Give turns on the planner's thread, until only callers beyond PACE have turns left."""
         loop = asyncio.get_running_loop()
-        while ready := [turn for turn in self._first() if turn.share.paced_at <= self._clock() + AHEAD_S]:
-            turn = min(ready, key=lambda turn: turn.share.characters)
-            self._level = before = turn.share.characters
+        while ready := [turn for turn in self._first() if turn.usage.paced_at <= self._clock() + AHEAD_S]:
+            turn = min(ready, key=lambda turn: turn.usage.characters)
+            self._level = before = turn.usage.characters
             self._end(turn, await loop.run_in_executor(self._thread, turn.advance, SLICE))
-            did_s = (turn.share.characters - before) / PACE
-            turn.share.paced_at = max(turn.share.paced_at, self._clock()) + did_s
+            did_s = (turn.usage.characters - before) / PACE
+            turn.usage.paced_at = max(turn.usage.paced_at, self._clock()) + did_s
         self._running = None
         if self._turns:
             loop.call_later(AHEAD_S / 10, self._start)

@@ -22,7 +22,7 @@ Recording = pb.CreateVoiceRequest | pb.CreateStyleRequest
 T = TypeVar("T")
 
 UPLOAD_THREADS = 1
-"""Each thread may take 0.5 s of a core and 100 MB, away from speech."""
+"""Threads for uploads. Each may take 0.5 s of a core and 100 MB from the synthesis of speech."""
 UPLOADS_WAITING = 4
 LOOKUP_THREADS = 2
 
@@ -40,7 +40,7 @@ class VoicesService(appliance_pb2_grpc.VoicesServicer):
         self._uploads = 0
 
     def close(self) -> None:
-        """Start no more work. Running work finishes."""
+        """Start no further work. Work that has begun finishes."""
         for pool in (self._upload_pool, self._lookup_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 

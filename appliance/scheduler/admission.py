@@ -34,11 +34,12 @@ from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Activity, Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
-"""Shortest target, in multiples of the request's own cost."""
+"""Priority → shortest target for the first audio, as a multiple of the request's own engine time until then.
+"""
 MOST_RETRY_S = 300.0
-"""Longest time after which a refusal asks the caller to come again."""
+"""Longest wait before a retry, in seconds, that a refusal names."""
 LONE_NEWCOMERS = 2
-"""Newcomers to leave room for while only one caller is active."""
+"""Expected newcomers for which a caller's work leaves time while no other caller is active."""
 ROOM = 1.5
 """Factor on the engine time that stays free for a newcomer, because estimates grow on a busy machine."""
 
@@ -66,7 +67,7 @@ class Admission:
     def enter(
         self, job: Job, ways: Ways, merging: Job | None, generation: int | None, bundle: str
     ) -> int | None:
-        """See `Scheduler.admit`."""
+        """Admit a job; see `Scheduler.admit` for arguments, result and errors."""
         workload = self._workload
         if job.ended:
             raise Cancelled("the caller went away")
@@ -83,7 +84,7 @@ class Admission:
         )
         if merging is not None:
             replaced[merging] = Merged
-        if not job.kept:
+        if not job.cached:
             self._check_places(job, replaced)
         rate = self._check_rate(job, now)
         place = channel.jobs.index(merging) if merging in channel.jobs else workload.place_of(job)
@@ -102,11 +103,11 @@ class Admission:
         for old, kind in replaced.items():
             self._delivery.end(old, kind(f"replaced by {job.terms.request_id}"))
         workload.jobs[job.terms.key] = job
-        if job.kept:
+        if job.cached:
             job.begun = True
-            job.done = len(job.segments)
+            job.segments_done = len(job.segments)
             job.made_s = job.audio_s
-            job.held = list(job.kept)
+            job.unreleased = list(job.cached)
             self._delivery.release(job)
         else:
             if job.due < math.inf:
@@ -118,7 +119,8 @@ class Admission:
         return job.way.index
 
     def approve(self, job: Job) -> None:
-        """Append an approved job to its channel, at the earliest deadline that breaks no other.
+        """Append an approved job to its channel, at the earliest deadline that breaks no other job's
+        deadline.
 
         The job ends as Overloaded if that deadline is beyond its queue_timeout.
         """
@@ -130,7 +132,7 @@ class Admission:
         free = channel.free_from(now)
         channel.jobs.append(job)
         workload.channels[channel.key] = channel
-        if not job.made:
+        if not job.is_done:
             job.way = replace(job.way, costs=tuple(map(job.engine.costs.of, job.segments)))
             workload.leave_lane(job)
         try:
@@ -150,7 +152,7 @@ class Admission:
         blocking_s = blocking(workload, now, table)
         window = self._window(job, job.audible_in_s(), free, now)
         job.due = window.soonest
-        if job.made:
+        if job.is_done:
             return
         others = _others(job, table)
         job.due = earliest(workload, job, now, [*others, *self._newcomers(job, others, now)], blocking_s)
@@ -184,7 +186,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._retry_s((scope, own), wait_s, wait_s, now))
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """Entry of `_rates` once the job is admitted. Raises RateLimited."""
+        """Changes of `_rates` for the time when the job is admitted. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -193,7 +195,7 @@ class Admission:
         forgotten = max(self._rates.get(user, now), now) + spacing_s
         if forgotten - now > 60.0 + 1e-9:
             wait_s = forgotten - now - 60.0
-            raise RateLimited(f"{per_minute:g} requests a minute are allowed of one user", retry_s=wait_s)
+            raise RateLimited(f"{per_minute:g} requests a minute are allowed for one user", retry_s=wait_s)
         self._rates = {name: when for name, when in self._rates.items() if when > now}
         return {user: forgotten}
 
@@ -227,7 +229,7 @@ class Admission:
         job.channel = trial = replace(job.channel, jobs=[one for one in ahead if one not in replaced])
         free = self._check_backlog(trial, sum(segment.audio_s for segment in ways[0]), now)
         trial.jobs += [job, *(one for one in behind if one not in replaced)]
-        if not job.kept:
+        if not job.cached:
             return self._choose(job, ways, free, now)
         job.take(Way(0, tuple(ways[0]), (Cost(0.0, (), 0.0),) * len(ways[0])), math.inf)
         soonest = self._window(job, 0.0, free, now).soonest

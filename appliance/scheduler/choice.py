@@ -49,7 +49,7 @@ class Attempt:
     """Returns the demands of requests for which the job leaves room if it takes a way."""
 
     def alone(self, way: Way) -> float:
-        """Deadline on an idle box. The engine may have to wake."""
+        """Deadline on an idle box, including the wake of an engine at rest."""
         self.job.take(way, self.soonest)
         idle_s = self.blocking_s if self.workload.call.kind == "wake" else unblocked
         return earliest(self.workload, self.job, self.now, (), idle_s)
@@ -65,7 +65,7 @@ class Attempt:
 
 
 def choose(ways: Sequence[Way], window: Window, attempt: Attempt) -> None:
-    """Choose one of the ways, and have the job take it. Raises Overloaded."""
+    """Choose one of the ways, and store the way and its deadline in the job. Raises Overloaded."""
     job, latest, dues = attempt.job, window.latest, dict[Way, float]()
     for way in ways:
         dues[way] = attempt.with_newcomers(way)
@@ -100,5 +100,5 @@ def _take_late(job: Job, way: Way, due: float, latest: float) -> None:
 
 
 def too_late(late_s: float) -> Overloaded:
-    reason = f"would come {late_s:.2f} s too late beside what was admitted before"
+    reason = f"would come {late_s:.2f} s too late, because of requests admitted before"
     return Overloaded(reason, retry_s=max(late_s, 0.1))

@@ -103,9 +103,9 @@ def blocking(workload: Workload, now: float, table: Timetable) -> Blocking:
     # On an engine without a free lane, the most urgent open segment has to end first.
     firsts: list[Demand] = []
     for engine in workload.engines:
-        held = [table[job][0] for job in workload.promised_lanes(engine) if job in table]
-        if len(held) >= engine.max_lanes:
-            firsts.append(min(held, key=workload.urgency))
+        demands = [table[job][0] for job in workload.promised_lanes(engine) if job in table]
+        if len(demands) >= engine.max_lanes:
+            firsts.append(min(demands, key=workload.urgency))
 
     def delay_s(due: float) -> float:
         later = [first for first in firsts if due < first.due]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
@@ -20,7 +20,7 @@ class CostEstimates(Protocol):
         """Correct the estimates by a measured call. `call`: "open", "step" or "finish"."""
 
     def reset(self) -> None:
-        """Forget what calls have taught, and go back to the measurements of the warm-up."""
+        """Forget the durations of calls, and return to the measurements of the warm-up."""
 
 
 class Engine(Protocol):
@@ -48,7 +48,9 @@ class Engine(Protocol):
     def step(self, lane_ids: Sequence[int]) -> None: ...
 
     def finish(self, lane_id: int) -> FloatArray:
-        """(samples,) at the model's rate, all finite."""
+        """Decode a segment whose steps are done. Returns (samples,) at the model's rate, all finite. The lane
+        stays open.
+        """
 
     def close(self, lane_id: int) -> None: ...
 
@@ -56,15 +58,14 @@ class Engine(Protocol):
     def can_interrupt(self) -> bool: ...
 
     def interrupt(self, on: bool) -> None:
-        """Have calls raise Interrupted, from the current one on. Lanes stay."""
+        """Make calls raise Interrupted, from the current call on, until switched off. Lanes stay open."""
 
     def self_test(self, segment: Segment | None = None) -> None:
-        """Synthesise a segment, else a known input."""
+        """Synthesise a segment; without one, a known input. Raises EngineFault if that fails."""
 
     def shutdown(self) -> None: ...
 
 
-@runtime_checkable
 class Restful(Protocol):
     """An engine that can give its memory back."""
 

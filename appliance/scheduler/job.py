@@ -73,7 +73,7 @@ class Job:
     request: Request = UNREAD
     merged: int = 1
     """Requests that the job stands for."""
-    kept: tuple[SegmentAudio, ...] = ()
+    cached: tuple[SegmentAudio, ...] = ()
     """Cached audio of the reply."""
 
     # Set at admission.
@@ -90,10 +90,10 @@ class Job:
     number: int = 0
     """Number in order of admission; 0 before admission."""
 
-    done: int = 0
+    segments_done: int = 0
     """Finished segments."""
     lane: int | None = None
-    """Lane of the engine that has the current segment; None without one."""
+    """Lane of the engine that has the current segment; None if the job has no lane."""
     steps: int = 0
     """Steps done of the current segment."""
     restarts: bool = False
@@ -102,7 +102,7 @@ class Job:
     """True once the engine has worked for the job."""
     audible: float | None = None
     """Time of the first audio's delivery; None before."""
-    held: list[SegmentAudio] = field(default_factory=list)
+    unreleased: list[SegmentAudio] = field(default_factory=list)
     """Finished segments that wait for the release of their channel."""
     made_s: float = 0.0
     """Seconds of audio that are finished."""
@@ -119,8 +119,8 @@ class Job:
         self.timings = Timings(segments=len(way.segments), nfe=way.nfe)
 
     def past(self) -> Job:
-        """Copy of terms and figures that keeps no engine, audio or caller in memory."""
-        return replace(self, deliver=_nobody, kept=(), held=[], way=Way(), _planned=UNPLANNED)
+        """Copy with terms and figures only, which holds no engine, audio or caller in memory."""
+        return replace(self, deliver=_nobody, cached=(), unreleased=[], way=Way(), _planned=UNPLANNED)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -129,16 +129,16 @@ class Job:
     @property
     def segment(self) -> Segment:
         """Current segment."""
-        return self.way.segments[self.done]
+        return self.way.segments[self.segments_done]
 
     @property
     def cost(self) -> Cost:
         """Cost of the whole current segment."""
-        return self.way.costs[self.done]
+        return self.way.costs[self.segments_done]
 
     @property
-    def made(self) -> bool:
-        return self.number > 0 and self.done == len(self.way.segments)
+    def is_done(self) -> bool:
+        return self.number > 0 and self.segments_done == len(self.way.segments)
 
     @property
     def steps_left(self) -> int:
@@ -160,7 +160,7 @@ class Job:
 
     def cost_s(self, index: int) -> float:
         """Engine time that a segment still takes."""
-        has_lane = index == self.done and self.lane is not None and not self.restarts
+        has_lane = index == self.segments_done and self.lane is not None and not self.restarts
         cost = self.way.costs[index]
         return cost.left_s(self.steps) if has_lane else cost.whole_s
 
@@ -173,10 +173,11 @@ class Job:
     def audible_in_s(self) -> float:
         """Engine time until the first audio."""
         last = 1 if self.stream else len(self.way.segments)
-        return sum(self.cost_s(index) for index in range(self.done, last))
+        return sum(self.cost_s(index) for index in range(self.segments_done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Sequence[Demand]:
-        """Demands of the segments to come, if the channel is `free` and the playout `starts` at these times.
+        """Demands of the unfinished segments, if the channel is free at `free` and the playout starts at
+        `starts`.
 
         Without a promise the demands have no deadline. They are cached, and computed again after a change.
         """
@@ -185,7 +186,7 @@ class Job:
             first = max(self.due, free) + self.late_s
             # A reader cannot have played more than was sent.
             dry = starts if self.audible is None else max(starts, now - self.sent_s)
-        values = first, dry, self.late_s, self.done, self.cost_s(self.done), self.way
+        values = first, dry, self.late_s, self.segments_done, self.cost_s(self.segments_done), self.way
         if values != self._planned[0]:
             empty = list(accumulate((segment.audio_s for segment in self.segments), initial=dry))
             self._planned = (
@@ -196,7 +197,7 @@ class Job:
                         self.cost_s(index),
                         self,
                     )
-                    for index in range(self.done, len(self.segments))
+                    for index in range(self.segments_done, len(self.segments))
                 ),
             )
         return self._planned[1]
@@ -227,7 +228,7 @@ class Hold(Protocol):
 
 @dataclass(frozen=True)
 class Going:
-    """Hold of a channel that is not held: its audio goes out at once."""
+    """State of a channel without a hold: its audio goes out at once."""
 
     since: float = math.inf
     """Time at which the channel's playout stopped; inf while it runs."""
@@ -251,7 +252,7 @@ class Paused(Going):
 
 
 class Unapproved(Paused):
-    """Hold of a room: a channel of requests that wait for a moderator's approval."""
+    """Hold of a channel's waiting room, in which requests wait for a moderator's approval."""
 
     stage = "it was held for approval"
     state = State.HELD
@@ -320,7 +321,7 @@ class Channel:
     def timetable(self, now: float) -> Iterator[tuple[Job, Sequence[Demand]]]:
         """(job, its demands) for each job that is not finished yet."""
         for job, free, starts in self.playing(now, counts_bulk=False):
-            if not (job.ended or job.made):
+            if not (job.ended or job.is_done):
                 yield job, job.demands(now, free, starts)
 
     def remove(self, job: Job, now: float) -> Utterance:
@@ -339,8 +340,8 @@ class Channel:
                 return
             if self.name:
                 self.free = played
-            written = len(self.jobs.pop(0).request.written)
-            yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=written)
+            characters = len(self.jobs.pop(0).request.written)
+            yield Utterance(job, State.ENDED, played - job.audio_s, job.audio_s, heard_characters=characters)
 
     def resume(self, now: float) -> None:
         """End the pause: the reply that was playing goes on, and later ones move by its length."""

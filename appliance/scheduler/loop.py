@@ -56,7 +56,7 @@ class Scheduler:
         call_at: Callable[[float, Callable[[], None]], None] = lambda when, act: None,
         observer: Observer | None = None,
     ) -> None:
-        """`call_at` must run the callback on another thread than the engine's."""
+        """`call_at` sets an alarm, and must run its callback on another thread than the engine's."""
         self._workload = workload = Workload(
             clock, config or SchedulerConfig(), bias, margin_s, observer or Observer()
         )
@@ -204,11 +204,11 @@ class Scheduler:
         segment = job.segment
         self.engines.finished(job.engine, segment)
         self._workload.give_up_lane(job)
-        job.done += 1
+        job.segments_done += 1
         if job.ended:
             return
         job.made_s += segment.audio_s
-        job.held.append(SegmentAudio(samples, segment.index, job.made, segment.pause_s))
+        job.unreleased.append(SegmentAudio(samples, segment.index, job.is_done, segment.pause_s))
         self._delivery.release(job)
 
     def _beat(self) -> float:
@@ -226,12 +226,12 @@ class Scheduler:
                 workload.life, workload.step = Life.RUNNING, ""
 
     def starting(self, step: str) -> None:
-        """Remember which step before `start` the daemon is at; Unavailable names it."""
+        """Note the daemon's current step before `start`. Unavailable names it."""
         self._workload.step = f": {step}"
 
-    def check_open(self, key: str = "", *, taken: bool = False) -> None:
+    def check_open(self, key: str = "", *, is_taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_running(key, taken=taken)
+            self._workload.check_running(key, is_taken=is_taken)
 
     def admit(
         self,
@@ -302,7 +302,9 @@ class Scheduler:
             self._put_off(list(self._workload.jobs.values()))
 
     def _put_off(self, jobs: Sequence[Job]) -> None:
-        """End jobs whose callers send them again to the next process, and keep their order for it."""
+        """End jobs whose callers will send them again to the next process, and keep their order for that
+        process.
+        """
         state = self._workload.keep()
         for job in jobs:
             self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))

@@ -64,7 +64,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
     Returns None if that segment would miss a deadline and every earlier deadline can be met.
     """
     firsts: dict[str, Demand] = {}
-    """Payer → the payer's most urgent demand."""
+    """Payer (see `Terms.payer`) → the payer's most urgent demand."""
     for demand in ready:
         firsts.setdefault(demand.job.terms.payer, demand)
     head, *others = firsts.values()
@@ -73,7 +73,7 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
         job = demand.job
         if demand.due == math.inf:
             break
-        is_modest = not job.done and outlook.has_less(job, head.job)
+        is_modest = not job.segments_done and outlook.has_less(job, head.job)
         # If the job took the last lane, the head would wait for the end of a whole segment.
         has_room = job.lane is not None or lanes[id(job.engine)] < max(job.engine.max_lanes - 1, 1)
         slack_s = outlook.slack_s(demand.due)

@@ -11,10 +11,10 @@ from appliance.scheduler.admission import Admission, target
 from appliance.scheduler.deadlines import blocking, excesses_s
 from appliance.scheduler.job import Job, Paused, State, Utterance
 from appliance.scheduler.release import Delivery
-from appliance.scheduler.workload import Decision, Kept, Workload, digest_of
+from appliance.scheduler.workload import Decision, QueueState, Workload, digest_of
 
 MAX_PAUSED = 1_000
-"""Limit of channels that are paused, or moderated otherwise than configured."""
+"""Most channels that are paused, or moderated otherwise than configured."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
@@ -124,7 +124,9 @@ class Queue:
             return sorted(filter(workload.is_moderated, names))
 
     def moderate(self, name: str, on: bool) -> None:
-        """Hold a channel's requests until somebody approves them; not `on`: no longer. Raises QueueFull."""
+        """Hold a channel's requests until somebody approves them. With `on` false, later requests need no
+        approval. Raises QueueFull.
+        """
         workload = self._workload
         with workload.changed:
             workload.moderated.pop(name, None)
@@ -164,24 +166,24 @@ class Queue:
             for channel in channels:
                 channel.resume(now)
             jobs = [job for channel in channels for job in channel.jobs]
-            self._promise_anew([job for job in jobs if not job.made and job.audible is None], now)
+            self._promise_anew([job for job in jobs if not job.is_done and job.audible is None], now)
             self._delivery.release_all()
             workload.notify()
             workload.on_change()
 
     # State that outlives the process.
 
-    def keep(self) -> Kept:
+    def keep(self) -> QueueState:
         """State for the next process to `restore`."""
         with self._workload.changed:
             return self._workload.keep()
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, state: QueueState) -> None:
         """Go on from the state that the process before left. Must be called before the first request."""
         workload = self._workload
-        workload.earlier, now = kept, workload.clock()
-        workload.paused = {name: Paused(now, wall) for name, wall in kept.paused.items()}
-        workload.moderated = dict.fromkeys(kept.moderated, True)
+        workload.earlier, now = state, workload.clock()
+        workload.paused = {name: Paused(now, wall) for name, wall in state.paused.items()}
+        workload.moderated = dict.fromkeys(state.moderated, True)
 
     def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
         """Give jobs new deadlines, later if needed, so that no admitted job misses its deadline."""

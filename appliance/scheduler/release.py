@@ -19,15 +19,17 @@ from appliance.scheduler.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class Early:
-    """Hold of a reply that is not whole, and of a stream's first audio that is finished before it is due.
+    """Hold of an unfinished reply that is not streamed, and of a stream's first audio that is finished before
+    it is due.
 
-    The stream's playout would pull all later deadlines forward: it waits while that would break a promise.
+    An early playout would move all later deadlines forward, so the audio waits while that would break a
+    promise.
     """
 
     workload: Workload
 
     def until(self, job: Job, now: float) -> float:
-        if job.audible is not None or job.made:
+        if job.audible is not None or job.is_done:
             return -math.inf
         if not job.stream:
             return math.inf
@@ -52,7 +54,9 @@ class Delivery:
         """Time of the next alarm."""
 
     def release(self, job: Job, now: float = -math.inf) -> None:
-        """Deliver audio that no hold keeps at `now`, or at the clock's later time; complete a whole job."""
+        """Deliver audio that no hold keeps at `now` or, if it is later, at the clock's time. Ends a job whose
+        last segment went out.
+        """
         workload = self._workload
         now = max(now, workload.clock())
         until = max(hold.until(job, now) for hold in (job.channel.hold, self._early))
@@ -61,18 +65,18 @@ class Delivery:
             return
         if job.audible is None:
             job.audible = workload.clock()
-            workload.on_change()
-        for audio in job.held:
+        for audio in job.unreleased:
             job.deliver(audio)
-        job.held.clear()
-        if job.made:
+        job.unreleased.clear()
+        if job.is_done:
             self._leave(job)
             workload.forget_played(workload.clock())
-            workload.on_change()
+        workload.on_change()
 
     def release_all(self, now: float = -math.inf) -> None:
-        """Release the finished audio of channels that go on."""
-        for job in [job for job in self._workload.jobs.values() if job.held and job.channel.hold is GOING]:
+        """Release the finished audio of all channels whose hold has ended."""
+        jobs = [job for job in self._workload.jobs.values() if job.unreleased and job.channel.hold is GOING]
+        for job in jobs:
             self.release(job, now)
 
     def end(self, job: Job, why: ApplianceError) -> None:

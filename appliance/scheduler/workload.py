@@ -48,7 +48,7 @@ class Activity:
     """Recent requests and engine time of a caller."""
 
     since: float = 0.0
-    seen: float = 0.0
+    last_request: float = 0.0
     weight: float = 1.0
     """Weight of the caller's share: the weight of the channel of the caller's last request."""
     first_s: float = 0.0
@@ -68,7 +68,9 @@ class Activity:
         return float(self._spent_s * 0.5 ** ((now - self._spent) / HALVED_S))
 
     def part(self, now: float) -> float:
-        """Part of the engine's time that the caller had recently, or since it came."""
+        """Part of the engine's time that the caller had recently: in the last seconds, or since its first
+        request.
+        """
         age_s = max(now - self.since, YOUNG_S)
         halves = float(0.5 ** (age_s / HALVED_S))
         return self.spent_s(now) * math.log(2.0) / HALVED_S / (1.0 - halves)
@@ -82,7 +84,7 @@ class EngineCall:
     """A wake, which loads an engine at rest, belongs to no job."""
     jobs: tuple[Job, ...] = ()
     begun: float = -math.inf
-    """Infinite for a wake that has not begun."""
+    """Time at which the call began; infinite for a wake that has not begun."""
     cost_s: float = 0.0
     due: float = math.inf
     preempted: Job | None = None
@@ -111,20 +113,20 @@ class CallOutcome(enum.Enum):
 
 
 class Observer:
-    """Observer that ignores everything. A trace is another."""
+    """Observer that ignores all events. A trace overrides the methods."""
 
     def admitted(self, job: Job, now: float) -> None: ...
 
     def refused(self, error: ApplianceError) -> None: ...
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
-        """Called before the engine makes a call."""
+        """Note the next call before the engine makes it; None if there is no work."""
 
     def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
-        """Called after a call, before its jobs change."""
+        """Note a call's outcome, before its jobs change."""
 
     def ended(self, job: Job, now: float) -> None:
-        """Called at the end of a job, whether its reply was delivered or not."""
+        """Note the end of a job, whether its reply was delivered or not."""
 
 
 class Life(enum.Enum):
@@ -135,7 +137,7 @@ class Life(enum.Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """A moderator's word on a request."""
+    """A moderator's decision on a request."""
 
     approved: str = ""
     """Digest of the text that was approved; "" if the request was ended."""
@@ -144,7 +146,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Kept:
+class QueueState:
     """State for the next process: decisions of moderators, and the order of held requests."""
 
     paused: dict[str, float] = field(default_factory=dict)
@@ -167,7 +169,7 @@ class Workload:
     bias: float
     """Factor by which all cost estimates are multiplied."""
     margin_s: float
-    """Seconds that every deadline keeps in reserve."""
+    """Seconds by which every segment must be finished before its deadline."""
     observer: Observer
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
@@ -187,12 +189,12 @@ class Workload:
     """Channel → its pause."""
     moderated: dict[str, bool] = field(default_factory=dict)
     """Channel → True if its requests need approval; only channels that differ from the configuration."""
-    earlier: Kept = field(default_factory=Kept)
+    earlier: QueueState = field(default_factory=QueueState)
     """State of the process before, whose callers may send held requests again."""
     decided: deque[tuple[str, Decision]] = field(default_factory=lambda: deque(maxlen=DECISIONS))
     """Request id and decision, the latest last."""
     used_s: dict[str, float] = field(default_factory=dict)
-    """Payer → weighted engine time for work without a promise."""
+    """Payer (see `Terms.payer`) → weighted engine time for work without a promise."""
     active: dict[str, Activity] = field(default_factory=dict)
     """Callers with a request in the last ACTIVE_S."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
@@ -209,8 +211,8 @@ class Workload:
     def see(self, terms: Terms, now: float) -> None:
         """Note that a caller has sent a request, and forget callers that were silent for ACTIVE_S."""
         activity = self.active.setdefault(terms.caller, Activity(since=now))
-        activity.seen, activity.weight = now, self.config.weights.get(terms.channel, 1.0)
-        self.active = {name: one for name, one in self.active.items() if now - one.seen < ACTIVE_S}
+        activity.last_request, activity.weight = now, self.config.weights.get(terms.channel, 1.0)
+        self.active = {name: one for name, one in self.active.items() if now - one.last_request < ACTIVE_S}
 
     def spend(self, job: Job, seconds: float, now: float) -> None:
         """Charge engine time to a job's caller, and for work without a promise to its payer too."""
@@ -223,11 +225,11 @@ class Workload:
         self.has_news = True
         self.changed.notify_all()
 
-    def check_running(self, key: str = "", *, taken: bool = False) -> None:
-        """Raise Unavailable, or InvalidRequest if the key is in use: by a job, or because `taken`."""
+    def check_running(self, key: str = "", *, is_taken: bool = False) -> None:
+        """Raise Unavailable, or InvalidRequest if the key is in use: by a job, or because `is_taken`."""
         if self.life is not Life.RUNNING:
             raise Unavailable(f"the daemon is {self.life.value}{self.step}")
-        if taken or key in self.jobs:
+        if is_taken or key in self.jobs:
             request_id = key.rpartition(" ")[2]
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
@@ -272,7 +274,7 @@ class Workload:
         """Release the lane of a newly promised job if it is the last, and other promised jobs need a lane."""
         lanes = self.promised_lanes(job.engine)
         is_last = job in lanes and len(lanes) >= job.engine.max_lanes
-        others = (one for one in self.jobs.values() if one.promised and not one.made and one not in lanes)
+        others = (one for one in self.jobs.values() if one.promised and not one.is_done and one not in lanes)
         if is_last and any(one.engine is job.engine for one in others):
             self.give_up_lane(job)
 
@@ -294,7 +296,9 @@ class Workload:
         return not is_approved and (was_held or self.is_moderated(terms.channel))
 
     def channel_of(self, terms: Terms, *, unapproved: bool = False) -> Channel:
-        """Channel of a request. If `unapproved`: the channel's room, in which requests wait for approval."""
+        """Channel of a request. If `unapproved`: the channel's waiting room, in which requests wait for
+        approval.
+        """
         if unapproved:
             key = f"approval {terms.channel}"
             return self.channels.get(key, Channel(key, terms.channel, hold=Unapproved(self.clock())))
@@ -315,7 +319,7 @@ class Workload:
         return bisect_right(places, ranks.get(own, math.inf), begun)
 
     def unheard(self, now: float) -> Iterator[Job]:
-        """Jobs that do not sound yet, in order of playout."""
+        """Jobs whose audio has not begun to play, in order of playout."""
         for channel in self.channels.values():
             yield from (u.job for u in channel.utterances(now) if u.state is not State.SOUNDING)
 
@@ -338,7 +342,7 @@ class Workload:
             if job.terms.supersedes(other.terms) and (other.channel.unapproved or is_heard)
         ]
 
-    def keep(self) -> Kept:
+    def keep(self) -> QueueState:
         """State for the next process."""
         held = [channel for channel in self.channels.values() if channel.hold is not GOING]
         waiting = {j.terms.key: c.unapproved for c in held for j in c.jobs if j.audible is None}
@@ -346,12 +350,12 @@ class Workload:
         paused = {name: pause.wall for name, pause in self.paused.items()}
         moderated = tuple(sorted(filter(self.moderated.get, self.moderated)))
         newest = dict([*order.items()][-HISTORY:]), dict([*decisions.items()][-DECISIONS:])
-        return Kept(paused, moderated, *newest)
+        return QueueState(paused, moderated, *newest)
 
     def take_off(self, job: Job, why: ApplianceError) -> None:
         was = job.channel.remove(job, self.clock())
-        heard = heard_characters(job.request, job.segments, was.heard_s)
-        self._remember(replace(was, why=why, heard_characters=heard))
+        characters = heard_characters(job.request, job.segments, was.heard_s)
+        self._remember(replace(was, why=why, heard_characters=characters))
 
     def forget_played(self, now: float) -> None:
         """Move played jobs to the history; drop empty channels."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from appliance.audio.phrases import Phrases
 from appliance.config import Config
-from appliance.contract import bundle
+from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Text
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.engine import Synthesizer
@@ -43,12 +43,12 @@ LIVE_SECTIONS = ("synthesis", "text", "audio", "scheduler", "log")
 
 
 class Changes:
-    """Current bundle and configuration, and the Speech that is built of them."""
+    """Current bundle and configuration, and the Speech that is built from them."""
 
     def __init__(
         self,
         config: Config,
-        read: Bundle,
+        bundle: Bundle,
         voices: VoiceIndex,
         prompts: Prompts,
         scheduler: Scheduler,
@@ -57,20 +57,20 @@ class Changes:
         """Raises BundleError, ConfigError."""
         self._voices, self._prompts = voices, prompts
         self._scheduler, self._phrases = scheduler, phrases
-        self._residents = Residents(config, read)
-        self._readers = {key: Reader.of(other) for key, other in self.beside.items()}
+        self._residents = Residents(config, bundle)
+        self._readers = {key: Reader.of(other) for key, other in self.secondary.items()}
         voices.further = list(self._readers.values())
-        self._take(config, read, self._speech(config, read, read.vocabulary()))
+        self._take(config, bundle, self._speech(config, bundle, bundle.vocabulary()))
         self._log_doubts()
 
     @property
-    def beside(self) -> Mapping[str, Bundle]:
+    def secondary(self) -> Mapping[str, Bundle]:
         """Secondary bundles of the table of languages, by their keys."""
-        return self._residents.beside
+        return self._residents.secondary
 
-    def _take(self, config: Config, read: Bundle, speech: Speech) -> None:
+    def _take(self, config: Config, bundle: Bundle, speech: Speech) -> None:
         """Use a Speech for new requests."""
-        self.config, self.bundle, self.speech = config, read, speech
+        self.config, self.bundle, self.speech = config, bundle, speech
 
     def _log_doubts(self) -> None:
         """Log the configured languages, and each row of the table that cannot have its full effect."""
@@ -81,7 +81,7 @@ class Changes:
         for line in self._residents.doubts(self.config, self.bundle, self._voices):
             logger.warning("%s", line)
 
-    def _speech(self, config: Config, read: Bundle, vocabulary: Vocabulary) -> Speech:
+    def _speech(self, config: Config, bundle: Bundle, vocabulary: Vocabulary) -> Speech:
         """Speech of a bundle and of the secondary bundles.
 
         Raises ConfigError for settings that a bundle does not take, and for an unusable table of languages.
@@ -89,25 +89,25 @@ class Changes:
         make = partial(
             Speech.of, config, voices=self._voices, scheduler=self._scheduler, phrases=self._phrases
         )
-        speech = make(read.manifest, vocabulary, self._prompts.reference, words=read.words)
+        speech = make(bundle.manifest, vocabulary, self._prompts.reference, words=bundle.words)
         others = {"": speech}
-        for key, other in self.beside.items():
+        for key, other in self.secondary.items():
             reference = partial(self._voices.reference, reader=self._readers[key])
             others[key] = make(other.manifest, other.vocabulary(), reference, bundle=key, words=other.words)
-        rows, beside = config.text.languages, dict[str, Speech]()
+        rows, secondary = config.text.languages, dict[str, Speech]()
         for code, row in rows.items():
             if code != base_code(code):
                 raise ConfigError(
                     f"text.languages.{code}: must be the first part of a tag, as {base_code(code)}"
                 )
-            key = self._residents.key_of(code, row, read)
+            key = self._residents.key_of(code, row, bundle)
             try:
                 others[key].front.check_language(code)
             except UnknownLanguage as error:
                 raise ConfigError(f"text.languages.{code}: {error}") from None
             if key:
-                beside[code] = others[key]
-        return replace(speech, table=LanguageTable(rows) if rows else None, beside=beside)
+                secondary[code] = others[key]
+        return replace(speech, table=LanguageTable(rows) if rows else None, secondary=secondary)
 
     def reload(self, config: Config) -> list[str]:
         """Apply LIVE_SECTIONS of a configuration. Streams go on."""
@@ -140,7 +140,7 @@ class Changes:
         """
         self._scheduler.check_open()
         try:
-            read, vocabulary, loaded = await asyncio.to_thread(self._load, folder, report)
+            bundle, vocabulary, loaded = await asyncio.to_thread(self._load, folder, report)
         except Interrupted:
             raise Unavailable("the daemon is draining") from None
         try:
@@ -148,20 +148,20 @@ class Changes:
             # engine still speaks.
             await self.test_engine(loaded)
             # A reload may have changed the configuration since the swap began.
-            config, speech = self.config, self._speech(self.config, read, vocabulary)
+            config, speech = self.config, self._speech(self.config, bundle, vocabulary)
 
             def switch() -> None:
                 generation = self._scheduler.engines.generation
-                self._take(config, read, replace(speech, generation=generation))
+                self._take(config, bundle, replace(speech, generation=generation))
 
             mark = config.audio.watermark
-            engine = that_rests(loaded, read, config.engine, speech.usual.nfe_steps, mark)
+            engine = that_rests(loaded, bundle, config.engine, speech.usual.nfe_steps, mark)
             self._scheduler.engines.replace(engine, switch)
         except ApplianceError:
             loaded.shutdown()
             raise
         self._log_doubts()
-        self._voices.reader = Reader(speech.front.spelling, read.manifest.text.languages)
+        self._voices.reader = Reader(speech.front.spelling, bundle.manifest.text.languages)
         for line in await asyncio.to_thread(self._voices.misread):
             logger.warning("%s", line)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
@@ -174,19 +174,19 @@ class Changes:
         """
         config = self.config
         real = Path(os.path.realpath(folder))
-        read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
-        if read.manifest.prepares != self.bundle.manifest.prepares:
+        bundle = contract.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
+        if bundle.manifest.prepares != self.bundle.manifest.prepares:
             raise BundleError(
                 f"{folder}: its mel or its rule of references differs from that of the prepared "
                 "voices; restart the daemon with it"
             )
         # A configuration that does not fit the bundle fails here, before anything is loaded.
-        vocabulary = read.vocabulary()
-        nfe = self._speech(config, read, vocabulary).usual.nfe_steps
-        warm_tokens(read.manifest.text)
-        present = [self.bundle.folder, *(other.folder for other in self.beside.values())]
+        vocabulary = bundle.vocabulary()
+        nfe = self._speech(config, bundle, vocabulary).usual.nfe_steps
+        warm_tokens(bundle.manifest.text)
+        present = [self.bundle.folder, *(other.folder for other in self.secondary.values())]
         mark = config.audio.watermark
-        return read, vocabulary, load_beside(read, config.engine, nfe, report, mark, present)
+        return bundle, vocabulary, load_beside(bundle, config.engine, nfe, report, mark, present)
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
         """Test an engine (None: the current one) between two calls; return the seconds it took."""

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 2.0
 """Seconds between two polls. Root's check writes every 30 s."""
 STATES = clocks_json.STATES
-NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no clocks to pin")
+NOTHING_TO_PIN = Clocks("unsupported", why="not a Jetson: no clocks to pin")
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ def _describe(status: ClockStatus) -> str:
     last = status.clocks.last_unpin
     parts = [status.message]
     if last is not None and status.clocks.state != "unknown":
-        parts.append(f"last unpinned: {', '.join(last.what)}; by {'; '.join(last.who) or 'nobody known'}")
+        parts.append(f"last unpinned: {', '.join(last.what)}; by {'; '.join(last.who) or 'unknown'}")
     return "; ".join(part for part in parts if part)

@@ -36,7 +36,7 @@ from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.config import Config, ServerConfig, load
-from appliance.contract import bundle
+from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for, that_rests
@@ -83,15 +83,16 @@ from appliance.voices.store import VoiceStore
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""Time that the engine's last call may take after everything else has ended."""
+"""Seconds that the engine's last call may take after everything else has ended."""
 GRACE_S = 1.0
-"""Time that calls may take to end after the server stops."""
+"""Seconds that calls may take to end after the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """Longest time from the end of the drain to the end of the process; f5-appliance.service allows as much."""
 ORDER_S = 1.0
-"""Interval at which the order of held requests is stored. Verbs are stored at once."""
+"""Seconds between two writes of the order of held requests. Moderators' decisions are stored at once."""
 STALLED_S = 1.0
-"""A drain does not wait for a reader that takes nothing for this long after it has played its audio."""
+"""Seconds after which a drain no longer waits for a reader that has played its audio and takes nothing more.
+"""
 REBOOT_FIRST = "the power mode takes effect at a reboot, which changes the GPU: sudo f5-setup"
 
 
@@ -120,8 +121,8 @@ class Daemon:
     ) -> None:
         """Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
-        read = bundle_of(config)
-        self._store = VoiceStore(open_index(config.voices, read))
+        bundle = bundle_of(config)
+        self._store = VoiceStore(open_index(config.voices, bundle))
         self._prompts = Prompts(self._store.index)
         phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
@@ -129,7 +130,7 @@ class Daemon:
         self._trace = trace
         self._recorder = None if trace is None else Recorder()
         self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
-        self._held = HeldFile(config.voices.folder, self._scheduler.queue)
+        self._held_file = HeldFile(config.voices.folder, self._scheduler.queue)
         self._write_trace()  # an empty trace: an error shows now and not at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -145,7 +146,7 @@ class Daemon:
         self._hurry = asyncio.Event()
         """Set at the second signal: do not wait for unfinished requests."""
         index = self._store.index
-        self._changes = Changes(config, read, index, self._prompts, self._scheduler, phrases)
+        self._changes = Changes(config, bundle, index, self._prompts, self._scheduler, phrases)
 
     async def live(self) -> None:
         """Run to the end of the process. Raises the errors of `errors.STATUSES`."""
@@ -154,7 +155,7 @@ class Daemon:
         speaking = Speaking(self._changes, server, self._metrics, self._clocks)
         broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
-        verbs, save = self._scheduler.queue, self._held.save
+        verbs, save = self._scheduler.queue, self._held_file.save
         queue = QueueService(verbs, time.monotonic, speaking.end, broadcaster, save)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
@@ -182,7 +183,7 @@ class Daemon:
             speaking.close()
             voices.close()
             with contextlib.suppress(StorageError):
-                self._held.save()
+                self._held_file.save()
             try:
                 self._write_trace()
             except StorageError as error:  # logged: it must not replace the error that ends the daemon
@@ -276,13 +277,13 @@ class Daemon:
 
     def _run_engine(self) -> None:
         """Thread of the engine: loads and warms up engines, then runs the scheduler."""
-        config, read = self._config, self._changes.bundle
+        config, bundle = self._config, self._changes.bundle
         self._note_step(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
-            bundle.verify_files(read)
-        _log_licence(read)
+            contract.verify_files(bundle)
+        _log_licence(bundle)
         self._store.sweep()
-        warm_tokens(read.manifest.text)
+        warm_tokens(bundle.manifest.text)
         self._changes.speech.front.speakable("warm 1 😂 你好")
         loaded: Synthesizer | None
         try:
@@ -290,7 +291,7 @@ class Daemon:
             # again.
             pending = self._clocks.status.clocks.state == "reboot_pending"
             postponed, watermark = REBOOT_FIRST if pending else "", config.audio.watermark
-            beside = [read.folder, *(other.folder for other in self._changes.beside.values())]
+            beside = [bundle.folder, *(other.folder for other in self._changes.secondary.values())]
             load = partial(
                 load_for,
                 config=config.engine,
@@ -299,23 +300,23 @@ class Daemon:
                 watermark=watermark,
                 beside=beside,
             )
-            loaded = load(read)
+            loaded = load(bundle)
         except Interrupted:
             logger.info("stopped while engines were built; the next start goes on")
             return
         try:
             begun = time.monotonic()
-            manifest = read.manifest
+            manifest = bundle.manifest
             self._note_step(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
             nfe = self._changes.speech.usual.nfe_steps
             loaded.warm_up(nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_engine(loaded)
-            for key, other in self._changes.beside.items():
+            for key, other in self._changes.secondary.items():
                 self._load_beside(key, other, load)
             # This comes before the daemon reports that it is ready, because it must not refuse its first
             # call.
-            self._scheduler.start(that_rests(loaded, read, config.engine, nfe, watermark))
+            self._scheduler.start(that_rests(loaded, bundle, config.engine, nfe, watermark))
             loaded = None  # so that a bundle swap can free it
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run()
@@ -328,11 +329,11 @@ class Daemon:
             ):
                 engine.shutdown()
 
-    def _load_beside(self, key: str, read: Bundle, load: Callable[[Bundle], Synthesizer]) -> None:
+    def _load_beside(self, key: str, bundle: Bundle, load: Callable[[Bundle], Synthesizer]) -> None:
         """Load a secondary bundle. Raises OutOfDeviceMemory, BundleError, EngineFault."""
         from appliance.engine.tensorrt.prepare import available_bytes
 
-        size, free = sum(file.size_bytes for file in read.manifest.files.values()), available_bytes()
+        size, free = sum(file.size_bytes for file in bundle.manifest.files.values()), available_bytes()
         if size > free:
             raise OutOfDeviceMemory(
                 f"text.languages: {key} would take {size / 1e6:.0f} MB of memory for its files alone, "
@@ -340,12 +341,12 @@ class Daemon:
             )
         self._note_step(f"loading the bundle {key}")
         if self._config.bundle.verify:
-            bundle.verify_files(read)
-        _log_licence(read)
-        warm_tokens(read.manifest.text)
-        loaded = load(read)
+            contract.verify_files(bundle)
+        _log_licence(bundle)
+        warm_tokens(bundle.manifest.text)
+        loaded = load(bundle)
         self._scheduler.engines.add(key, loaded)
-        loaded.warm_up(usual_choices(self._config.synthesis, read.manifest).nfe_steps)
+        loaded.warm_up(usual_choices(self._config.synthesis, bundle.manifest).nfe_steps)
         logger.info("bundle %s speaks beside the first, on %s", key, loaded.backend)
 
     def _report_progress(self, line: str) -> None:
@@ -399,7 +400,7 @@ class Daemon:
         """
         while True:
             with contextlib.suppress(StorageError):
-                await asyncio.to_thread(self._held.save)
+                await asyncio.to_thread(self._held_file.save)
             await asyncio.sleep(ORDER_S)
 
     async def _count_minutes(self) -> None:
@@ -473,7 +474,7 @@ class Daemon:
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def _tell(self) -> dict[str, object]:
-        """State for programs without gRPC. The keys are those of `readiness.Told`."""
+        """State for programs without gRPC. The keys are those of `readiness.DaemonState`."""
         engines, manifest = self._scheduler.engines, self._changes.bundle.manifest
         return {
             "state": self._state,
@@ -485,7 +486,7 @@ class Daemon:
             "resting": engines.is_resting,
             "passed_over": {one.backend: one.reason for one in engines.passed_over},
             "paused_s": {name: time.time() - since for name, since in self._scheduler.queue.paused.items()},
-            "held_damage": self._held.damage,
+            "held_damage": self._held_file.damage,
             "minutes": self._minutes.rows,
         }
 
@@ -548,10 +549,10 @@ def _call_access(config: ServerConfig) -> CallAccess:
     return CallAccess(tokens)
 
 
-def _log_licence(read: Bundle) -> None:
-    manifest = read.manifest
+def _log_licence(bundle: Bundle) -> None:
+    manifest = bundle.manifest
     licence = manifest.licence
-    logger.info("bundle %s: %s %s", read.folder, manifest.family, manifest.precision)
+    logger.info("bundle %s: %s %s", bundle.folder, manifest.family, manifest.precision)
     logger.info("weights: %s, from %s", licence.weights, licence.source)
     logger.info("vocoder: %s, from %s", licence.vocoder, licence.vocoder_source or "unknown")
     if "NC" in licence.weights.upper().split("-"):

@@ -13,13 +13,13 @@ from appliance.durable import replace_file
 from appliance.errors import StorageError
 from appliance.fields import from_mapping
 from appliance.scheduler.queue import Queue
-from appliance.scheduler.workload import Kept
+from appliance.scheduler.workload import QueueState
 
 logger = logging.getLogger(__name__)
 
 NAME = ".held.json"
 RESENT_S = 3_600.0
-"""Age of a decision after which nobody sends its request again: the longest queue_timeout."""
+"""Age of a decision, in seconds, after which no client sends its request again: the longest queue_timeout."""
 NOT_STORED = "in force until the daemon ends, but not stored"
 
 
@@ -37,20 +37,20 @@ class HeldFile:
         self._stored = self._read()
         queue.restore(self._stored)
 
-    def _read(self) -> Kept:
+    def _read(self) -> QueueState:
         """Read the file. If it is damaged, every channel counts as moderated."""
         try:
             raw = json.loads(self._path.read_bytes())
-            state: Kept = from_mapping(Kept, raw, where=NAME, error=ValueError, ignore_unknown=True)
+            state = from_mapping(QueueState, raw, where=NAME, error=ValueError, ignore_unknown=True)
         except FileNotFoundError:
-            return Kept()
+            return QueueState()
         except (OSError, ValueError, RecursionError) as error:
             self.damage = (
-                f"{self._path} is damaged: which channels were paused or moderated is lost, so each is "
-                "moderated until the file is removed and the daemon started again"
+                f"{self._path} is damaged: the paused and moderated channels are lost, so each is "
+                "moderated until you remove the file and restart the daemon"
             )
             logger.error("%s (%s)", self.damage, error)
-            return Kept(is_lost=True)
+            return QueueState(is_lost=True)
         oldest = time.time() - RESENT_S
         recent = {name: one for name, one in state.decisions.items() if one.wall > oldest}
         return replace(state, decisions=recent)

@@ -18,7 +18,7 @@ LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
-class Health:
+class HealthCollector:
     """Collector for the last run of f5-health, which every scrape reads again."""
 
     def __init__(self, last: Callable[[], HealthRun | None]) -> None:
@@ -88,7 +88,7 @@ class Metrics:
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
-        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
+        """Count a reply that was delivered to its end; `promised_s` is 0 without a promise."""
         if promised_s:
             self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1
@@ -101,7 +101,9 @@ class Metrics:
             self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
 
     def spoken_so_far(self) -> list[float]:
-        """Seconds of speech; requests with first audio within each of SECONDS; all requests."""
+        """Totals since the start: seconds of speech, requests with first audio within each of SECONDS, all
+        requests.
+        """
         [audio], [first_audio] = self._audio.collect(), self._first_audio.collect()
         counts = [one.value for one in first_audio.samples if one.name.endswith("_bucket")]
         return [audio.samples[0].value, *counts]
@@ -142,7 +144,7 @@ class Metrics:
         }
 
     def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
-        self.registry.register(Health(last))
+        self.registry.register(HealthCollector(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
         """Count `repins`, which begins at 0 with each boot; None if unknown."""

@@ -37,8 +37,8 @@ class Minutes:
         begun_s, before = self._before
         now_s, now = self._before = self._clock(), self._metrics.spoken_so_far()
         speech_s, *counts = np.subtract(now, before).tolist()
-        wanted = 0.5 * counts[-1], 0.95 * counts[-1]
-        p50_s, p95_s = np.interp(wanted, (0.0, *counts), (0.0, *SECONDS, SECONDS[-1])).tolist()
+        ranks = 0.5 * counts[-1], 0.95 * counts[-1]
+        p50_s, p95_s = np.interp(ranks, (0.0, *counts), (0.0, *SECONDS, SECONDS[-1])).tolist()
         row = {
             "ended": time.time(),
             "clocks": clocks.state,

@@ -12,7 +12,7 @@ from appliance.config import split_address
 from appliance.serve.notify import Notifier
 
 WAIT_S = 600.0
-"""Limit of the wait: a switch may have to boot, and DHCP may be slow."""
+"""Longest wait, in seconds: a switch may have to boot, and DHCP may be slow."""
 PAUSE_S = 1.0
 
 

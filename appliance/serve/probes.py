@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from appliance.access.names import AUTHORITY, OwnNames
-from appliance.access.places import Place, Places
+from appliance.access.places import CallerPlace, CallerPlaces
 from appliance.config import split_address
 from appliance.serve.metrics import Metrics
 
@@ -45,7 +45,7 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         """Listen at host:port from now on. Raises OSError."""
         host, port = split_address(name, address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._connections, self._places = dict[socket.socket, Place](), Places(MAX_CONNECTIONS)
+        self._connections, self._places = dict[socket.socket, CallerPlace](), CallerPlaces(MAX_CONNECTIONS)
         self._lock = threading.Lock()
         super().__init__((host.strip("[]"), port), handler)
         self.port: int = self.server_address[1]
@@ -58,7 +58,7 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         self._thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        place = Place(client_address[0], lambda: True, partial(_shut_down, request))
+        place = CallerPlace(client_address[0], lambda: True, partial(_shut_down, request))
         with self._lock:
             self._connections[request] = place
             self._places.take(place)

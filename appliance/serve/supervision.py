@@ -20,13 +20,15 @@ logger = logging.getLogger(__name__)
 PERIOD_S = 2.0
 """Longest time between two calls of `tick`."""
 SILENCE_S = 15.0
-"""Age at which a heartbeat is too old, if systemd has no watchdog."""
+"""Age in seconds at which a heartbeat is too old, if systemd has no watchdog."""
 LEAST_SILENCE_S = 2.0
 """Smallest age at which a heartbeat is too old: twice its period when idle."""
 EXTENSION_S = 120.0
-"""Longest single step of the start. Loading a graph blocks the event loop."""
+"""Seconds by which systemd's timeout is extended: the longest single step of the start. Loading a graph
+blocks the event loop.
+"""
 START_LIMIT_S = 900.0
-"""Longest time without progress before READY. Building an engine reports progress every second."""
+"""Longest start, in seconds, without progress. Building an engine reports progress every second."""
 
 
 class Supervision:

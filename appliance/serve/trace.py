@@ -119,8 +119,8 @@ class Recorder(Observer):
     def settled(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
         self._places = {job: place for job, place in self._places.items() if job.lane is not None}
         if call.kind == "open" and outcome is CallOutcome.DONE:
-            taken = self._places.values()
-            self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
+            places = self._places.values()
+            self._places[call.jobs[0]] = next(p for p in range(len(places) + 1) if p not in places)
         self._add_call(call, outcome, now)
         self._call = None
 
@@ -139,14 +139,14 @@ class Recorder(Observer):
             self._slices.append(added)
 
     def _add_call(self, call: EngineCall, outcome: CallOutcome, now: float) -> None:
-        """Add slices of a call: one for the engine, and one for each job's lane and request."""
+        """Add slices of a call: for the engine, and for each job's lane and request."""
         ended = {} if outcome is CallOutcome.DONE else {"ended": outcome.value}
         details: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         self._add(Slice(CALLS, 0, call.kind, call.begun, now, details | {"lanes": len(call.jobs)} | ended))
         for job in call.jobs:
             of: dict[str, Any] = {
                 "request": job.terms.request_id,
-                "segment": job.done,
+                "segment": job.segments_done,
                 "together": len(call.jobs),
             }
             of |= ({"step": job.steps} if call.kind == "step" else {}) | ended
@@ -169,7 +169,7 @@ def _reason(job: Job, call: EngineCall | None, urgency: Mapping[Job, tuple[float
     """Reason for which a job waits. `urgency` has the sort key of each job."""
     if job.channel.hold is not GOING:
         return APPROVAL if job.channel.unapproved else PAUSED
-    if job.made:
+    if job.is_done:
         return HELD
     if not job.has_room:
         return READER

@@ -11,9 +11,11 @@ from appliance.text.pieces.split import Budgets, chunk_text, cut_to_fit, size_of
 WINDOW_S = 22.0
 """Seconds of reference and speech in one pass of upstream. The models were trained on up to 30 s."""
 SHORT_TEXT_BYTES = 10
-"""Size below which a text is slowed."""
+"""Size in bytes below which a text is spoken more slowly."""
 LONGEST_PIECE_S = 8.0
-"""Longest segment of LOW_LATENCY. One step of a segment delays all other requests."""
+"""Longest segment of LOW_LATENCY, in seconds. Longer segments delay other requests more, because a step
+cannot be interrupted.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,12 @@ class TextBudget:
 
     @property
     def pace(self) -> float:
-        """Bytes per second."""
+        """Bytes of text that the voice speaks in a second."""
         return size_of(self.reference.transcript) / self.reference_s * self.speed * self.ratio
 
     @property
     def longest(self) -> int:
-        """Most bytes that `max_frames` allows."""
+        """Most bytes of text that fit into the bundle's `max_frames` after the reference."""
         manifest = self.manifest
         return int((manifest.max_frames / manifest.mel.frames_per_second - self.reference_s) * self.pace)
 

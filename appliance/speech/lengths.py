@@ -24,11 +24,11 @@ from appliance.text.pieces.pace import exchange
 from appliance.text.pieces.split import size_of
 
 LEAST_SPEED = 0.3
-"""Speed of the shortest texts."""
+"""Speed of the shortest texts; 1 is the reference's pace."""
 SHORT_TEXT_SPEED = (LEAST_SPEED, 0.0)
 """Speed of a short text: a constant, and a part that each byte adds."""
 SPREAD_TEXT_SPEED = (0.15, 0.06)
-"""The same for models that spread letters over all frames.
+"""SHORT_TEXT_SPEED for models that spread letters over all frames.
 
 At upstream's speed, words from the end of the reference are repeated in the reply: 126 errors in 100 words
 instead of 28.
@@ -56,7 +56,7 @@ class Placed:
 
 
 class Lengths(Protocol):
-    """Estimates how long a text lasts. Each class has another measure."""
+    """Estimates how long a text lasts. Each class measures texts differently."""
 
     def ratio(self, transcript: str, text: str) -> float:
         """Bytes of the text that last as long as a byte of the transcript."""
@@ -171,7 +171,9 @@ class ByTable(ByTokens):
 
 
 def spoken_transcript(budget: TextBudget) -> str:
-    """Transcript as it precedes the text. Upstream adds one more space after ASCII."""
+    """The reference's transcript, as the model reads it before the text. After ASCII it ends with an
+    additional space, as upstream's.
+    """
     transcript = budget.reference.transcript
     return transcript + " " if transcript[-1:].isascii() else transcript
 

@@ -43,9 +43,10 @@ class Planner:
     max_audio_s: float = math.inf
     """Longest reply, in seconds."""
     max_work_s: float = math.inf
-    """Limit of seconds of speech × steps."""
+    """Most work of a reply: seconds of speech × steps."""
     restores_level: bool = True
-    """True if a quiet reference gives quiet speech, as upstream's; False if the loudness is set later."""
+    """True if a quiet reference gives quiet speech, as in upstream; False if a later stage sets the loudness.
+    """
 
     def plan(self, request: Request, references: References | None = None) -> list[Segment]:
         """Segments in order of playback. `references`: by speaker, if they are loaded already.
@@ -72,7 +73,7 @@ class Planner:
         return segments
 
     def _segment(
-        self, request: Request, times: NDArray[np.float64], index: int, piece: Piece, last: bool
+        self, request: Request, times: NDArray[np.float64], index: int, piece: SegmentText, last: bool
     ) -> Segment:
         """Plan a segment: tokens, number of frames, times and gain.
 
@@ -113,7 +114,7 @@ class Planner:
         )
 
     def budgets(self, request: Request) -> Budgets:
-        """Sizes of pieces of a text that is still to come, in any script.
+        """Sizes of pieces for a text that has yet to arrive, and may have any script.
 
         Raises VoiceNotFound, StorageError.
         """
@@ -207,18 +208,18 @@ class Planner:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentText:
     """Text of one segment."""
 
     text: str
     pause_s: float
-    """Seconds of silence after it."""
+    """Seconds of silence after the piece."""
     budget: TextBudget
 
 
-def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[Piece]:
+def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: Lengths) -> list[SegmentText]:
     """Cut a text at voices and pauses, then by the segmentation, into pieces that fit the model."""
-    pieces: list[Piece] = []
+    pieces: list[SegmentText] = []
     pauses = {pause.after: pause.seconds for pause in request.pauses}
     for run in request.runs:
         budget = budgets[run.speaker]
@@ -228,7 +229,7 @@ def pieces_of(request: Request, budgets: Mapping[Speaker, TextBudget], lengths: 
             cut = budget.split(request.text[begin:end].strip(), request.segmentation)
             texts = [part for text in cut for part in fitting(text, budget, lengths)]
             pieces += [
-                Piece(text, pauses.get(end, 0.0) if place == len(texts) else 0.0, budget)
+                SegmentText(text, pauses.get(end, 0.0) if place == len(texts) else 0.0, budget)
                 for place, text in enumerate(texts, 1)
             ]
     return pieces

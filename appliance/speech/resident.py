@@ -27,14 +27,14 @@ def bundles_of(config: Config) -> list[Bundle]:
     Raises what Residents raises.
     """
     first = bundle_of(config)
-    return [first, *Residents(config, first).beside.values()]
+    return [first, *Residents(config, first).secondary.values()]
 
 
-def check_beside(read: Bundle, present: Bundle) -> None:
+def check_secondary(secondary: Bundle, present: Bundle) -> None:
     """Raise BundleError for a bundle whose voices are prepared differently."""
-    if read.manifest.prepares != present.manifest.prepares:
+    if secondary.manifest.prepares != present.manifest.prepares:
         raise BundleError(
-            f"{read.folder}: its mel or its rule of references differs from that of bundle.path, for "
+            f"{secondary.folder}: its mel or its rule of references differs from that of bundle.path, for "
             "which the voices are prepared"
         )
 
@@ -52,20 +52,20 @@ class Residents:
         """
         self._first = str(first.folder)
         self._folders = {config.bundle.path: self._first}
-        self.beside: dict[str, Bundle] = {}
+        self.secondary: dict[str, Bundle] = {}
         """Secondary bundles by key. The key is the real folder."""
         for code, row in config.text.languages.items():
             key = self._folder(row)
-            if key in ("", self._first) or key in self.beside:
+            if key in ("", self._first) or key in self.secondary:
                 continue
-            read = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
+            opened = bundle.read(Path(key), verify=False).up_to(config.engine.longest_s)
             try:
-                check_beside(read, first)
+                check_secondary(opened, first)
             except BundleError as error:
                 raise ConfigError(f"text.languages.{code}.bundle: {error}") from None
             if config.engine.idle_unload_s is not None:
                 raise ConfigError(f"text.languages.{code}.bundle: is not possible with engine.idle_unload_s")
-            self.beside[key] = read
+            self.secondary[key] = opened
 
     def _folder(self, row: LanguageRow) -> str:
         """Real folder of a row's bundle; "" if the row names none."""
@@ -76,14 +76,14 @@ class Residents:
     def key_of(self, code: str, row: LanguageRow, present: Bundle) -> str:
         """Key of a row's bundle; "" stands for the current one. Raises ConfigError if it is not loaded."""
         folder = self._folder(row)
-        if folder in self.beside:
+        if folder in self.secondary:
             return folder
         if folder not in ("", str(present.folder), self._first):
             raise ConfigError(f"text.languages.{code}.bundle: only a restart loads another bundle")
         return ""
 
     def doubts(self, config: Config, present: Bundle, voices: VoiceIndex) -> Iterator[str]:
-        """A line for each row that cannot have its full effect."""
+        """Yields a warning for each row that cannot have its full effect."""
         yield from missing_voices(config, voices)
         for code, row in config.text.languages.items():
             if self._folder(row) == self._first != str(present.folder):
@@ -94,7 +94,7 @@ class Residents:
 
 
 def missing_voices(config: Config, voices: VoiceIndex) -> Iterator[str]:
-    """A line for each row of `text.languages` whose voice or style is not stored."""
+    """Yields a warning for each row of `text.languages` whose voice or style is not stored."""
     for code, row in config.text.languages.items():
         if not voices.is_usable(row.voice):
             yield f"text.languages.{code}.voice: no voice {row.voice!r} can be used"

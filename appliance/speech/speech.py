@@ -26,7 +26,7 @@ from appliance.request import (
     Segment,
     Segmentation,
     SegmentAudio,
-    Spoken,
+    SpokenText,
     Switch,
 )
 from appliance.scheduler import Scheduler
@@ -34,7 +34,7 @@ from appliance.scheduler.interface import Engine
 from appliance.speech.budget import LONGEST_PIECE_S
 from appliance.speech.plan import Planner
 from appliance.speech.rules import RULES
-from appliance.speech.wish import NOT_SAID, Choices, Wish, within
+from appliance.speech.wish import UNSET, Choices, Wish, within
 from appliance.speech.work import LOOKUP, VOICE, Work
 from appliance.text.languages import base_code
 from appliance.text.normalise import clean
@@ -50,22 +50,24 @@ from appliance.voices.index import VoiceIndex
 SEED_BITS = 32
 """Size of drawn seeds. They are exact in every client's numbers, even in JavaScript's."""
 FEWER_STEPS = 0.75
-"""Ratio between the steps of one way to serve a request and those of the next."""
+"""Steps of a way to serve a request, divided by the steps of the way before it."""
 REFERENCES = 2.0
-"""Most times that a piece is as long as its reference, which another piece would compute again."""
+"""Length of a piece, in lengths of its reference, up to which a CPU does not cut it. A cut computes the
+reference once more, so that it pays only for longer pieces.
+"""
 
 SEGMENTATIONS = {
     "adaptive": (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY),
     "upstream": (Segmentation.UPSTREAM,),
     "low_latency": (Segmentation.LOW_LATENCY,),
 }
-"""Name in the configuration → segmentations, the best first. A seed allows only the last."""
+"""Name in the configuration → segmentations to try, the best first. A wish with a seed uses only the last."""
 RowOf = Callable[[LanguageTable, str, str, str], tuple[str, LanguageRow]]
 """(table, text, channel, language) → (code, row)."""
 
 
 @dataclass(frozen=True)
-class Way:
+class PlannedWay:
     """A way to serve a wish: a number of steps and a segmentation."""
 
     request: Request
@@ -82,10 +84,10 @@ class Ready:
     """Speech of the bundle that will speak the wish."""
     wish: Wish
     """The wish with all choices."""
-    ways: Sequence[Way]
+    ways: Sequence[PlannedWay]
     """At least one way; the best is first."""
-    kept: tuple[SegmentAudio, ...] = ()
-    """Cached audio that serves the wish."""
+    cached_segments: tuple[SegmentAudio, ...] = ()
+    """Finished audio from the cache, if it serves the wish."""
 
     @property
     def is_empty(self) -> bool:
@@ -107,12 +109,14 @@ class Speech:
     scheduler: Scheduler
     phrases: Phrases
     generation: int | None = None
-    """Generation of the bundle's engine; None for a secondary bundle, which no swap replaces."""
+    """Generation of the engine, for the current bundle; None in the Speech of a secondary bundle, which no
+    swap replaces.
+    """
     bundle: str = ""
     """Key of the bundle's engine; "" for the current engine."""
     table: LanguageTable | None = None
     """Voices for wishes that leave the voice to the language of their text."""
-    beside: Mapping[str, Speech] = field(default_factory=dict)
+    secondary: Mapping[str, Speech] = field(default_factory=dict)
     """Language code → Speech of its secondary bundle, for rows of the table that name a bundle."""
 
     @classmethod
@@ -178,7 +182,7 @@ class Speech:
         code, row = row_of(table, wish.text, wish.terms.channel, wish.language_code)
         style, language = wish.style or row.style, wish.language_code or code
         wish = replace(wish, voice=row.voice, style=style, language_code=language)
-        return wish, self.beside.get(code, self)
+        return wish, self.secondary.get(code, self)
 
     def _planned(self, wish: Wish) -> Work[Ready]:
         """Plan a request: look up voices, rewrite the text, plan the ways, look for a stored reply."""
@@ -191,22 +195,24 @@ class Speech:
         wish = wish.over(self.usual)
         requests = self._requests(wish)
         if not requests[0].text:
-            return Ready(self, wish, [Way(requests[0])])
+            return Ready(self, wish, [PlannedWay(requests[0])])
         ways = yield from self.planner.ways(requests)
-        if wish.segmentation is NOT_SAID and self._is_dear(ways[0][1]):
+        if wish.segmentation is UNSET and self._is_dear(ways[0][1]):
             by_steps = {one.nfe: replace(one, segmentation=Segmentation.LOW_LATENCY) for one in requests}
             ways = yield from self.planner.ways(list(by_steps.values()))
         made_by = f"{self._manifest_text} {self.engine.backend}"
         keys = self.phrases.keys([segments for _, segments in ways], made_by, seeded=wish.seed is not None)
         match = self.phrases.find(keys)
         if match is None:
-            return Ready(self, wish, [Way(*way, key) for way, key in zip(ways, keys, strict=True)])
+            return Ready(self, wish, [PlannedWay(*way, key) for way, key in zip(ways, keys, strict=True)])
         place, phrase = match
         request, segments = ways[place]
-        return Ready(self, wish, [Way(replace(request, seed=phrase.seed), segments)], phrase.segments)
+        return Ready(self, wish, [PlannedWay(replace(request, seed=phrase.seed), segments)], phrase.segments)
 
     def _is_dear(self, segments: Sequence[Segment]) -> bool:
-        """True for a piece so long that a CPU, whose time grows with its square, makes two sooner."""
+        """True if a piece is so long that a CPU makes two shorter pieces sooner, because its time grows with
+        the square of the length.
+        """
         longest = LONGEST_PIECE_S * self.manifest.mel.frames_per_second
         return self.engine.backend.startswith("ort-cpu") and any(
             one.frames - one.reference_frames > max(longest, REFERENCES * one.reference_frames)
@@ -217,18 +223,19 @@ class Speech:
         """Ways to serve a wish, the best first: by segmentation, then with fewer steps."""
         request = self._request(wish)
         ways = [replace(request, segmentation=one) for one in self._segmentations(wish)]
-        if wish.min_nfe_steps is not NOT_SAID:
+        if wish.min_nfe_steps is not UNSET:
             within("min_nfe_steps", wish.min_nfe_steps, 1, request.nfe)
             steps = fewer(request.nfe, wish.min_nfe_steps, self.manifest.sampler.steps)
             ways += [replace(ways[-1], nfe=nfe) for nfe in steps]
         return ways
 
     def _segmentations(self, wish: Wish) -> Sequence[Segmentation]:
-        """Segmentations for the wish, the best first.
+        """Segmentations to try for the wish, the best first.
 
-        If it is adaptive, all, unless a seed fixes the samples.
+        An adaptive segmentation has several, unless the wish has a seed, which must always give the same
+        samples.
         """
-        if wish.segmentation is not NOT_SAID:
+        if wish.segmentation is not UNSET:
             return [wish.segmentation]
         synthesis = self.synthesis
         name = synthesis.stream_segmentation if wish.stream else synthesis.unary_segmentation
@@ -265,13 +272,15 @@ class Speech:
         )
 
     def _begin(self, wish: Wish) -> Switch:
-        """Voice and style at the end of an earlier text, unless the voice is gone or lacks the style."""
+        """Voice and style at the end of the earlier text; the start if that voice no longer exists or lacks
+        the style.
+        """
         voice, style = wish.begin.voice, wish.begin.style
         lost_voice = voice and not self.voices.is_usable(voice)
         lost_style = style and style not in self.voices.styles(voice or wish.voice)
         return AT_FIRST if lost_voice or lost_style else wish.begin
 
-    def _spoken(self, wish: Wish, begin: str) -> Spoken:
+    def _spoken(self, wish: Wish, begin: str) -> SpokenText:
         """The text within the vocabulary. It begins in the voice `begin`; "" is the voice of the wish."""
 
         def voiced(voice: str) -> Voiced:
@@ -335,7 +344,7 @@ def values_of(error_of: Callable[[str], ApplianceError]) -> Iterator[None]:
 
 
 def fewer(nfe: int, fewest: int, steps: Sequence[int]) -> Iterator[int]:
-    """Numbers of steps below `nfe`, falling, among those that a bundle allows; empty `steps` allow any."""
+    """Allowed numbers of steps from `fewest` to below `nfe`, falling. Empty `steps` allow any number."""
     yield from (number for number in reversed(steps) if fewest <= number < nfe)
     while nfe > fewest and not steps:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)

@@ -14,7 +14,7 @@ from appliance.request import AT_FIRST, Handling, Segmentation, Switch, Terms
 from appliance.speech.work import LOOKUP, WORD
 from appliance.text.scripts import HAN, KANA
 
-NOT_SAID: Any = None
+UNSET: Any = None
 """Placeholder for a value that the caller left open."""
 _HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 _TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNORECASE)
@@ -25,10 +25,10 @@ _TAGGED = re.compile(r"""\bvoice\s*(?::|name\s*=\s*["'])\s*([\w-]+)""", re.IGNOR
 class Choices:
     """Values that the bundle and the configuration choose, unless the caller does."""
 
-    nfe_steps: int = NOT_SAID
-    guidance: float = NOT_SAID
-    seed: int | None = NOT_SAID
-    sample_rate_hz: int = NOT_SAID
+    nfe_steps: int = UNSET
+    guidance: float = UNSET
+    seed: int | None = UNSET
+    sample_rate_hz: int = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Wish(Choices):
     """NEUTRAL is the voice's own recording; "" leaves the style to the table of languages."""
     language_code: str = ""
     handling: Handling = Handling.CHAT
-    segmentation: Segmentation = NOT_SAID
-    min_nfe_steps: int = NOT_SAID
+    segmentation: Segmentation = UNSET
+    min_nfe_steps: int = UNSET
     pronunciations: Mapping[str, str] = field(default_factory=dict)
     voice_tags: bool = False
     announce: str = ""
@@ -68,11 +68,13 @@ class Wish(Choices):
 
     def over(self, usual: Choices) -> Wish:
         """The wish, with the usual choices for values that the caller left open."""
-        left = [choice.name for choice in fields(usual) if getattr(self, choice.name) is NOT_SAID]
-        return replace(self, **{name: getattr(usual, name) for name in left})
+        unset = [choice.name for choice in fields(usual) if getattr(self, choice.name) is UNSET]
+        return replace(self, **{name: getattr(usual, name) for name in unset})
 
     def size(self, most: int) -> int:
-        """Characters that reading the wish amounts to, of which `most` are read; never 0."""
+        """Work of reading the wish, in characters: text and pronunciations up to `most`, and the look-up of a
+        voice that the language chooses. It is never 0.
+        """
         size = 1 + len(self.text) + len(self.merge_text) + WORD * len(self.pronunciations)
         return min(size, most) + LOOKUP * (self.voice.lower() == AUTO)
 
@@ -92,7 +94,9 @@ class Wish(Choices):
         return [name.lower() for name in _TAGGED.findall(self.text)] if self.voice_tags else []
 
     def merged(self, waiting: int) -> int:
-        """Number of requests that this one speaks for, in place of a request that stands for `waiting`."""
+        """Number of requests for which this one speaks after it has replaced a waiting request, which stands
+        for `waiting`.
+        """
         count = self.merge_count or 1
         return max(count, waiting) if self.merge_count_is_total else count + waiting
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from appliance.config import LanguageRow
 from appliance.errors import ConfigError
 from appliance.text.chat.line import Languages, unnamed
-from appliance.text.languages import base_code, known
+from appliance.text.languages import base_code, resolve
 from appliance.text.scripts import LETTERS
 
 INSTALL = "pip install 'f5-appliance[languages]'"
@@ -28,9 +28,9 @@ Of 468 chat lines in six languages, including notes of a word or a number, two t
 rightly.
 """
 MOST_CHARACTERS = 1_000
-"""Characters of a text that are read."""
+"""Most characters of a text that are read."""
 MOST_CHANNELS = 1_024
-"""Channels whose last language is remembered."""
+"""Most channels whose last language is remembered."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
 Rank = Callable[[str], Sequence[tuple[str, float]]]
@@ -43,9 +43,9 @@ class LanguageTable:
     def __init__(self, rows: Mapping[str, LanguageRow]) -> None:
         """`rows` has at least one row. Raises ConfigError if the table needs a package that is missing."""
         self._rows = rows
-        listed = [known(code) for code in rows]
-        self._languages = Languages(listed, LETTERS)
-        every = [script for language in listed for script in set(language.scripts)]
+        languages = [resolve(code) for code in rows]
+        self._languages = Languages(languages, LETTERS)
+        every = [script for language in languages for script in set(language.scripts)]
         self._rank = _ranking(list(rows)) if len(every) > len(set(every)) else None
         self._last: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -68,12 +68,12 @@ class LanguageTable:
         """
         code = base_code(language)
         if code not in self._rows:
-            code = self._told(text[:MOST_CHARACTERS])
+            code = self._clear_language(text[:MOST_CHARACTERS])
         with self._lock:
             code = code or self._last.get(channel) or next(iter(self._rows))
         return code, self._rows[code]
 
-    def _told(self, text: str) -> str:
+    def _clear_language(self, text: str) -> str:
         """Code of a text's language, or "" if it is not clear."""
         likely = [language.code for language in self._languages.likeliest(text)]
         if len(likely) < 2 or self._rank is None:

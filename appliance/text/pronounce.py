@@ -45,13 +45,13 @@ def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
     if not words:
         return
     plain = unicodedata.normalize("NFC", text.text)
-    done = 0
+    copied = 0
     parts = []
     for start, word, end, say in _matches(plain, *_looked_up(tuple(words.items()))):
         text.note("pronunciation", plain[word:end], say)
-        parts += [plain[done:start], marks.text(say)]
-        done = end
-    text.text = "".join([*parts, plain[done:]])
+        parts += [plain[copied:start], marks.text(say)]
+        copied = end
+    text.text = "".join([*parts, plain[copied:]])
 
 
 def _matches(

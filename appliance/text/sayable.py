@@ -14,13 +14,13 @@ from types import MappingProxyType
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
-from appliance.request import Change, Direction, Handling, Pause, Spoken, Switch
+from appliance.request import Change, Direction, Handling, Pause, SpokenText, Switch
 from appliance.text import ssml
 from appliance.text.chat.chat import rewrite, tidied
 from appliance.text.chat.line import Languages
 from appliance.text.chat.marks import PRIVATE, Marks, Silent
 from appliance.text.chat.rewrite import Rewriting, shortened
-from appliance.text.languages import UnknownLanguage, base_code, known, muted
+from appliance.text.languages import UnknownLanguage, base_code, muted, resolve
 from appliance.text.languages import language as registered
 from appliance.text.languages.words import WordsError
 from appliance.text.normalise import normalise
@@ -52,7 +52,7 @@ class FrontEnd:
         self._bundles = tuple(map(base_code, languages))
         self.spelling = Spelling(vocabulary)
         self._can_say = self.spelling.can_say
-        self._languages = lru_cache(maxsize=64)(self._in_force)
+        self._languages = lru_cache(maxsize=64)(self._active_languages)
         try:
             self._corrected = {code: registered(code, path) for code, path in words.items()}
             self._languages("")
@@ -70,7 +70,7 @@ class FrontEnd:
         styles: Collection[str] = (),
         others: Others | None = None,
         begin: str = "",
-    ) -> Spoken:
+    ) -> SpokenText:
         """Rewrite a text. It begins in the voice `begin` ("": the request's), with the voice's `words` and
         `styles`.
 
@@ -110,7 +110,7 @@ class FrontEnd:
 
     def _spoken(
         self, text: Rewriting, marks: Marks, languages: Languages, begin: str, left_s: float
-    ) -> Spoken:
+    ) -> SpokenText:
         """Text within the vocabulary, and the meaning of its marks.
 
         All pauses together last at most `left_s`.
@@ -140,7 +140,7 @@ class FrontEnd:
             for c in text.changes
         )
         silences = tuple(Pause(after, seconds) for after, seconds in pauses.items())
-        return Spoken(spoken, changes, silences, tuple(directions), tuple(switches.values()))
+        return SpokenText(spoken, changes, silences, tuple(directions), tuple(switches.values()))
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -155,22 +155,22 @@ class FrontEnd:
         """Code of the language of most letters; "" if that language is not configured."""
         return self._languages("").of(text).code
 
-    def _in_force(self, requested: str) -> Languages:
+    def _active_languages(self, requested: str) -> Languages:
         """The request's, the configured and the bundle's languages, if the vocabulary can say them.
 
         Raises UnknownLanguage for a code that is neither registered nor the bundle's.
         """
         chosen = [base_code(code) for code in (requested, self.choices.language) if code.strip()]
-        listed = []
+        languages = []
         for code in dict.fromkeys((*chosen, *self._bundles)):
-            read = known if code in self._bundles else registered
-            language = self._corrected.get(code) or read(code)
+            language_of = resolve if code in self._bundles else registered
+            language = self._corrected.get(code) or language_of(code)
             if self._says(language):
-                listed.append(language)
+                languages.append(language)
             elif code in chosen:
                 # Clauses of a chosen language stay in it: the next language's words are not put into them.
-                listed.append(muted(language))
-        return Languages(listed, self.spelling.scripts)
+                languages.append(muted(language))
+        return Languages(languages, self.spelling.scripts)
 
     def _says(self, language: Language) -> bool:
         """True if the vocabulary has the letters of the language's numbers."""

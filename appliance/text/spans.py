@@ -98,8 +98,8 @@ class Readings:
                 for kind, pattern, say in rows[begin:]:
                     own = _compiled(pattern)
                     match = first if own is any_of else own.match(text, place)
-                    if match and match.end() > place and (said := say(match)) is not None:
-                        kind, words = said if isinstance(said, tuple) else (kind, said)
+                    if match and match.end() > place and (reading := say(match)) is not None:
+                        kind, words = reading if isinstance(reading, tuple) else (kind, reading)
                         return Span(kind, place, match.end(), words)
         return None
 

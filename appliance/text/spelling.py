@@ -72,8 +72,8 @@ class Spelling:
         fitted = self.fitted(text)
         if not self.omits:
             return fitted
-        said = (c if self.can_say(c) else self.nearest(c) or "" for c in " ".join(fitted.split()))
-        return _SPACES.sub(lambda match: match[1] or " ", "".join(said)).strip()
+        characters = (c if self.can_say(c) else self.nearest(c) or "" for c in " ".join(fitted.split()))
+        return _SPACES.sub(lambda match: match[1] or " ", "".join(characters)).strip()
 
     def loses(self, character: str) -> bool:
         """True for a character of a transcript that `read` loses."""

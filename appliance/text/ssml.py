@@ -91,7 +91,7 @@ class _SsmlTarget:
         if (tag == "speak") != (not self._open):
             raise _wrong("it must be one <speak> element, with the others inside")
         if self._open and self._open[-1] in ("break", "sub", "say-as"):
-            raise _wrong(f"<{self._open[-1]}> holds no other element")
+            raise _wrong(f"<{self._open[-1]}> must not contain another element")
         self._open.append(tag)
         self._unspoken += tag in UNSPOKEN
         if tag == "break":
@@ -120,7 +120,7 @@ class _SsmlTarget:
             self._voices.pop()
             self.pieces.append(VoiceTag(self._voices[-1], ""))
         elif tag == "break" and self._inside.strip():
-            raise _wrong("<break> holds no text")
+            raise _wrong("<break> must not contain text")
         elif tag == "sub":
             alias = self._attributes.get("alias", "").strip()
             if not alias:
@@ -167,10 +167,10 @@ def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool
         if piece.how == "ordinal" and (not plain.isdigit() or len(plain) > LONGEST):
             raise _wrong(f"{plain!r} has no ordinal")
         return number(plain, piece.how == "ordinal")
-    said = (digit(c) if c.isascii() and c.isdigit() else c.upper() for c in piece.text if not c.isspace())
+    words = (digit(c) if c.isascii() and c.isdigit() else c.upper() for c in piece.text if not c.isspace())
     if piece.how in ("digits", "telephone"):
-        said = (digit(c) for c in piece.text if c.isascii() and c.isdigit())
-    return " ".join(said)
+        words = (digit(c) for c in piece.text if c.isascii() and c.isdigit())
+    return " ".join(words)
 
 
 def _wrong(what: str) -> InvalidRequest:

@@ -2,8 +2,8 @@
 
     FOLDER/SHA256-KIND.ref   SHA-256 of the rest of the file (32 bytes), then a NumPy .npz
 
-SHA256 is the recording's. KIND is a hash of mel specification, level, trim version and any rule but F5's.
-References from memory, from disk and new ones are the same bytes.
+SHA256 is the recording's. KIND is a hash of mel specification, level, trim version and any rule but F5's. A
+reference has the same bytes whether it comes from memory, from disk or from a new preparation.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def untagged(audio: bytes) -> bytes:
 def check_whole(audio: bytes) -> None:
     """Raise InvalidReference for a file that is no WAV, FLAC, Ogg or MP3, or is cut off.
 
-    A cut-off FLAC, or MP3 with a count, shows in the number of decoded samples instead.
+    A cut-off FLAC, or MP3 with a count of frames, is noticed later, by its number of decoded samples.
     """
     if (check := _check_of(audio)) is None:
         raise InvalidReference(
@@ -96,7 +96,7 @@ def _check_wav(audio: bytes) -> None:
             promised = large if audio.startswith(b"RF64") and size == 0xFFFFFFFF else size
             present = len(audio) - position
             if promised not in _UNKNOWN_SIZES and present < promised:
-                raise cut_off(f"{present} of {promised} bytes of samples are there")
+                raise cut_off(f"{present} of {promised} bytes of samples are present")
             return
         position += size + size % 2
 

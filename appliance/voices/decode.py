@@ -12,7 +12,7 @@ from appliance.voices.containers import FIELD, FORMATS, UNSAID, check_whole, cut
 from appliance.voices.recording import Recording
 
 MAX_DURATION_S = 60.0
-"""Longest recording before silence is cut: ample for a 12-second reference."""
+"""Longest recording, in seconds, before silence is cut. A reference has at most 12 s."""
 MAX_SAMPLES = 60 * 48_000 * 2
 """Limit over all channels: a minute of 48 kHz stereo. Decoding and trimming that takes under 100 MB."""
 BLOCK_FRAMES = 1 << 16
@@ -46,7 +46,7 @@ def decode(audio: bytes) -> Recording:
         reason = str(getattr(error, "error_string", error)).rstrip(". ")
         raise InvalidReference(FIELD, f"is not audio that can be read ({reason}): send {FORMATS}") from error
     if not len(recording.samples):
-        raise InvalidReference(FIELD, "holds no samples")
+        raise InvalidReference(FIELD, "contains no samples")
     if unsaid is not None and len(recording.samples) < unsaid:
         raise InvalidReference(FIELD, UNSAID)
     if unsaid is None and len(recording.samples) < expected:

@@ -44,7 +44,7 @@ MOST_NAMED = 32
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
 RECENT_S = 1.0
-"""Age up to which reading a request trusts a record in memory without looking at the disk."""
+"""Age, in seconds, up to which a request uses a record in memory without a look at the disk."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class VoiceIndex:
         return entry[1] if entry and time.monotonic() < entry[2] + RECENT_S else None
 
     def voice(self, name: str) -> Voice:
-        """A voice without its styles. Raises what `get` raises."""
+        """A voice without its styles. Raises the errors of `get`."""
         voice = self.get(Place(name))
         assert isinstance(voice, Voice)
         return voice
 
     def described(self, name: str) -> Voice:
-        """A voice with its styles. Raises what `get` raises."""
+        """A voice with its styles. Raises the errors of `get`."""
         return self.with_styles(self.voice(name))
 
     def names(self) -> list[str]:
@@ -298,7 +298,9 @@ class VoiceIndex:
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
     def unread(self, transcript: str) -> tuple[str, ...]:
-        """Warnings of the current bundle, unless a secondary bundle has none. Raises InvalidReference."""
+        """Warnings about a transcript by the current bundle; none if a secondary bundle reads the transcript
+        without a warning. Raises InvalidReference.
+        """
         for reader in self.further:
             with contextlib.suppress(InvalidReference):
                 if not reader.warnings(transcript):

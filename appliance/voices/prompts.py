@@ -24,9 +24,9 @@ TRANSCRIPTS = 1_024
 WAITING = 4
 """Prompts that may wait while another is prepared."""
 BELOW_ENGINE = 10
-"""Nice value of threads that prepare references.
+"""Nice value of threads that prepare references. A smaller value takes more time from speech.
 
-With it they get a tenth of a core that also computes speech.
+With this value the threads get a tenth of a core that also computes speech.
 """
 
 

@@ -39,7 +39,7 @@ REMEDY = "delete it, or create it again"
 MAX_RECORD_BYTES = 2 << 20
 """Limit of a record: more than the longest values of all its fields."""
 UNRECORDED = ("problem", "styles")
-"""Fields that only lists have."""
+"""Fields of a listed recording that its record does not contain."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _content(path: Path, place: Place, most: int) -> bytes:
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode) or state.st_size > most:
-            raise VoiceDamaged(f"{place}: {path.name} is no file of at most {most} bytes; {REMEDY}")
+            raise VoiceDamaged(f"{place}: {path.name} is not a file of at most {most} bytes; {REMEDY}")
         with open(descriptor, "rb", closefd=False) as stream:
             return stream.read()
     finally:

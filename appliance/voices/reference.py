@@ -1,8 +1,8 @@
 """Reference audio → Features: trimmed, levelled, resampled, log-mel, as the rule's makers do it, with two
 differences.
 
-Over 12 s after trimming is refused; F5's code would clip the audio but not its text. soxr converts rates, not
-torchaudio's short kernel.
+A reference of more than 12 s after trimming is refused, because F5's code would clip the audio but not its
+text. soxr converts rates, in place of torchaudio's short kernel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_RMS = 0.001
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
-"""Distance of the background below which replies reproduce it."""
+"""Distance in dB from the voice to its background, below which replies reproduce the background."""
 MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
 
 

@@ -15,15 +15,15 @@ from appliance.text.pieces.ended import ended
 
 @dataclass(frozen=True)
 class ConditioningRule:
-    """How a project's own program prepares a reference."""
+    """Preparation of a reference, as in a project's own program."""
 
     name: Conditioning
     edge_dbfs: float
-    """Level below which edges are silent."""
+    """Level in dBFS below which the edges of a recording count as silent."""
     edge_ms: int
-    """Longest silence that stays at either edge."""
+    """Longest silence that stays at either edge, in milliseconds."""
     tail_ms: int
-    """Silence that is appended, so that no reply repeats the reference's end."""
+    """Silence that is appended, in milliseconds, so that no reply repeats the reference's end."""
     advised_s: tuple[int, int]
     """Speech outside these seconds gives a warning."""
     complete: Callable[[str], str]

@@ -23,7 +23,7 @@ class Loudness:
 
     def __init__(self, recording: Recording) -> None:
         samples = recording.samples
-        # Sums of squared 32-bit samples overflow int64. Those of shorter samples are exact.
+        # Sums of squared 32-bit samples overflow int64. Sums of shorter samples are exact.
         wide = np.float64 if samples.itemsize == 4 else np.int64
         self._sums: NDArray[Any] = np.zeros(len(samples) + 1, wide)
         np.square(samples[:, 0], out=self._sums[1:], dtype=wide)

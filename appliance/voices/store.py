@@ -60,7 +60,9 @@ NOTES = {
     "display_name": "display name; UpdateVoice changes it",
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
-"""Fields of a record that are neither sound nor words, and how to change them."""
+"""Fields of a record besides audio and transcript → name of the field and how to change it, for an error
+message.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Upload:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Fields of NOTES that the place has. Empty ones agree with any value."""
+        """Fields of NOTES that the place has. An empty field agrees with any stored value."""
         names = NOTES if self.place.style is None else ("consent_note",)
         return {name: getattr(self, name) for name in names}
 

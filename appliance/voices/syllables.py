@@ -1,4 +1,4 @@
-"""A transcript against its recording: does it have about as many syllables as the recording?
+"""Compares a transcript with its recording: both should have about as many syllables.
 
 Replies take their pace from the seconds of the reference over the letters of its transcript.
 """
@@ -19,7 +19,7 @@ from appliance.text.chat.chat import rewrite
 from appliance.text.chat.line import LINK, MAIL, Languages
 from appliance.text.chat.marks import PRIVATE, Marks
 from appliance.text.chat.rewrite import Rewriting
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.pieces import pace
 from appliance.text.scripts import LETTERS
 
@@ -31,7 +31,7 @@ BOUNDS = (0.62, 1.7)
 True transcripts had 0.66 to 1.66, doubled ones at most 0.59, halves at least 1.35, and 1.67 in 95 of 100.
 """
 PACES = (3.0, 45.0)
-"""Weighed letters per second that nobody speaks, whatever the recording."""
+"""Slowest and fastest believable pace, in weighed letters per second, whatever the recording."""
 LEAST_DIFFERENCE = 3
 """Smallest difference in syllables that counts. Among few syllables, one more or less is a large share."""
 UNMARKED_S = 2.5
@@ -77,17 +77,17 @@ def count_warnings(
     `samples` are trimmed, `languages` the bundle's.
     """
     power = _band_power(samples, rate_hz)
-    speech_s, heard = _speech_s(power), _nuclei(power)
-    text = spoken(transcript, languages)
+    speech_s, nuclei = _speech_s(power), _nuclei(power)
+    text = spell_out(transcript, languages)
     written, letters_per_s = syllables_of(text), pace.weight(text) / speech_s
-    ratio = heard / max(written, 1.0) * math.sqrt(USUAL_PACE / max(letters_per_s, 0.1))
-    is_far = abs(heard - written) >= LEAST_DIFFERENCE and not BOUNDS[0] <= ratio <= BOUNDS[1]
+    ratio = nuclei / max(written, 1.0) * math.sqrt(USUAL_PACE / max(letters_per_s, 0.1))
+    is_far = abs(nuclei - written) >= LEAST_DIFFERENCE and not BOUNDS[0] <= ratio <= BOUNDS[1]
     if not is_far and PACES[0] <= letters_per_s <= PACES[1]:
         return ()
     lacks = ratio > 1.0 if is_far else letters_per_s < USUAL_PACE
     fault, effect = ("lacks words", "slow") if lacks else ("has words too many", "fast")
     return (
-        f"the transcript probably {fault}: about {written:.0f} syllables are written, {heard:.0f} heard "
+        f"the transcript probably {fault}: about {written:.0f} syllables are written, {nuclei:.0f} heard "
         f"in {speech_s:.1f} s of speech; replies will be too {effect}",
     )
 
@@ -102,10 +102,10 @@ def mark_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
     )
 
 
-def spoken(transcript: str, languages: Sequence[str] = ()) -> str:
+def spell_out(transcript: str, languages: Sequence[str] = ()) -> str:
     """Transcript with the words for its numbers, and for the signs in its links."""
     transcript = _ADDRESS.sub(lambda link: _SIGNS.sub(" dot ", link[0]), transcript)
-    listed = Languages([known(code) for code in languages or _OTHERWISE], ())
+    listed = Languages([resolve(code) for code in languages or _OTHERWISE], ())
     changed, marks = Rewriting(PRIVATE.sub(" ", transcript)), Marks()
     rewrite(changed, TextConfig(), marks, listed, lambda character: True)
     return " ".join(marks.restored(part) for part, _ in marks.parts(changed.text))

@@ -1,4 +1,6 @@
-"""A transcript against the bundle that will read it: letters it lacks, digits, foreign scripts."""
+"""Checks a transcript for the bundle that will read it: letters that the bundle lacks, digits, foreign
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,16 @@ from dataclasses import dataclass
 
 from appliance.contract.bundle import Bundle
 from appliance.errors import InvalidReference
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.scripts import LETTERS
 from appliance.text.spelling import Spelling
 
 MOST_UNREAD = 0.5
-"""Share of a transcript's letters that a bundle may lack. Lacking all of them cost 20 of 54 words."""
+"""Largest share of a transcript's letters that a bundle may lack. If it lacked all letters, 20 of 54 words of
+replies were wrong.
+"""
 SHOWN = 12
-"""Characters that a message names at most."""
+"""Most characters that a message names."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Reader:
 
     def _is_foreign(self, letters: list[str]) -> bool:
         """True if most letters are of scripts that no language of the bundle has."""
-        scripts = {script for code in self.languages for script in known(code).scripts}
+        scripts = {script for code in self.languages for script in resolve(code).scripts}
         own = f"[{''.join(LETTERS[script] for script in scripts)}]"
         return bool(scripts) and 2 * len(re.findall(own, "".join(letters))) < len(letters)
 

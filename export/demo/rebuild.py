@@ -35,16 +35,16 @@ COMPUTE = torch.float64
 Weights = dict[str, Tensor]
 
 
-def rebuild(made: Bundle, out: Path) -> None:
+def rebuild(demo: Bundle, out: Path) -> None:
     """Write checkpoint, vocabulary, family and vocoder in upstream's layout, in the bundle's half precision.
 
     Folded layer scales stay folded and become ones. Raises ValueError if the bundle is not the demo's.
     """
-    manifest, named = made.manifest, family(str(FAMILY))
+    manifest, named = demo.manifest, family(str(FAMILY))
     arch, mel, record = named.arch, named.mel, manifest.vocoder
     if (manifest.arch, manifest.precision, record.name) != (arch, "fp16", "source-filter"):
-        raise ValueError(f"{made.folder}: is not the demo's, which is fp16, source-filter, of {FAMILY.name}")
-    graphs = {name: _stored(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
+        raise ValueError(f"{demo.folder}: is not a demo's: fp16, source-filter, of {FAMILY.name}")
+    graphs = {name: _stored(demo.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
     dit, vocoder = DiT(arch, manifest.vocab_size, mel.mels), Source(VOCODER)
     state, voice = dit.state_dict(), vocoder.state_dict()
     voice |= {name: torch.ones_like(voice[name]) for name in voice if name.endswith(".gamma")}
@@ -60,7 +60,7 @@ def rebuild(made: Bundle, out: Path) -> None:
     (out / "vocos").mkdir(parents=True, exist_ok=True)
     averaged = {f"ema_model.transformer.{name}": value for name, value in state.items()}
     save_file(averaged, out / "model.safetensors")
-    shutil.copy(made.vocab, out / "vocab.txt")
+    shutil.copy(demo.vocab, out / "vocab.txt")
     shutil.copy(FAMILY, out)
     torch.save(voice, out / "vocos/pytorch_model.bin")
     (out / "vocos/config.yaml").write_text(yaml.safe_dump(VOCODER.sections(), sort_keys=False), "utf-8")
@@ -81,10 +81,10 @@ def recover(
     owners = state_of(lambda name, weight: torch.full(weight.shape, numbers[name]))
     places = state_of(lambda _, weight: torch.arange(weight.numel()).view(weight.shape))
     for name, scale in scales.items():
-        held = (scale != 0) & (rest[name] == 0)
-        if not held.any():
+        mask = (scale != 0) & (rest[name] == 0)
+        if not mask.any():
             continue
-        value, owner, place = (part[name][held] / scale[held].double() for part in (graph, owners, places))
+        value, owner, place = (part[name][mask] / scale[mask].double() for part in (graph, owners, places))
         for number in owner.round().unique().tolist():
             own = owner.round() == number
             weight = weights[list(numbers)[int(number)]]

@@ -106,22 +106,25 @@ MEASURED: tuple[Sampling, ...] = ("short-once", *CHEAPER)
 `short-once` is chosen only by name, because a listening test must justify it.
 """
 SHIFTED = 1e-8
-"""Error of each frame of a row whose reference does not begin at position 0: float32 rounds a rotary angle
-n·w to another number there.
+"""Additional error for each frame of a row whose reference does not begin at position 0, because float32
+rounds the rotary angle n·w differently there.
 """
 SAMPLING_BOUND = 1.65
-"""Largest distance to the fine solution, relative to that of `exact` at the same NFE.
+"""Largest distance of a sampling to the fine solution, divided by the distance of `exact` with the same
+number of steps.
 
 With a fine solution of NFE 32 it would be 1.5, by six readings of the demo's weights.
 """
 FINE_NFE = 16
-"""NFE of the fine solution."""
+"""Steps of the fine solution, which stands for the limit of infinitely many steps."""
 HOPELESS = 3.0
-"""Distance of a sampling, in bounds, from which the next is not tried: it is about as far away."""
+"""Distance of a sampling, as a multiple of its bound, from which the next sampling is not tried, because its
+distance is about the same.
+"""
 OWN_ERRORS = 8.0
-"""Factor on the error of torch's own float32 on these weights, within which a float32 graph passes whatever
-its bound. Both errors are from float64. `BOUNDS` are this factor times the 6e-7 that torch has with usual
-weights.
+"""Multiple of the error of torch's own float32, with the same weights, within which a float32 graph passes
+even if it exceeds its bound. Both are errors against float64. `BOUNDS` are this factor times the 6e-7 that
+torch has with usual weights.
 """
 RATIOS = ("mel", "wave mel", *CHEAPER)
 """Rows whose error is a ratio of mean absolute distances."""
@@ -129,9 +132,9 @@ PEER = "upstream-int8"
 """Variant with upstream's own INT8 of the step."""
 KEPT_BYTES = 64 << 20
 SHOWN_PEAKS = 3
-"""Peaks of each graph in the report."""
+"""Number of peaks that the report shows of each graph."""
 PADDING = 37
-"""Most padding frames in graphs with masks."""
+"""Most frames of padding that the cases add, for graphs with masks."""
 
 
 @dataclass(frozen=True)
@@ -228,10 +231,10 @@ class Report:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """Variants of some backend that a CPU can run, its own last."""
-    found = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
-    found |= {FLOAT32, INT8} & bundle.manifest.variants.keys()
-    return sorted(found, key=lambda name: (name == "ort-cpu", name))
+    """Variants that a CPU can run, whichever backend they are for; the CPU's own variant is last."""
+    names = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
+    names |= {FLOAT32, INT8} & bundle.manifest.variants.keys()
+    return sorted(names, key=lambda name: (name == "ort-cpu", name))
 
 
 def measure(
@@ -239,8 +242,8 @@ def measure(
 ) -> Report:
     """Compare graphs, generated frames and waveforms of every variant with the oracles.
 
-    `choices`: samplings that the report may choose, cheapest first. `named`: the one to measure instead, or
-    "auto".
+    `choices`: samplings that the report may choose, cheapest first. `named`: the only sampling to measure, or
+    "auto" for all `choices`.
     """
     report = Report(bundle.manifest.precision, absent=expected.absent, peaks=expected.peaks, choices=choices)
     names = variants(bundle)
@@ -258,12 +261,12 @@ def measure(
         del graphs
     give_back()
     case = expected.trajectories[0].case if expected.trajectories else None
-    tried = choices if named == "auto" else (named,) if named in MEASURED else ()
+    samplings = choices if named == "auto" else (named,) if named in MEASURED else ()
     sampled = measure_samplings(
         bundle,
         case,
-        lambda made: report.rows.extend(_samples(made, expected)),
-        tried,
+        lambda samples: report.rows.extend(_samples(samples, expected)),
+        samplings,
         first=named == "auto",
     )
     report.samplings = sampled.samplings
@@ -278,13 +281,13 @@ def bounds_of(manifest: Manifest, variant: str, expected: Expectations) -> Mappi
     return BESIDE_HALF if variant == INT8 else expected.bounds or BOUNDS[manifest.precision]
 
 
-def single(graphs: Graphs, expected: Sequence[ExpectedGraph], seen: set[Path]) -> Iterator[Row]:
-    """Rows of the graphs that run once, except for files in `seen`. Adds their files to it."""
-    known = frozenset(seen)
+def single(graphs: Graphs, expected: Sequence[ExpectedGraph], paths: set[Path]) -> Iterator[Row]:
+    """Rows of the graphs that run once, except for files in `paths`. Adds their files to it."""
+    earlier = frozenset(paths)
     for one in expected:
-        if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in known:
-            seen.add(path)
-            error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
+        if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in earlier:
+            paths.add(path)
+            error = relative_error(graphs.output(one.graph, one.inputs, one.output.shape), one.output)
             bound = max(graphs.bounds[one.graph], OWN_ERRORS * one.own)
             yield Row(one.graph, graphs.variant, EXACT, one.frames, 0, error, bound)
 
@@ -293,11 +296,11 @@ def measure_samplings(
     bundle: Bundle,
     case: Case | None = None,
     more: Callable[[Samples], None] | None = None,
-    tried: tuple[Sampling, ...] = MEASURED,
+    samplings: tuple[Sampling, ...] = MEASURED,
     *,
     first: bool = False,
 ) -> Report:
-    """Compare the cheaper samplings `tried` with `exact`, on `case` (None: the first of READINGS), without an
+    """Compare the cheaper `samplings` with `exact`, on `case` (None: the first of READINGS), without an
     oracle.
 
     It runs the CPU's variant. With `first`, it stops at a sampling within its bound or beyond HOPELESS.
@@ -311,23 +314,23 @@ def measure_samplings(
     coarse, fine = (d.times(n) for n in (nfe, FINE_NFE))
     report = Report(m.precision, absent="not measured")
     if m.sampler.update == "renoise" or not m.dimensions.keeps_keys:
-        tried = ()
+        samplings = ()
     for variant in reversed(variants(bundle)):
         progress.begin(f"samples of {variant}")
-        with _samples_of(bundle, variant) as made:
+        with _samples_of(bundle, variant) as samples:
             if more is not None:
-                more(made)
-            if not tried:
+                more(samples)
+            if not samplings:
                 continue
-            wanted = made(case, fine)[0][start:]
-            exact = distance(made(case, coarse)[0][start:], wanted)
-            for sampling in tried:
-                error = ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
+            finest = samples(case, fine)[0][start:]
+            exact = distance(samples(case, coarse)[0][start:], finest)
+            for sampling in samplings:
+                error = ratio(distance(samples(case, coarse, sampling)[0][start:], finest), exact)
                 row = Row(sampling, variant, "exact", case.frames, nfe, error, SAMPLING_BOUND)
                 report.samplings.append(row)
                 if first and (row.holds or not error < HOPELESS * SAMPLING_BOUND):
                     break
-            tried = ()  # the effect of leaving them out depends on the weights, not on the arithmetic
+            samplings = ()  # the effect of leaving them out depends on the weights, not on the arithmetic
     return report
 
 
@@ -337,21 +340,21 @@ class Samples:
     def __init__(self, engine: Synthesizer, variant: str) -> None:
         self.manifest, self.variant = engine.manifest, variant
         self._engine: Synthesizer | None = engine
-        self._made: dict[tuple[int, bytes, Sampling], tuple[FloatArray, FloatArray]] = {}
+        self._results: dict[tuple[int, bytes, Sampling], tuple[FloatArray, FloatArray]] = {}
 
     def __call__(
         self, case: Case, times: NDArray[np.float64], sampling: Sampling = "exact"
     ) -> tuple[FloatArray, FloatArray]:
         key = id(case), times.tobytes(), sampling
-        if key not in self._made:
+        if key not in self._results:
             try:
                 assert self._engine is not None, "closed"
-                self._made[key] = replay(self._engine, case.segment(times, sampling))
+                self._results[key] = replay(self._engine, case.segment(times, sampling))
             except EngineFault:
-                self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
+                self._results[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
             frames = case.frames if sampling == "exact" else case.frames - len(case.cond)
             progress.did(frames, self.manifest.sampler.most_rows, len(times) - 1)
-        return self._made[key]
+        return self._results[key]
 
     def close(self) -> None:
         if self._engine is not None:
@@ -377,46 +380,46 @@ def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
         give_back()
 
 
-def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
-    """Rows of the random cases; of a lossy precision, its two ratios."""
-    bounds = bounds_of(made.manifest, made.variant, expected)
-    if made.variant == INT8 or made.manifest.precision in LOSSY:
+def _samples(samples: Samples, expected: Expectations) -> Iterator[Row]:
+    """Rows of the random cases. A lossy precision has two ratios of distances instead."""
+    bounds = bounds_of(samples.manifest, samples.variant, expected)
+    if samples.variant == INT8 or samples.manifest.precision in LOSSY:
         if expected.coarse is not None:
-            yield from _lossy(made, expected.coarse, bounds)
+            yield from _lossy(samples, expected.coarse, bounds)
         return
     for e in expected.samples:
-        mel, wave = made(e.case, e.times)
-        found: list[tuple[str, float, float]] = [(e.what, e.error(mel), e.own)]
+        mel, wave = samples(e.case, e.times)
+        errors: list[tuple[str, float, float]] = [(e.what, e.error(mel), e.own)]
         if e.wave is not None:
-            found.append(("wave", e.wave_error(wave), e.own_wave))
-        for what, error, own in found:
+            errors.append(("wave", e.wave_error(wave), e.own_wave))
+        for what, error, own in errors:
             bound = max(bounds[what], OWN_ERRORS * own)
-            yield Row(what, made.variant, e.against, e.case.frames, len(e.times) - 1, error, bound)
+            yield Row(what, samples.variant, e.against, e.case.frames, len(e.times) - 1, error, bound)
 
 
-def _lossy(made: Samples, coarse: Coarse, bounds: Mapping[str, float]) -> Iterator[Row]:
-    spec, nfe = made.manifest.mel, coarse.nfe
+def _lossy(samples: Samples, coarse: Coarse, bounds: Mapping[str, float]) -> Iterator[Row]:
+    spec, nfe = samples.manifest.mel, coarse.nfe
     start = len(coarse.case.cond)
-    mel, wave = made(coarse.case, made.manifest.defaults.times(nfe))
-    spoken = log_mel(wave, spec)[start:] if np.isfinite(wave).all() else np.full(1, np.nan, np.float32)
-    heard = bounds.get("heard", 0.0)
+    mel, wave = samples(coarse.case, samples.manifest.defaults.times(nfe))
+    wave_mel = log_mel(wave, spec)[start:] if np.isfinite(wave).all() else np.full(1, np.nan, np.float32)
+    nepers = bounds.get("heard", 0.0)
     for what, error, unit, near in (
-        ("mel", distance(mel[start:], coarse.mel[start:]), coarse.mel_distance, heard / spec.scale),
-        ("wave mel", distance(spoken, coarse.wave_mel[start:]), coarse.wave_mel_distance, heard),
+        ("mel", distance(mel[start:], coarse.mel[start:]), coarse.mel_distance, nepers / spec.scale),
+        ("wave mel", distance(wave_mel, coarse.wave_mel[start:]), coarse.wave_mel_distance, nepers),
     ):
         bound = max(bounds[what], ratio(near, unit))
-        yield Row(what, made.variant, TorchOracle.name, coarse.case.frames, nfe, ratio(error, unit), bound)
+        yield Row(what, samples.variant, TorchOracle.name, coarse.case.frames, nfe, ratio(error, unit), bound)
 
 
 def _beside_peer(bundle: Bundle, report: Report, coarse: Coarse) -> None:
-    """Accept an INT8 beyond its bounds if it is no farther from float than upstream's own.
+    """Accept an INT8 variant beyond its bounds if upstream's own INT8 is as far from float32 or farther.
 
     Adds upstream's rows.
     """
     if all(row.holds for row in report.rows if row.what in RATIOS):
         return
-    with _samples_of(bundle, PEER) as made:
-        theirs = list(_lossy(made, coarse, dict.fromkeys(("mel", "wave mel"), 0.0)))
+    with _samples_of(bundle, PEER) as samples:
+        theirs = list(_lossy(samples, coarse, dict.fromkeys(("mel", "wave mel"), 0.0)))
     allowed = {row.what: row.error for row in theirs}
     report.rows = [
         replace(row, bound=max(row.bound, allowed[row.what]))
@@ -451,18 +454,18 @@ class Graphs:
             if not weights.exists() or weights.stat().st_size > KEPT_BYTES:
                 self._loaded.clear()
             self._loaded[name] = self._backend.load(name, path, spec, {})
-        given = {t.name: np.ascontiguousarray(inputs[t.name], t.dtype) for t in spec.inputs}
-        axes = {str(a): n for t in spec.inputs for a, n in zip(t.axes, given[t.name].shape, strict=True)}
+        arrays = {t.name: np.ascontiguousarray(inputs[t.name], t.dtype) for t in spec.inputs}
+        axes = {str(a): n for t in spec.inputs for a, n in zip(t.axes, arrays[t.name].shape, strict=True)}
         outputs: dict[str, NDArray[Any]] = {
             t.name: np.zeros(shape or t.shape(axes), t.dtype) for t in spec.outputs
         }
         try:
-            self._loaded[name].bind(given, outputs).run(release=True)
+            self._loaded[name].bind(arrays, outputs).run(release=True)
         except EngineFault:
             for array in outputs.values():
                 array.fill(np.nan)
-        if "latents" in given:
-            rows, frames, _ = given["latents"].shape
+        if "latents" in arrays:
+            rows, frames, _ = arrays["latents"].shape
             progress.did(frames, rows)
         return outputs
 
@@ -477,57 +480,57 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     """Errors of velocities at the oracle's latents, through each step graph."""
     d = graphs.dimensions
     n = solved.case.frames
-    known = len(solved.case.cond)
+    start = len(solved.case.cond)
     bound, sampler = graphs.bounds.get("step"), graphs.bundle.manifest.sampler
     bound = bound and max(bound, OWN_ERRORS * solved.own)
-    given = signatures(d)["step_keys" if d.keeps_keys else "step"].inputs
+    tensors = signatures(d)["step_keys" if d.keeps_keys else "step"].inputs
     with np.errstate(over="ignore"):  # in half precision; its rows report it
         condition, table = (
-            made.astype(next(t.dtype for t in given if t.name == name))
-            for name, made in (("condition", solved.condition), ("mod_table", solved.table))
+            array.astype(next(t.dtype for t in tensors if t.name == name))
+            for name, array in (("condition", solved.condition), ("mod_table", solved.table))
         )
     middle = len(solved.latents) // 2
 
-    def row(what: str, step: int, found: FloatArray, wanted: NDArray[Any], more: float = 0.0) -> Row:
+    def row(what: str, step: int, output: FloatArray, expected: NDArray[Any], more: float = 0.0) -> Row:
         time = round(float(solved.times[step]), 4)
-        error = relative_error(found, wanted)
+        error = relative_error(output, expected)
         return Row(what, graphs.variant, EXACT, n, 1, error, bound and bound + more, time)
 
-    for step, (x, wanted) in enumerate(zip(solved.latents, solved.velocities, strict=True)):
+    for step, (x, expected) in enumerate(zip(solved.latents, solved.velocities, strict=True)):
         if d.keeps_keys and n > LONG_FRAMES:
             break  # the other rows would say as much, and cost as much again
-        shown = _shown(sampler, solved.times[step])
-        rows = zip(("guided", "unguided"), shown, wanted)  # noqa: B905 - or the first alone
+        conditions = _shown(sampler, solved.times[step])
+        rows = zip(("guided", "unguided"), conditions, expected)  # noqa: B905 - or the first alone
         for what, i, v in islice(rows, 1 + (step == middle)):
             yield row(what, step, _alone(graphs, x, condition[i], table, step), v)
-    x, wanted = solved.latents[middle], solved.velocities[middle]
+    x, expected = solved.latents[middle], solved.velocities[middle]
     padding = min(PADDING, (graphs.bundle.manifest.max_frames - n) // 2) if graphs.masks else 0
     if d.keeps_keys:
-        known = known // d.stride * d.stride
-        before, seen = x[None, :known], condition[:1, :known]
-        inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
+        start = start // d.stride * d.stride
+        before, cond = x[None, :start], condition[:1, :start]
+        inputs = _rows(x[None, start:], condition[:1, start:], table, middle, padding)
         # The CPU kernel ignores the start of keys.
         first = 0 if graphs.variant == FUSED or d.kept else padding
-        keys = graphs.run("step_keys", inputs | _reference(before, seen, first))
+        keys = graphs.run("step_keys", inputs | _reference(before, cond, first))
         later = SHIFTED * n if first else 0.0
-        yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:], later)
-        context = min(known, CONTEXT)
+        yield row("keys", middle, keys["velocity"][0, : n - start], expected[0, start:], later)
+        context = min(start, CONTEXT)
         missing = CONTEXT - context if graphs.masks else 0
-        inputs |= _reference(before[:, -context:], seen[:, -context:], missing, "context")
-        inputs |= {t.name: keys[t.name] for t in kept(d)} | {"reference_lengths": np.array([known])}
-        found = graphs.output("step_reply", inputs)
-        yield row("reply", middle, found[0, : n - known], wanted[0, known:], later)
+        inputs |= _reference(before[:, -context:], cond[:, -context:], missing, "context")
+        inputs |= {t.name: keys[t.name] for t in kept(d)} | {"reference_lengths": np.array([start])}
+        velocity = graphs.output("step_reply", inputs)
+        yield row("reply", middle, velocity[0, : n - start], expected[0, start:], later)
     if graphs.masks:
-        # Two rows, but one of a long case.
-        both = np.resize(_shown(sampler, solved.times[middle])[: len(wanted)], 1 + (n <= LONG_FRAMES))
-        found = graphs.output(
+        # Two rows; a long case has only one.
+        both = np.resize(_shown(sampler, solved.times[middle])[: len(expected)], 1 + (n <= LONG_FRAMES))
+        velocity = graphs.output(
             "step", _rows(np.stack([x] * len(both)), condition[both], table, middle, padding)
         )
-        yield row("padded", middle, found[:, :n], np.resize(wanted, (len(both), *wanted.shape[1:])))
+        yield row("padded", middle, velocity[:, :n], np.resize(expected, (len(both), *expected.shape[1:])))
 
 
 def _shown(sampler: Sampler, t: float) -> list[int]:
-    """Indices in `Sampler.conditions` of a lane's rows at a time."""
+    """Indices in `Sampler.conditions` of the rows that a lane has at flow time `t`."""
     if sampler.most_rows == 1:
         return [0]
     return [0, sampler.conditions.index(sampler.unguided_at(t).condition)]

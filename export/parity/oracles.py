@@ -34,11 +34,11 @@ from export.parity import ALLOWED_PEAK, LARGEST_HALF
 FloatArray = NDArray[np.float32]
 
 STEP_FRAMES = (77, 190)
-"""Lengths that differ from the traced one."""
+"""Lengths in frames of the single steps. They differ from the length of the trace."""
 SAMPLE_FRAMES = 128
 SAMPLE_NFES = (7,)
 GATE_NFES = (7, 32)
-"""A coarse and a fine solution. Their distance is the unit of lossy errors."""
+"""Steps of a coarse and of a fine solution. Their distance is the unit of lossy errors."""
 REFERENCE_SHARE = 0.4
 TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
@@ -58,7 +58,7 @@ VOCODER_FRAMES = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """Complete input of one segment."""
+    """Complete input for the synthesis of one segment."""
 
     cond: FloatArray
     """Reference log-mel (R + 1, M)."""
@@ -122,19 +122,19 @@ def read_case(
 
     It has at most `max_frames`, at most half of them reference.
     """
-    given = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
-    said = transcript(voice)
-    reference = len(given) // mel.hop
-    pace = reference / len(said.encode())  # frames for each byte
+    sound = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
+    transcribed = transcript(voice)
+    reference = len(sound) // mel.hop
+    pace = reference / len(transcribed.encode())  # frames for each byte
     text = "".join(itertools.islice(itertools.cycle(words), math.ceil((frames - reference) / pace)))
     frames = min(reference + int(pace * len(text.encode())), max_frames)
     rng = np.random.default_rng([seed, frames])
-    read = said + text
+    whole = transcribed + text
     if vocabulary.tokenizer == "letters":  # these may have capitals alone
-        read = Spelling(vocabulary).read(read)
-    tokens = vocabulary.split(read, maker("phones")) if vocabulary.tokenizer == "phones" else read
+        whole = Spelling(vocabulary).read(whole)
+    tokens = vocabulary.split(whole, maker("phones")) if vocabulary.tokenizer == "phones" else whole
     return Case(
-        cond=log_mel(given, mel),
+        cond=log_mel(sound, mel),
         ids=vocabulary.ids(tokens)[: frames - 1],
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
@@ -144,7 +144,7 @@ def read_case(
 
 @dataclass(frozen=True)
 class CaseSet:
-    """Cases by which a model is judged, and how its weights are sampled."""
+    """Cases that judge a model, and the sampler of its weights."""
 
     mel: MelSpec
     vocabulary: Vocabulary
@@ -214,10 +214,10 @@ class TorchOracle:
     def modulation(self, times: FloatArray, guidance: float) -> ExpectedGraph:
         inputs: dict[str, NDArray[Any]] = {"t": times}
         inputs |= modulation_strength(self.sampler, times, guidance)
-        given = list(zip(times, inputs.get("strength", times), strict=True))
+        pairs = list(zip(times, inputs.get("strength", times), strict=True))
 
         def rows(dtype: torch.dtype) -> Tensor:
-            return torch.stack([self._rows(*(torch.tensor(x, dtype=dtype) for x in pair)) for pair in given])
+            return torch.stack([self._rows(*(torch.tensor(x, dtype=dtype) for x in pair)) for pair in pairs])
 
         return judged("modulation", inputs, self.model, rows)
 
@@ -268,7 +268,7 @@ class TorchOracle:
             [v.numpy() for _, v in steps],
             np.concatenate([case.cond, last.float().numpy()[len(case.cond) :]]),
             condition,
-            self.modulation(times[:-1].astype(np.float32), case.guidance).wanted,
+            self.modulation(times[:-1].astype(np.float32), case.guidance).output,
             relative_error(first.numpy(), steps[0][1].numpy()),
         )
 
@@ -295,13 +295,13 @@ class TorchOracle:
         return torch.stack([*rows, shift, scale])
 
     def _condition(self, case: Case, dtype: torch.dtype) -> Tensor:
-        """Input projection of zero latents."""
+        """Output that the graph `condition` should have: the model's input projection of zero latents."""
         rows = self.sampler.most_rows
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames, rows)
-        seen = torch.zeros(rows, case.frames, self.model.mels, dtype=dtype)
-        seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
+        cond = torch.zeros(rows, case.frames, self.model.mels, dtype=dtype)
+        cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
         projected: Tensor = self.model.input_embed.proj(
-            torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
+            torch.cat((torch.zeros_like(cond), cond, text), dim=-1)
         )
         return projected
 
@@ -379,9 +379,9 @@ class Expected:
 class ExpectedGraph:
     graph: str
     inputs: dict[str, NDArray[Any]]
-    wanted: NDArray[np.float64]
+    output: NDArray[np.float64]
     own: float
-    """Relative error of torch's float32."""
+    """Relative error of torch's float32 result."""
 
     @property
     def frames(self) -> int:
@@ -395,8 +395,8 @@ def judged(
     with torch.inference_mode():
         rough = compute(torch.float32).numpy()
         with in_float64(model):
-            wanted = compute(torch.float64).numpy()
-    return ExpectedGraph(graph, inputs, wanted, relative_error(rough, wanted))
+            output = compute(torch.float64).numpy()
+    return ExpectedGraph(graph, inputs, output, relative_error(rough, output))
 
 
 @dataclass(frozen=True)
@@ -491,41 +491,41 @@ def expect(
 
     `lossy` adds the samples of a Coarse. `graphs` are the results of `alone`, if they exist already.
     """
-    made = Expectations([], [], [], "")
+    result = Expectations([], [], [], "")
     decode, random = vocoder(), list(cases.random())
     for make in oracles:
         try:
             oracle = make()
         except ImportError as error:
-            made = replace(made, absent=f"not installed here ({error})")
+            result = replace(result, absent=f"not installed here ({error})")
             continue
         progress.begin(f"oracle {oracle.name}")
         if isinstance(oracle, TorchOracle):
             if graphs is None:
                 graphs = alone(oracle, decode, cases.short_and_long())
-            made.graphs.extend(graphs)
+            result.graphs.extend(graphs)
             times = cases.grid(GATE_NFES[0])
-            made.trajectories.extend(
+            result.trajectories.extend(
                 oracle.trajectory(unguided(case, oracle.sampler), times[LONG_TIMES])
                 if case.frames > LONG_FRAMES
                 else oracle.trajectory(case, times[SOLVED_TIMES])
                 for case in cases.read()
             )
             if lossy:
-                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0].case, cases))
+                result = replace(result, coarse=_coarse(oracle, decode, result.trajectories[0].case, cases))
         for place, (what, case, times) in enumerate(random):
             out = oracle.sample(case, times)
             wave = _decoded(decode, out).numpy() if what == "sample" else None
             if isinstance(oracle, TorchOracle):
-                made.samples.append(_exactly(oracle, decode, Expected(what, EXACT, case, times, out, wave)))
+                result.samples.append(_exactly(oracle, decode, Expected(what, EXACT, case, times, out, wave)))
             else:  # after the torch model, which shows float32's error on these weights
-                drawn_first = made.samples[place : place + 1] or [Expected(what, "", case, times, out)]
-                made.samples.append(replace(drawn_first[0], against=oracle.name, mel=out, wave=wave))
-    return made
+                drawn_first = result.samples[place : place + 1] or [Expected(what, "", case, times, out)]
+                result.samples.append(replace(drawn_first[0], against=oracle.name, mel=out, wave=wave))
+    return result
 
 
 def _exactly(oracle: TorchOracle, decode: nn.Module, rough: Expected) -> Expected:
-    """Sample in float64, with the errors of float32's `rough`."""
+    """Sample in float64, and note the errors of `rough`, the sample in float32."""
     mel = oracle.exact(rough.case, rough.times)
     exact = replace(rough, mel=mel, own=0.0)
     if rough.wave is not None:
@@ -540,30 +540,30 @@ def alone(oracle: TorchOracle, decode: nn.Module, cases: Sequence[Case]) -> list
 
     The vocoder gets at most VOCODER_FRAMES of them, because it has no sum over a text's length.
     """
-    made = [oracle.modulation(GRAPH_TIMES, cases[0].guidance), *map(oracle.condition, cases)]
+    outputs = [oracle.modulation(GRAPH_TIMES, cases[0].guidance), *map(oracle.condition, cases)]
     for case in cases:
         mel = np.resize(case.cond, (min(case.frames, VOCODER_FRAMES), case.cond.shape[1]))
-        made.append(judged("vocoder", {"log_mel": mel}, decode, functools.partial(_decoded, decode, mel)))
-    return made
+        outputs.append(judged("vocoder", {"log_mel": mel}, decode, functools.partial(_decoded, decode, mel)))
+    return outputs
 
 
 def unguided(case: Case, sampler: Sampler) -> Case:
-    """The case with one row, which costs half."""
+    """The case without guidance: one row in place of two, at half the cost."""
     return case if sampler.guidance == "embedded" else replace(case, guidance=0.0)
 
 
 def _coarse(oracle: TorchOracle, decode: nn.Module, case: Case, cases: CaseSet) -> Coarse:
     nfe = cases.sampler.nearest(GATE_NFES[0])
     coarse, fine = (oracle.sample(case, cases.grid(steps)) for steps in (nfe, GATE_NFES[1]))
-    spoken, finest = (log_mel(_decoded(decode, mel).numpy(), cases.mel) for mel in (coarse, fine))
+    wave_mel, finest = (log_mel(_decoded(decode, mel).numpy(), cases.mel) for mel in (coarse, fine))
     start = len(case.cond)
     return Coarse(
         case,
         nfe,
         coarse,
-        spoken,
+        wave_mel,
         distance(coarse[start:], fine[start:]),
-        distance(spoken[start:], finest[start:]),
+        distance(wave_mel[start:], finest[start:]),
     )
 
 

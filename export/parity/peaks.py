@@ -29,20 +29,22 @@ IN_FLOAT32 = frozenset({"time_embed", "attn_norm", "norm_out", "grn", "rotary_em
 
 @torch.inference_mode()
 def measure(model: DiT, decode: nn.Module, solved: Sequence[Trajectory], short: Case) -> list[Peak]:
-    """Peaks of each module, the largest of a graph first, over both ends of lengths and of times."""
-    found = Peaks()
-    with watched(model, found.noting("step", {"text_embed": "condition"})):
+    """Measure the peak of each module over short and long cases, and over the first and last steps. The
+    largest peak of a graph comes first.
+    """
+    peaks = Peaks()
+    with watched(model, peaks.noting("step", {"text_embed": "condition"})):
         for case, time, latents in points(solved, short):
             cond = torch.from_numpy(padded_mel(case.cond, case.frames))
             text = model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
             at = (torch.tensor(value, dtype=torch.float32) for value in (time, case.guidance))
             model(torch.from_numpy(latents), cond, text, *at)
             progress.did(case.frames)
-    return found.with_vocoder(decode, solved)
+    return peaks.with_vocoder(decode, solved)
 
 
 class Peaks:
-    """Largest magnitude of each place in a graph."""
+    """Collects the largest magnitude at each module of a graph."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], float] = {}
@@ -69,7 +71,9 @@ class Peaks:
 
 
 def points(solved: Sequence[Trajectory], short: Case) -> Iterator[tuple[Case, float, FloatArray]]:
-    """(case, time, latents) of the first and the last step of each, and of noise of the short case."""
+    """Yields (case, time, latents): the first and the last step of each solved case, and noise for the short
+    case.
+    """
     for one in solved:
         for place in (0, -1):
             yield one.case, float(one.times[:-1][place]), one.latents[place]
@@ -80,7 +84,9 @@ def points(solved: Sequence[Trajectory], short: Case) -> Iterator[tuple[Case, fl
 def watched(
     model: nn.Module, note: Callable[[str, Tensor], None], in_float32: Collection[str] = IN_FLOAT32
 ) -> Iterator[None]:
-    """`note` gets a module's name with each of its inputs and outputs, and with attention's scaled scores."""
+    """Within the block, call `note` with a module's name and each of its inputs and outputs, and attention's
+    scaled scores.
+    """
     blocks = (name for name, module in model.named_modules() if isinstance(module, ConvNeXtBlock))
     scaled = {f"{name}.pwconv2" for name in blocks}  # by gamma, which is in the exported weight
     handles, inside = [], [""]
@@ -91,14 +97,14 @@ def watched(
             note(name, tensor)
 
     def before(name: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, given: Any) -> None:
+        def enter(module: nn.Module, inputs: Any) -> None:
             inside[0] = name
-            note_first(name, given)
+            note_first(name, inputs)
 
         return enter
 
     def after(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda module, given, made: note_first(name, made)
+        return lambda module, inputs, output: note_first(name, output)
 
     for name, module in model.named_modules():
         if name and name not in scaled and set(name.split(".")).isdisjoint(in_float32):

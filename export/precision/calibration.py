@@ -25,7 +25,7 @@ from export.parity.oracles import Case, FloatArray, read_case
 from export.precision.rewrites import products_of
 
 READINGS = ((MALE, 520), (FEMALE, 610))
-"""Voice and length in frames. The parity gate uses others."""
+"""Voice and length in frames of the calibration's cases. The parity gate uses other cases."""
 TEXT = (
     "Yesterday evening the lights went out in the whole street, so we lit two candles and told stories. "
     "Have you ever seen such a large dog sleep on such a small chair? "
@@ -35,7 +35,7 @@ TEXT = (
 RUNS: tuple[tuple[int, Sampling], ...] = ((7, "exact"), (16, "short-kv"))
 """NFE and sampling. Together they run every graph. The grid of 16 has the times of 5, 6, 7 and 10."""
 STRIDE = 61
-"""Every STRIDE-th frame is sampled."""
+"""Frames from one sampled frame to the next."""
 CALIBRATED = ("step_keys", "step_reply")
 
 

@@ -32,14 +32,14 @@ from export.precision.rewrites import DIT, Product, products_of, put, save
 STEPS = ("step", "step_keys", "step_reply")
 
 KEEPS_FLOAT = ("from_latents", "final")
-"""Roles in float16, chosen by the curve in tests/records/precision.md."""
+"""Roles of products that stay in float16, chosen by the curve in tests/records/precision.md."""
 LARGEST = 127
 SMALLEST_SCALE = 2.0**-14
 """Smallest normal number of float16."""
 ALPHAS = (0.0, 0.35, 0.5, 0.65, 0.8)
 """Smoothing exponents tried on each product; 0 means none."""
 SEARCHED_FRAMES = 768
-"""Most sampled frames per trial."""
+"""Most sampled frames in a trial of an exponent."""
 
 Floats = Mapping[str, FloatArray]
 
@@ -91,11 +91,11 @@ def search(weight: FloatArray, observed: Observed) -> Choice:
     """Choose the smoothing exponent with the smallest error on the sampled frames. No scale clips."""
     sample = observed.sample
     sample = sample[:: -(-len(sample) // SEARCHED_FRAMES)]
-    tried = []
+    candidates = []
     for alpha in ALPHAS:
         factors = smoothing(weight, observed.largest, alpha)
-        tried.append(_tried(weight, sample, factors, float((observed.largest * factors).max())))
-    return min(tried, key=lambda choice: choice.error)
+        candidates.append(_choice(weight, sample, factors, float((observed.largest * factors).max())))
+    return min(candidates, key=lambda choice: choice.error)
 
 
 def smoothing(weight: FloatArray, largest: FloatArray, alpha: float) -> FloatArray:
@@ -127,12 +127,12 @@ def quantise_product(weight: FloatArray, choice: Choice) -> Quantised:
     return quantised
 
 
-def _tried(weight: FloatArray, sample: FloatArray, factors: FloatArray, largest: float) -> Choice:
-    made = quantise_product(weight, Choice(factors, largest, 0.0))
-    scale = np.float32(made.input_scale)
-    output = _rounded(sample * made.factors, scale) @ made.weight.astype(np.float32) * (scale * made.scales)
-    wanted = sample @ weight
-    error = float(np.linalg.norm(output - wanted) / max(float(np.linalg.norm(wanted)), 1e-12))
+def _choice(weight: FloatArray, sample: FloatArray, factors: FloatArray, largest: float) -> Choice:
+    int8 = quantise_product(weight, Choice(factors, largest, 0.0))
+    scale = np.float32(int8.input_scale)
+    output = _rounded(sample * int8.factors, scale) @ int8.weight.astype(np.float32) * (scale * int8.scales)
+    product = sample @ weight
+    error = float(np.linalg.norm(output - product) / max(float(np.linalg.norm(product)), 1e-12))
     return Choice(factors, largest, error)
 
 
@@ -158,8 +158,8 @@ def scheme(
     """Quantise all products except the roles in `keep_float`. Raises ValueError."""
     DIT.check(keep_float)
     weights, changed = dict(floats), dict[str, FloatArray]()
-    wanted = [name for name, role in roles.items() if role not in keep_float]
-    for name in wanted:
+    names = [name for name, role in roles.items() if role not in keep_float]
+    for name in names:
         if roles[name] == "attention.out":
             # attention.out's input channel is a mean over frames of v's, so the factors move there exactly.
             qkv = name.replace("attention.out.", "attention.qkv.")
@@ -168,7 +168,7 @@ def scheme(
             multiplied = {key: weights[key] * whole for key in (qkv, qkv.replace(".weight", ".bias"))}
             weights |= multiplied
             changed |= multiplied
-    products = {name: quantise_product(weights[name], chosen[name]) for name in wanted}
+    products = {name: quantise_product(weights[name], chosen[name]) for name in names}
     return Scheme(products, {name: values for name, values in changed.items() if name not in products})
 
 
@@ -184,7 +184,7 @@ def floats_of(path: Path) -> tuple[dict[str, FloatArray], dict[str, str]]:
 # -------------------------------------------------------------------------------------------- the graphs
 
 
-def quantise_steps(bundle: Bundle, made: Scheme) -> None:
+def quantise_steps(bundle: Bundle, plan: Scheme) -> None:
     """Quantise all step graphs of an fp16 bundle in place, on one weight file."""
     variants = bundle.manifest.variants
     names = dict.fromkeys(v[name] for v in variants.values() for name in STEPS if name in v)
@@ -192,25 +192,25 @@ def quantise_steps(bundle: Bundle, made: Scheme) -> None:
     with tempfile.TemporaryDirectory(dir=bundle.folder) as scratch:
         folder = Path(scratch)
         for name in names:
-            quantise(bundle.folder / name, folder / name, made)
+            quantise(bundle.folder / name, folder / name, plan)
         for name in others:
             share_weights(folder / name, folder / first)
         for path in folder.iterdir():
             os.replace(path, bundle.folder / path.name)
 
 
-def quantise(source: Path, out: Path, made: Scheme) -> None:
+def quantise(source: Path, out: Path, plan: Scheme) -> None:
     """Write the step graph `source`, float16 or widened, with a scheme's products."""
     model = onnx.load(source)
     graph = model.graph
     for tensor in graph.initializer:
-        if (values := made.changed.get(tensor.name)) is not None:
+        if (values := plan.changed.get(tensor.name)) is not None:
             kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
             tensor.CopyFrom(numpy_helper.from_array(values.astype(kind), tensor.name))
     writer = _Writer(graph)
     for product in products_of(graph):
-        if product.weight in made.products:
-            writer.quantise(product, made.products[product.weight])
+        if product.weight in plan.products:
+            writer.quantise(product, plan.products[product.weight])
     writer.finish()
     save(model, out)
 
@@ -228,17 +228,17 @@ class _Writer:
         self.kinds = {tensor.name: tensor.data_type for tensor in self.graph.initializer}
         self._constant("int8_zero", np.array(0, np.int8))
 
-    def quantise(self, product: Product, made: Quantised) -> None:
+    def quantise(self, product: Product, quantised: Quantised) -> None:
         """Replace a product in the graph by its INT8 form, with its constants and scales."""
         node, name = product.node, product.weight.removesuffix(".weight")
         wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
         kind = np.float32 if wide else np.float16
-        if (made.factors != 1.0).any():
-            self._smooth(product, made, kind)
-        self._constant(f"{name}.int8", made.weight)
-        self._constant(f"{name}.int8_scale", np.asarray(made.weight_scale, kind))
-        self._constant(f"{name}.input_scale", np.asarray(made.input_scale, kind))
-        self._constant(f"{name}.ratios", made.ratios.astype(kind))
+        if (quantised.factors != 1.0).any():
+            self._smooth(product, quantised, kind)
+        self._constant(f"{name}.int8", quantised.weight)
+        self._constant(f"{name}.int8_scale", np.asarray(quantised.weight_scale, kind))
+        self._constant(f"{name}.input_scale", np.asarray(quantised.input_scale, kind))
+        self._constant(f"{name}.ratios", quantised.ratios.astype(kind))
         scaled = [f"{name}.input_scale", "int8_zero"]
         matrix = [f"{name}.int8", f"{name}.int8_scale", "int8_zero"]
         self._put(
@@ -253,31 +253,32 @@ class _Writer:
 
     def finish(self) -> None:
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
-        read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
-        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
+        inputs = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
+        needed = [node for node in nodes if node.op_type != "Cast" or node.output[0] in inputs]
         put(self.graph.node, needed)
-        read = {name for node in needed for name in node.input}
-        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in read])
+        inputs = {name for node in needed for name in node.input}
+        put(self.graph.initializer, [one for one in self.graph.initializer if one.name in inputs])
         del self.graph.value_info[:]
 
-    def _smooth(self, product: Product, made: Quantised, kind: type[Any]) -> None:
+    def _smooth(self, product: Product, quantised: Quantised, kind: type[Any]) -> None:
         """Multiply a product's input by its factors at the cheapest point."""
         node, name = product.node, product.weight.removesuffix(".weight")
         if product.role == "attention.out":
             return  # its factors are in the weights of v
         if product.role in ("qkv", "up", "final"):
-            self._constant(f"{name}.factors", made.factors)
+            self._constant(f"{name}.factors", quantised.factors)
             for number, (reader, place) in enumerate(self._modulation(node.input[0])):
                 out = f"{name}.smooth_{number}"
                 self._put(reader, self._node("Mul", [reader.input[place], f"{name}.factors"], out))
                 reader.input[place] = out
         else:
-            self._constant(f"{name}.factors", made.factors.astype(kind))
+            self._constant(f"{name}.factors", quantised.factors.astype(kind))
             self._put(node, self._node("Mul", [node.input[0], f"{name}.factors"], f"{name}.smooth"))
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Yield nodes and inputs at which a norm of either form reads 1 + scale and shift.
+        """Yield (node, index of its input) for each place at which a norm of either form reads 1 + scale or
+        shift.
 
         Raises ValueError.
         """
@@ -295,7 +296,7 @@ class _Writer:
                     if maker is not None and maker.op_type == "LayerNormalization":
                         yield from ((product, 1 - norm), (node, 1 - place))
                         return
-        raise ValueError(f"{value}: not made by a modulated norm")
+        raise ValueError(f"{value}: not the output of a modulated norm")
 
     def _node(self, operator: str, inputs: Iterable[str], out: str, **attributes: Any) -> onnx.NodeProto:
         return helper.make_node(operator, list(inputs), [out], name=f"node_{out}", **attributes)

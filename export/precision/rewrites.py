@@ -88,10 +88,10 @@ def _with_wide_weights(source: Path, out: Path) -> None:
 
 
 def put(field: Any, items: Iterable[Any]) -> None:
-    """Replace the items of a repeated protobuf field. The new items may be old ones."""
-    wanted = list(items)
+    """Replace the items of a repeated protobuf field. The new items may include old items."""
+    new = list(items)
     del field[:]
-    field.extend(wanted)
+    field.extend(new)
 
 
 def quantise_widened(source: Path, out: Path, roles: Roles) -> None:
@@ -208,7 +208,7 @@ def quantise_as_upstream(source: Path, out: Path) -> None:
 
 
 def _quantise_dynamic(source: Path, out: Path, extra: Mapping[str, object], **options: Any) -> None:
-    """Have ONNX Runtime write a graph with dynamic INT8 products, without its advice on the root logger."""
+    """Let ONNX Runtime write a graph with dynamic INT8 products, without its advice on the root logger."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     before = logging.root.manager.disable

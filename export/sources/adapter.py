@@ -29,7 +29,7 @@ WRAPPED = re.compile(r"\.(?:base_layer|original_module|modules_to_save(?:\.defau
 
 
 class Unmergeable(CheckpointError):
-    """An adapter that needs PEFT itself for its merge."""
+    """An adapter that only PEFT itself can merge."""
 
     def __init__(self, reason: str) -> None:
         elsewhere = "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()"
@@ -37,7 +37,7 @@ class Unmergeable(CheckpointError):
 
 
 @dataclass(frozen=True)
-class Config(Ranged):
+class AdapterConfig(Ranged):
     """Keys of `adapter_config.json` that the merge depends on."""
 
     peft_type: Literal["LORA", "LOHA"]
@@ -60,7 +60,7 @@ class Config(Ranged):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"alpha_pattern: {pattern}: is no expression: {error}") from error
+                raise ValueError(f"alpha_pattern: {pattern}: is not a regular expression: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Adapter:
     folder: Path
     """Folder that has `adapter_config.json`."""
     file: Path
-    config: Config
+    config: AdapterConfig
 
     def __str__(self) -> str:
         name = NAMES[self.config.peft_type] + " with DoRA" * self.config.use_dora
@@ -93,16 +93,16 @@ def read(folder: Path) -> Adapter:
     try:
         raw = json.loads(path.read_bytes())
     except OSError as error:
-        raise CheckpointError(f"{folder}: holds no adapter of PEFT, it has no {CONFIG}") from error
+        raise CheckpointError(f"{folder}: contains no adapter of PEFT, because it has no {CONFIG}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: must be JSON: {error}") from error
     if isinstance(raw, dict):
         raw = {key: value for key, value in raw.items() if value is not None}
         raw = {"alpha": raw.get("lora_alpha"), **raw}
-    config: Config = from_mapping(Config, raw, where=str(path), error=Unmergeable, ignore_unknown=True)
-    known = UNREAD | {one.name for one in fields(Config)}
+    config = from_mapping(AdapterConfig, raw, where=str(path), error=Unmergeable, ignore_unknown=True)
+    keys = UNREAD | {one.name for one in fields(AdapterConfig)}
     on = [key for key, value in raw.items() if value is True or (value and isinstance(value, (dict, list)))]
-    if unknown := [key for key in on if key not in known]:
+    if unknown := [key for key in on if key not in keys]:
         raise Unmergeable(f"{path}: {', '.join(unknown)}: is not supported")
     for name in FILES:
         if (folder / name).is_file():
@@ -121,5 +121,5 @@ def is_adapter(folder: Path) -> bool:
 
 def newest_in(folder: Path) -> Path | None:
     """The folder, or the last update's adapter in it: `adapter_STEP`, `lora_N`, or a link `lora_last`."""
-    found = [folder] if is_adapter(folder) else [path for path in folder.glob("*") if is_adapter(path)]
-    return max(found, key=lambda path: ("last" in path.name, numbers(path)), default=None)
+    folders = [folder] if is_adapter(folder) else [path for path in folder.glob("*") if is_adapter(path)]
+    return max(folders, key=lambda path: ("last" in path.name, numbers(path)), default=None)

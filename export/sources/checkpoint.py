@@ -35,6 +35,7 @@ from export.sources.header import (
     Others,
     check_names,
     config_beside,
+    is_averaged,
     some,
     stray,
     vocoder_file,
@@ -49,13 +50,14 @@ ROTARY = "rotary_embed.inv_freq"
 POSITIONS = "text_embed.freqs_cis"
 """A table of constants that some checkpoints contain."""
 BESIDE = re.compile(r"dur(?:ation)?_(?:pred\w*|model|net\w*)|feats?_extract\w*")
-"""Matches a component of a name: parts of a duration predictor, and of ESPnet's mels."""
+"""Matches a component of a tensor's name that belongs to a duration predictor or to ESPnet's mels."""
 BLOCK = re.compile(r"transformer_blocks\.(\d+)\.")
 GUIDANCE = "time_embed.guidance_embed.weight"
 FILTERS, FILTERS_DIFFER = "feature_extractor.mel_spec.mel_scale.fb", 1e-3
-"""The filters that a Vocos was trained with.
+"""Name of the mel filters that a Vocos was trained with, and the largest allowed difference of their values
+(at most 1), which is rounding.
 
-Its second constant is the rounding of their values (at most 1).
+
 """
 MEL_ARGUMENTS = ("sample_rate", "n_fft", "hop_length", "n_mels", "padding")
 """Arguments of Vocos' mels that may have any value."""
@@ -77,7 +79,7 @@ _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between
 
 
 class OtherVocabulary(CheckpointError):
-    """The embedding and the vocabulary differ in size."""
+    """The checkpoint's token embedding and the vocabulary differ in size."""
 
 
 @dataclass(frozen=True)
@@ -126,23 +128,23 @@ def load_dit(
         names = [name for name in stored if name.startswith(STUDENT) and ".time_embed2." not in name]
         stored = Weights({name.removeprefix(STUDENT): stored.entry(name) for name in names})
     beside = [name for name in stored if is_beside(name)]
-    notes = [f"{path}: {some(beside)} are no part of the DiT and are left out"] if beside else []
-    found = unwrapped(path, stored, kind, DIT, adapter)
+    notes = [f"{path}: {some(beside)} are not part of the DiT and are ignored"] if beside else []
+    dit = unwrapped(path, stored, kind, DIT, adapter)
     table = rotary_frequencies(arch.dim_head)
     exact = {ROTARY: StoredTensor(tuple(table.shape), lambda: table)}
-    entries = exact | {_renumbered(name, found): found.entry(name) for name in found if name != POSITIONS}
-    if entries.keys() - exact.keys() - set(found):
-        notes.append(f"{path}: its blocks are numbered with gaps, and are numbered anew")
+    entries = exact | {_renumbered(name, dit): dit.entry(name) for name in dit if name != POSITIONS}
+    if entries.keys() - exact.keys() - set(dit):
+        notes.append(f"{path}: its blocks are numbered with gaps, and get new numbers")
     if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
         raise OtherVocabulary(
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
-            f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
+            f"but the vocabulary has {vocab_size}; pass the vocab.txt of this checkpoint as --vocab"
         )
     embeds = check_guidance(path, entries, GUIDANCE, sampler)
     weights = checked(path, entries, lambda: DiT(arch, vocab_size, mels, embeds_guidance=embeds))
     _check_rotary(path, weights.entry(ROTARY).read(), table)
     whole = {name: weights.entry(name) for name in weights} | exact
-    return Weights(whole, averaged=found.averaged, notes=notes)
+    return Weights(whole, averaged=dit.averaged, notes=notes)
 
 
 def is_beside(name: str) -> bool:
@@ -154,8 +156,8 @@ def _renumbered(name: str, names: Collection[str]) -> str:
     """A tensor's name with a new number for its block, because pruning leaves gaps in the numbers."""
     if not (block := BLOCK.match(name)):
         return name
-    left = sorted({int(found[1]) for other in names if (found := BLOCK.match(other))})
-    return f"transformer_blocks.{left.index(int(block[1]))}.{name[block.end() :]}"
+    numbers = sorted({int(match[1]) for other in names if (match := BLOCK.match(other))})
+    return f"transformer_blocks.{numbers.index(int(block[1]))}.{name[block.end() :]}"
 
 
 def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: Sampler) -> bool:
@@ -167,7 +169,7 @@ def check_guidance(path: Path, names: Collection[str], embedding: str, sampler: 
     if embeds != (embedding in names):
         has, guidance = ("does not have", "two-row") if embeds else ("has", "embedded")
         raise CheckpointError(
-            f"{path}: a strength is embedded by {embedding}, which this checkpoint {has}: "
+            f"{path}: {embedding} embeds a strength, and this checkpoint {has} it: "
             f"its family needs sampler: {{guidance: {guidance}}}"
         )
     return embeds
@@ -188,9 +190,7 @@ def load(path: Path, kind: WeightsKind, kin: Kin, adapter: Path | None = None) -
 def preferred(path: Path, kind: WeightsKind) -> WeightsKind:
     """`kind`, or `ema` if a file has only averaged weights. Raises CheckpointError."""
     names = read(path, kind)
-    return (
-        "ema" if names.averaged or all(not AVERAGING.isdisjoint(name.split(".")) for name in names) else kind
-    )
+    return "ema" if names.averaged or all(map(is_averaged, names)) else kind
 
 
 def mel_scale(path: Path) -> float:
@@ -204,7 +204,7 @@ def mel_scale(path: Path) -> float:
     if not any(name.startswith(STUDENT) for name in whole.dicts.get("model_state_dict", ())):
         return 1.0
     if "scale" not in whole.settings:
-        raise CheckpointError(f"{path}: names no scale of its log-mels, which DMOSpeech 2's files have")
+        raise CheckpointError(f"{path}: contains no scale of its log-mels, as DMOSpeech 2's files do")
     return float(whole.settings["scale"])
 
 
@@ -214,8 +214,8 @@ def unwrapped(
     """A model's tensors by its own names, with an adapter merged. Raises CheckpointError if the file has
     none.
 
-    A file may hold several models. What precedes the model's own names tells them apart: `ema` or not, and
-    every component that is not a wrapper.
+    A file may contain several models. The prefix before a model's own names tells them apart: whether it
+    marks an average, and its components that are not wrappers.
     """
     if adapter is not None:
         stored = merging.base(stored)
@@ -229,32 +229,32 @@ def unwrapped(
         key = averaged, ".".join(part for part in prefix if part not in _WRAPPERS)
         entries = models.setdefault(key, {})
         if name in entries:
-            raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
+            raise CheckpointError(f"{path}: contains {name} twice, under different prefixes")
         entries[name] = stored.entry(raw)
     whole = [key for key, entries in models.items() if any(name.startswith(kin.mark) for name in entries)]
     if not whole:
         have = some([name for entries in models.values() for name in entries])
         raise CheckpointError(
-            f"{path}: no {kin.name} checkpoint, it has no {kin.mark.rstrip('.')}; it has {have}"
+            f"{path}: not a checkpoint of {kin.name}: it lacks {kin.mark.rstrip('.')} and has {have}"
         )
     if kind == "raw" and all(averaged for averaged, _ in whole):
-        averages = [n for n in stored if stored.averaged or not AVERAGING.isdisjoint(n.split("."))]
+        averages = [n for n in stored if stored.averaged or is_averaged(n)]
         raise CheckpointError(
-            f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema takes it"
+            f"{path}: has no raw weights, only the moving average: {some(averages)}; --weights ema uses it"
         )
-    wanted = [key for key in whole if key[0] == (kind == "ema")] or whole
-    chosen = [key for key in wanted if not key[1]] or wanted
+    candidates = [key for key in whole if key[0] == (kind == "ema")] or whole
+    chosen = [key for key in candidates if not key[1]] or candidates
     if len(chosen) > 1:
-        raise CheckpointError(f"{path}: holds several models: {', '.join(name for _, name in chosen)}")
+        raise CheckpointError(f"{path}: contains several models: {', '.join(name for _, name in chosen)}")
     loose = {k: v for key, entries in models.items() if key not in whole for k, v in entries.items()}
-    found = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
+    weights = Weights(loose | models[chosen[0]], averaged=chosen[0][0])
     if adapter is None:
-        return found
-    return merging.merged(path, found, adapters.read(adapter), lambda name: _split(name, kin.own)[1])
+        return weights
+    return merging.merged(path, weights, adapters.read(adapter), lambda name: _split(name, kin.own)[1])
 
 
 def _split(name: str, own: Collection[str]) -> tuple[list[str], str]:
-    """Wrappers of a stored name, and the rest, which begins with one of `own`."""
+    """Split a stored name into its wrappers and the model's own name, which begins with one of `own`."""
     parts = [part for part in name.split(".") if part not in _COMPILED]
     at = next((i for i, part in enumerate(parts) if part in own), None)
     if at is None:
@@ -267,9 +267,8 @@ def _vocoder_in(path: Path, kin: Kin, kind: WeightsKind) -> Weights:
     stored = read(path, kind)
     mixed = [name for name in stored if not _VOCODERS.isdisjoint(name.split("."))]
     names = [name for name in mixed or stored if not _IN_TRAINING.search(name)]
-    return unwrapped(
-        path, Weights({name: stored.entry(name) for name in names}, averaged=stored.averaged), kind, kin
-    )
+    weights = Weights({name: stored.entry(name) for name in names}, averaged=stored.averaged)
+    return unwrapped(path, weights, kind, kin)
 
 
 def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Weights]:
@@ -289,7 +288,7 @@ def load_vocos(place: Path, kind: WeightsKind = "ema") -> tuple[VocosConfig, Wei
         if alone:
             raise
         raise CheckpointError(
-            f"{path}: holds no Vocos; give a folder with config.yaml and weights"
+            f"{path}: no Vocos in it; pass a folder with config.yaml and weights"
         ) from error
     entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
     config = config or _vocos_config(path, stored)
@@ -338,7 +337,7 @@ def _vocos_config(path: Path, stored: Weights) -> VocosConfig:
         intermediate, _ = stored.entry("backbone.convnext.0.pwconv1.weight").shape
         n_fft = stored.entry("head.out.weight").shape[0] - 2
     except (KeyError, ValueError):
-        raise CheckpointError(f"{path}: holds no Vocos; give a folder with config.yaml and weights") from None
+        raise CheckpointError(f"{path}: no Vocos in it; pass a folder with config.yaml and weights") from None
     layers = sum(name.endswith("pwconv1.weight") for name in stored)
     return VocosConfig(mels, dim, intermediate, layers, n_fft, n_fft // 4, "center")
 
@@ -353,10 +352,10 @@ def load_bigvgan(place: Path, kind: WeightsKind = "ema") -> tuple[BigVGANConfig,
     config = _config(beside, json.loads, BigVGANConfig.parse)
     path = vocoder_file(place, "bigvgan")
     entries = _folded(path, _vocoder_in(path, BIGVGAN, kind))
-    wanted = _blank(lambda: _vocoder(config))
-    for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
+    model = _blank(lambda: _vocoder(config))
+    for name, tensor in model.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, StoredTensor(tuple(tensor.shape), low_pass))
-    return config, checked(path, entries, lambda: wanted)
+    return config, checked(path, entries, lambda: model)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
@@ -386,7 +385,7 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> StoredTensor:
 def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
     """Raise CheckpointError unless `stored` is a rounding of `exact`.
 
-    Rounding to bfloat16 turns frame 1000 by 0.44 rad.
+    A table rounded to bfloat16 would rotate frame 1000 by 0.44 rad too much or too little.
     """
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
@@ -399,28 +398,28 @@ def _check_rotary(path: Path, stored: Tensor, exact: Tensor) -> None:
 
 def checked(path: Path, entries: Mapping[str, StoredTensor], make: Callable[[], nn.Module]) -> Weights:
     """Entries in the order of the model from `make`. Raises CheckpointError if names or shapes differ."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in _blank(make).state_dict().items()}
     wrong = []
-    if missing := [name for name in wanted if name not in entries]:
+    if missing := [name for name in shapes if name not in entries]:
         wrong.append(f"{len(missing)} tensors are missing: {some(missing)}")
-    if extra := [name for name in entries if name not in wanted]:
-        wrong.append(f"{len(extra)} are not known: {some(extra)}")
+    if extra := [name for name in entries if name not in shapes]:
+        wrong.append(f"{len(extra)} are unknown: {some(extra)}")
     other = [
         f"{name} is {entries[name].shape}, not {shape}"
-        for name, shape in wanted.items()
+        for name, shape in shapes.items()
         if name in entries and entries[name].shape != shape
     ]
     if other:
         wrong.append(f"{len(other)} have another shape: {some(other)}")
     if other and all(
-        sorted(entries[name].shape) == sorted(wanted[name]) and len(wanted[name]) == 3
-        for name in wanted
-        if name in entries and entries[name].shape != wanted[name]
+        sorted(entries[name].shape) == sorted(shapes[name]) and len(shapes[name]) == 3
+        for name in shapes
+        if name in entries and entries[name].shape != shapes[name]
     ):
         wrong.append("all of these are convolutions, transposed as in MLX")
     if wrong:
-        raise CheckpointError(f"{path}: is not of the given architecture: {'; '.join(wrong)}")
-    return Weights({name: entries[name] for name in wanted})
+        raise CheckpointError(f"{path}: does not fit the family's architecture: {'; '.join(wrong)}")
+    return Weights({name: entries[name] for name in shapes})
 
 
 def _blank(make: Callable[[], nn.Module]) -> Any:
@@ -436,12 +435,12 @@ def filled(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> Any:
     return model.requires_grad_(False).eval()
 
 
-def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
+def _config(path: Path, decode: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
     try:
         raw = path.read_bytes()
-        if said := stray(raw):
-            raise ValueError(said)
-        return parse(read(raw.decode("utf-8")))
+        if problem := stray(raw):
+            raise ValueError(problem)
+        return parse(decode(raw.decode("utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -22,7 +22,7 @@ OPTIONS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").
 FIRST = frozenset(("<blank>", "<unk>"))
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _DEEPEST = 4
-"""Longest chain of references that is followed."""
+"""Longest chain of references between keys that the reader follows."""
 
 
 def upstreams(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -53,13 +53,13 @@ def _resolved(value: Any, whole: Mapping[str, Any], depth: int = _DEEPEST) -> An
     if not isinstance(value, str) or not depth:
         return value
 
-    def referred(found: re.Match[str]) -> Any:
-        *outer, key = found[1].split(".")
+    def referred(reference: re.Match[str]) -> Any:
+        *outer, key = reference[1].split(".")
         return _resolved(section(whole, *outer).get(key), whole, depth - 1)
 
     if alone := _REFERENCE.fullmatch(value):
         return referred(alone)
-    return _REFERENCE.sub(lambda found: str(referred(found)), value)
+    return _REFERENCE.sub(lambda reference: str(referred(reference)), value)
 
 
 def places(path: Path) -> dict[str, int]:
@@ -68,15 +68,15 @@ def places(path: Path) -> dict[str, int]:
     if FIRST.isdisjoint(tokens[:2]):
         return {}
     stripped = [token[:1] + token[1:].rstrip() for token in tokens]
-    found = {" " if token == "<space>" else token: place for place, token in enumerate(stripped)}
-    return dict(sorted(found.items(), key=lambda pair: pair[0] != " "))
+    rows = {" " if token == "<space>" else token: place for place, token in enumerate(stripped)}
+    return dict(sorted(rows.items(), key=lambda pair: pair[0] != " "))
 
 
 def vocabulary(path: Path, tokenizer: Tokenizer = "pinyin", voice: str = "") -> Vocabulary:
     """Vocabulary from upstream's file or from ESPnet's list, with the space first. Raises BundleError."""
     try:
-        if found := places(path):
-            return Vocabulary(tuple(found), tokenizer, voice)
+        if rows := places(path):
+            return Vocabulary(tuple(rows), tokenizer, voice)
     except (OSError, ValueError) as error:
         raise BundleError(f"{path}: not a vocabulary: {error}") from error
     return read_vocabulary(path, tokenizer, voice)

@@ -31,12 +31,13 @@ Others = Sequence[tuple[re.Pattern[str], str]]
 RAW_DICTS = ("model_state_dict", "state_dict", "model", "module", "generator", "params", "net")
 """Keys of weights in a checkpoint: upstream's, Lightning's, ZipVoice's, DeepSpeed's, a vocoder's."""
 NAMED_AVERAGES = ("ema_model_state_dict", "ema_state_dict", "ema")
-"""Keys of averaged weights, if names have the prefix `ema_model`.
+"""Keys of averaged weights, if the tensors' names have the prefix `ema_model`.
 
 Without it, the weights are raw: upstream's fine-tuning page wrote such files.
 """
 AVERAGES = ("model_avg", "model_ema", "generator_ema", "g_ema", "params_ema", "net_ema")
-"""Keys of averaged weights, whatever the names: ZipVoice's own average and its teacher's, and a vocoder's."""
+"""Keys of averaged weights, regardless of the tensors' names: of ZipVoice, of its teacher, and of vocoders.
+"""
 AVERAGING = frozenset(("ema_model", "ema"))
 """Components of a name that mark averaged weights."""
 DICTS = frozenset(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
@@ -62,11 +63,11 @@ TRAINED_VOCODERS: Mapping[Kind, tuple[str, ...]] = {
 }
 """Patterns of trainers' files: Lightning's for Vocos, `g_NNNNNNNN` (number of updates) for BigVGAN."""
 
-_WHERE = "give the .safetensors or .pt from which it was made"
+_WHERE = "pass the .safetensors or .pt that it came from"
 _MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be turned back; {_WHERE}"),
-    (b"\x93NUMPY", f"is a NumPy array, no checkpoint; {_WHERE}"),
-    (b"\x89HDF", f"is an HDF5 file, no checkpoint of torch; {_WHERE}"),
+    (b"GGUF", f"is a GGUF file (quantised, for ggml programs), which cannot be converted back; {_WHERE}"),
+    (b"\x93NUMPY", f"is a NumPy array, not a checkpoint; {_WHERE}"),
+    (b"\x89HDF", f"is an HDF5 file, not a checkpoint of torch; {_WHERE}"),
     (b"\x1f\x8b", "is compressed (gzip); unpack it"),
     (b"(\xb5/\xfd", "is compressed (zstd); unpack it"),
     (b"7z\xbc\xaf", "is an archive (7z); unpack it"),
@@ -77,19 +78,19 @@ _ONNX = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 """Matches a ModelProto: the field ir_version, then the tag of a later field."""
 _TAR_AT, _FIRST = 257, 512
 _DISTRIBUTED = (
-    "is a checkpoint of torch.distributed; make one file of its folder: "
+    "is a checkpoint of torch.distributed; merge its folder into one file: "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt"
 )
 _UNPACKED = "is part of an unpacked .pt; pack its folder again: zip -0 -r model.pt FOLDER"
 _PICKLED = b"\x80"
 _ZIPPED = b"PK\x03\x04"
 _FLOATS = re.compile(r"float[48]_|float6_|F[468]_|F4$|F8$")
-"""Types of less than 16 bits, as torch or safetensors names them."""
+"""Matches float types of less than 16 bits, as torch or safetensors names them."""
 _INTEGERS = re.compile(r"u?int8|[IU]8|Char|Byte")
-"""Integer types, as torch or safetensors names them."""
+"""Matches integer types, as torch or safetensors names them."""
 _NAMED_IN_ERRORS = 4
 _LEGACY = 0x1950A86A20F9469CFC6C
-"""First number in files of torch before 1.6. Two more pickles precede the object."""
+"""First pickle in a file of torch before 1.6: a magic number. Two more pickles precede the object."""
 
 
 class CheckpointError(ValueError):
@@ -97,15 +98,15 @@ class CheckpointError(ValueError):
 
 
 MLX = (
-    "holds weights converted for Apple's MLX, with other names and transposed convolutions; give the "
-    "checkpoint of torch from which they were converted"
+    "holds weights converted for Apple's MLX, with other names and transposed convolutions; pass the "
+    "checkpoint of torch that they came from"
 )
 
 
 STUDENT = "feedforward_model."
 """Prefix of DMOSpeech 2's generator. Its teacher and critic have other prefixes."""
 UNMERGED = (
-    "holds LoRA or other PEFT adapters that are not merged: --adapter FOLDER, the one with their "
+    "holds LoRA or other PEFT adapters that are not merged: --adapter FOLDER, the folder of their "
     "adapter_config.json, merges LoRA and LoHa into the weights of --checkpoint; merge others where they "
     "were trained, PeftModel.from_pretrained(model, FOLDER).merge_and_unload(), and save its state_dict()"
 )
@@ -113,7 +114,7 @@ NO_DIT: Others = (
     (re.compile(r"\.(?:lora_|hada_|lokr_|ia3_|oft_|vera_|base_layer\.|modules_to_save\.)"), UNMERGED),
     (re.compile(r"\.(?:to_out|text_blocks|ff|time_mlp|conv1d)\.layers\.\d+\."), MLX),
     (
-        re.compile(r"(?:^|\.)layers\.\d+\."),
+        re.compile(r"(?:^|\.)layers\.\d+\.\d+\."),
         "is an E2-TTS checkpoint (UNetT backbone); only F5-TTS's DiT is supported, such as F5TTS_v1_Base",
     ),
     (
@@ -160,10 +161,10 @@ class Header:
 
     def named(self, name: str) -> Shaped:
         """The tensor with this name under any wrappers. Raises CheckpointError if there is no such matrix."""
-        found = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
-        if not found or len(found[0].shape) < 2:
-            raise CheckpointError(f"{self.path}: no whole checkpoint, it has no matrix {name}")
-        return found[0]
+        tensors = [one for whole, one in self.names.items() if f".{whole}".endswith(f".{name}")]
+        if not tensors or len(tensors[0].shape) < 2:
+            raise CheckpointError(f"{self.path}: not a whole checkpoint: it has no matrix {name}")
+        return tensors[0]
 
     @property
     def progress(self) -> str:
@@ -176,15 +177,15 @@ class Header:
 
     def kinds(self, mark: str) -> tuple[WeightsKind, ...]:
         """Kinds of weights that the file has for the model that has `mark` in its names."""
-        found: list[WeightsKind] = []
+        kinds: list[WeightsKind] = []
         for kind in ("ema", "raw"):
             key = choose(self.dicts, kind)
             averaged = {
                 key in AVERAGES or is_averaged(name) for name in self.dicts.get(key or "", ()) if mark in name
             }
             if (kind == "ema") in averaged:
-                found.append(kind)
-        return tuple(found)
+                kinds.append(kind)
+        return tuple(kinds)
 
 
 def choose(dicts: Mapping[str, Collection[str]], kind: WeightsKind) -> str | None:
@@ -204,10 +205,10 @@ def is_averaged(name: str) -> bool:
     return not AVERAGING.isdisjoint(name.split("."))
 
 
-def told(path: Path) -> Format:
+def format_of(path: Path) -> Format:
     """Format of a file by its first bytes. Raises CheckpointError with a remedy for an unsupported format."""
     if path.is_dir():
-        raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; name the file in it'}")
+        raise CheckpointError(f"{path}: {folder_of(path) or 'is a folder; pass the file in it'}")
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
     if path.suffix == ".distcp":
@@ -229,14 +230,14 @@ def told(path: Path) -> Format:
     if text := text_in(first):
         raise CheckpointError(f"{path}: {text}")
     if _ONNX.match(first):
-        raise CheckpointError(f"{path}: is an ONNX graph, which is what is made here; {_WHERE}")
+        raise CheckpointError(f"{path}: is an ONNX graph, the exporter's output; {_WHERE}")
     if first.startswith(_ZIPPED):
         _check_archive(path)
         return "zip"
     if first[8:9] == b"{" or (path.suffix == ".safetensors" and not first.startswith(_PICKLED)):
         return "safetensors"
     if not first.startswith(_PICKLED):
-        raise CheckpointError(f"{path}: no torch checkpoint, nor safetensors; copy or download it again")
+        raise CheckpointError(f"{path}: not a torch checkpoint or safetensors; copy or download it again")
     return "pickle"
 
 
@@ -247,17 +248,17 @@ def folder_of(folder: Path) -> str:
     return _UNPACKED if (folder / "data.pkl").is_file() else ""
 
 
-def text_in(first: bytes, wanted: str = "weights") -> str:
+def text_in(first: bytes, expected: str = "weights") -> str:
     """End of the error message for a file that begins with text; "" for other files."""
     marked = first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     text = first.decode("utf-16" if marked else "utf-8-sig", errors="ignore").strip()
     if not text or not all(one.isprintable() or one.isspace() for one in text):
         return ""
     if text.startswith("<"):
-        return "is a web page, not the file; download it again, by the link to the raw file"
+        return "is a web page, not the file; download it again from the link to the raw file"
     if text.startswith("version https://git-lfs"):
-        return "is a pointer of Git LFS, not the file: `git lfs pull` in its repository, or download it again"
-    return f"is a text, not {wanted}: {shown(text)}; download it again"
+        return "is a Git LFS pointer, not the file; run `git lfs pull` in its repository, or download it"
+    return f"is text, not {expected}: {shown(text)}; download it again"
 
 
 def stray(raw: bytes) -> str:
@@ -291,14 +292,14 @@ def read_header(path: Path) -> Header:
 
 
 def _header(path: Path) -> Header:
-    format = told(path)
+    format = format_of(path)
     if format == "safetensors":
         return _safetensors(path)
     try:
         whole = _zipped(path) if format == "zip" else _legacy(path)
     except Exception as error:  # a damaged pickle raises exceptions of any type
         line = str(error).strip().split("\n", 1)[0]
-        raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
+        raise CheckpointError(f"{path}: not a torch checkpoint, or a damaged one: {line}") from error
     dicts, settings = parts_of(path, whole, _tensors)
     for names in dicts.values():
         check_types(path, ((name, one.dtype) for name, one in names.items()))
@@ -313,8 +314,8 @@ def parts_of(
     `tensors` returns the tensors in a value, or None. Raises CheckpointError if `whole` is no dictionary.
     """
     if not isinstance(whole, Mapping):
-        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(whole).__name__}")
-    dicts = {str(key): found for key, value in whole.items() if (found := tensors(value))}
+        raise CheckpointError(f"{path}: must contain a dictionary of weights, not {type(whole).__name__}")
+    dicts = {str(key): entries for key, value in whole.items() if (entries := tensors(value))}
     if flat := tensors(whole):
         dicts = {**{key: value for key, value in dicts.items() if key in DICTS}, "": flat}
     return dicts, {str(key): value for key, value in whole.items() if str(key) not in dicts}
@@ -339,7 +340,7 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
         metadata = file.metadata() or {}
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: no safetensors file: {error}; copy it again") from error
+        raise CheckpointError(f"{path}: not a safetensors file: {error}; copy it again") from error
     if metadata.get("format") == "mlx":
         raise CheckpointError(f"{path}: {MLX}")
     check_types(path, ((name, one.get_dtype()) for name, one in slices.items()))
@@ -347,19 +348,19 @@ def open_safetensors(path: Path, framework: str) -> tuple[Any, dict[str, Any]]:
 
 
 def check_names(path: Path, names: Iterable[str], others: Others) -> None:
-    """Raise CheckpointError if names match those of another or a quantised model."""
+    """Raise CheckpointError if tensors' names belong to another model, or to a quantised one."""
     for pattern, sentence in (*others, *_QUANTISED):
-        if found := [name for name in names if pattern.search(name)]:
-            raise CheckpointError(f"{path}: {sentence} (it has {some(found)})")
+        if matches := [name for name in names if pattern.search(name)]:
+            raise CheckpointError(f"{path}: {sentence} (it has {some(matches)})")
 
 
 class _Object:
     """Takes the place of objects in a pickle that are no plain values. Nothing is imported or called."""
 
     def __new__(cls, *arguments: Any, **_: Any) -> Any:
-        made = super().__new__(cls)
-        made.__dict__["arguments"] = arguments
-        return made
+        instance = super().__new__(cls)
+        instance.__dict__["arguments"] = arguments
+        return instance
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Take any arguments."""
@@ -391,8 +392,8 @@ _FUNCTIONS: Mapping[tuple[str, str], Any] = {
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        found = _FUNCTIONS.get((module, name))
-        return type(name, (_Object,), {"__module__": module}) if found is None else found
+        function = _FUNCTIONS.get((module, name))
+        return type(name, (_Object,), {"__module__": module}) if function is None else function
 
     def persistent_load(self, pid: Any) -> Any:
         return pid
@@ -414,19 +415,19 @@ def _legacy(path: Path) -> object:
 def check_types(path: Path, types: Iterable[tuple[str, str]]) -> None:
     """Raise CheckpointError for floats of 8 bits or fewer, and for integer weights."""
     types = list(types)
-    if found := [
+    if wrong := [
         (name, kind) for name, kind in types if name.endswith("weight") and _INTEGERS.fullmatch(kind)
     ]:
-        name, kind = found[0]
+        name, kind = wrong[0]
         raise CheckpointError(
-            f"{path}: holds {len(found)} weights of {kind} ({name}): quantised weights are not supported; "
-            "give the float32, float16 or bfloat16 checkpoint"
+            f"{path}: has {len(wrong)} weights of {kind} ({name}): quantised weights are not supported; "
+            "pass the float32, float16 or bfloat16 checkpoint"
         )
-    if found := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
-        name, kind = found[0]
+    if wrong := [(name, kind) for name, kind in types if _FLOATS.search(kind)]:
+        name, kind = wrong[0]
         raise CheckpointError(
-            f"{path}: holds {len(found)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
-            "and is not supported; give the float32, float16 or bfloat16 checkpoint"
+            f"{path}: has {len(wrong)} tensors of {kind} ({name}): fp8 keeps two or three bits of a weight "
+            "and is not supported; pass the float32, float16 or bfloat16 checkpoint"
         )
 
 
@@ -437,7 +438,7 @@ def _check_archive(path: Path) -> None:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError) as error:
         raise CheckpointError(
-            f"{path}: no torch checkpoint, or a damaged one: {error}; if it was copied, copy it again"
+            f"{path}: not a torch checkpoint, or a damaged one: {error}; if it was copied, copy it again"
         ) from error
     if names and all(name.endswith(".npy") for name in names):
         raise CheckpointError(f"{path}: is an archive of NumPy arrays (.npz); as MLX writes it, it {MLX}")
@@ -456,8 +457,8 @@ def some(names: Sequence[str]) -> str:
 def newest(folder: Path, patterns: Iterable[str]) -> Path | None:
     """The newest file, by the numbers in its name, of the first pattern that matches any."""
     for pattern in patterns:
-        if found := [path for path in folder.glob(pattern) if path.is_file()]:
-            return max(found, key=numbers)
+        if files := [path for path in folder.glob(pattern) if path.is_file()]:
+            return max(files, key=numbers)
     return None
 
 
@@ -474,13 +475,13 @@ def vocoder_file(place: Path, kind: Kind) -> Path:
     if place.is_file():
         return place
     published = VOCODER_FILES[kind]
-    found = newest(place, (*published, *TRAINED_VOCODERS[kind]))
-    if found is None:
+    path = newest(place, (*published, *TRAINED_VOCODERS[kind]))
+    if path is None:
         example = "last.ckpt" if kind == "vocos" else "g_NNNNNNNN"
         raise CheckpointError(
-            f"{place}: has no {' or '.join(published)}, nor what training leaves ({example})"
+            f"{place}: has no {' or '.join(published)} and no file of a training ({example})"
         )
-    return found
+    return path
 
 
 def config_beside(file: Path, name: str) -> Path:

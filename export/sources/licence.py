@@ -27,7 +27,7 @@ class LicenceTerms:
     source: str
     note: str = ""
     files: dict[str, str] = field(default_factory=dict)
-    """File name → sha256, for the files that the record is about."""
+    """File name → SHA-256 of the licensed files."""
     model: str = ""
     """Name of a row in `weights.KNOWN`."""
 
@@ -85,13 +85,13 @@ def terms_of(file: Path, *, vocoder: bool = False) -> LicenceTerms:
         return _BY_HASH[digest]
     folder = file.absolute().parent.name
     if vocoder:
-        found = VOCODER_TERMS.get(_VOCODER_FOLDERS.get(folder, ""))
+        named = VOCODER_TERMS.get(_VOCODER_FOLDERS.get(folder, ""))
     else:
-        found = _OFFICIAL_PLACES.get(f"{folder}/{file.stem}")
-    if found is None:
+        named = _OFFICIAL_PLACES.get(f"{folder}/{file.stem}")
+    if named is None:
         return LicenceTerms(UNKNOWN, file.name)
-    note = "; ".join(filter(None, (found.note, "recognised by its name, not by its hash")))
-    return dataclasses.replace(found, note=note)
+    note = "; ".join(filter(None, (named.note, "recognised by its name, not by its hash")))
+    return dataclasses.replace(named, note=note)
 
 
 def stated_by(file: Path) -> LicenceTerms | None:
@@ -103,7 +103,9 @@ def stated_by(file: Path) -> LicenceTerms | None:
 
 
 def recognised(checkpoint: Path) -> Known | None:
-    """The known weights that a checkpoint is, by the record of `fetch`, its hash or an official name."""
+    """Row of a checkpoint among the known weights, by the record of `fetch`, its hash or an official name;
+    None if it is unknown.
+    """
     return KNOWN.get(terms_of(checkpoint).model)
 
 
@@ -125,8 +127,8 @@ def read_record(folder: Path) -> LicenceTerms | None:
         return None
     if not isinstance(raw, Mapping) or not isinstance(raw.get("files"), Mapping):
         return None
-    known: dict[str, Any] = {f.name: raw[f.name] for f in dataclasses.fields(LicenceTerms) if f.name in raw}
-    return LicenceTerms(**known) if {"licence", "source"} <= known.keys() else None
+    values: dict[str, Any] = {f.name: raw[f.name] for f in dataclasses.fields(LicenceTerms) if f.name in raw}
+    return LicenceTerms(**values) if {"licence", "source"} <= values.keys() else None
 
 
 def _stated(terms: LicenceTerms, licence: str | None) -> LicenceTerms:

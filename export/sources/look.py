@@ -69,9 +69,9 @@ F5_TOKENIZERS = {"": "pinyin", "pinyin": "pinyin", "custom": "pinyin", "char": "
 ZIPVOICE_TOKENIZERS = {"emilia": "emilia", "libritts": "letters", "simple": "simple", "espeak": "espeak"}
 """Upstream's `--tokenizer` → ours."""
 ZIPVOICES = {"emilia": "ZipVoice", "letters": "ZipVoice-LibriTTS", "espeak": "ZipVoice"}
-"""Our tokenizer → the family whose sizes and grid of steps the makers published."""
+"""Our tokenizer → the family with the published sizes and grid of steps."""
 READ = {"emilia": "en,zh", "letters": "en"}
-"""Our tokenizer → languages."""
+"""Our tokenizer → ISO 639-1 codes of its languages."""
 VOCODER_MARKS = {"vocos": ("Vocos", "backbone.embed."), "bigvgan": ("BigVGAN", "conv_pre.")}
 """The vocoder's name, and the beginning of a tensor's name that only this vocoder has."""
 RATE_HZ = 24_000
@@ -92,8 +92,8 @@ class FolderContent:
 
     folder: Path
     header: Header
-    given: Mapping[str, str] = field(default_factory=dict)
-    """Options of `bundle` that the user gave."""
+    user_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of `bundle` from the command line."""
     facts: dict[str, str] = field(default_factory=dict)
     """Name → value, as printed."""
     options: dict[str, str] = field(default_factory=dict)
@@ -126,19 +126,19 @@ class FolderContent:
         if "-avg-" in path.name:
             how = "averaged over checkpoints, by its name"
         if len(kinds) == 2:
-            taken = self.options["--weights"] = self.given.get("--weights", default)
-            why = "" if "--weights" in self.given else ", as upstream's inference does"
-            how += f"; {CALLED.get(taken, taken)} are taken{why}"
+            weights = self.options["--weights"] = self.user_options.get("--weights", default)
+            why = "" if "--weights" in self.user_options else ", as upstream's inference does"
+            how += f"; {CALLED.get(weights, weights)} are used{why}"
         self.facts["weights"] = _weights(path, how, self.header.progress)
         if others := [_sized(one) for one in _weights_in(self.folder) if one != path]:
-            self.facts["also there"] = f"{some(others)}; --checkpoint FILE takes another"
+            self.facts["also there"] = f"{some(others)}; --checkpoint FILE selects another"
 
     def say_vocoder(self, kind: Kind, rate: int) -> None:
-        """Add the given vocoder, else the first folder with a vocoder of this kind and rate."""
+        """Add the user's vocoder, or else the first folder with a vocoder of this kind and rate."""
         if kind != "vocos":
             self.options["--vocoder"] = kind
-        if "--vocoder-path" in self.given:
-            self.facts["vocoder"] = self.given["--vocoder-path"]
+        if "--vocoder-path" in self.user_options:
+            self.facts["vocoder"] = self.user_options["--vocoder-path"]
             return
         fit = [place for place in _vocoders(self.folder, kind) if _rate(place, kind) in (None, rate)]
         self.options["--vocoder-path"] = str(fit[0]) if fit else "FOLDER"
@@ -146,43 +146,43 @@ class FolderContent:
             self.facts["vocoder"] = f"{fit[0]} ({kind})"
             return
         vocoder = VOCODERS[kind]
-        remedy = f"published is {vocoder.repository} ({', '.join(vocoder.files)}), which `fetch` brings too"
+        remedy = f"{vocoder.repository} is published ({', '.join(vocoder.files)}); `fetch` downloads it too"
         if rate != RATE_HZ:
-            remedy = "none of this rate is published: train one, and pass its folder"
-        places = "in the folder, beside it, in weights/ or in the hub's cache"
-        self.missing["--vocoder-path"] = f"no {kind} of {rate} Hz is {places}; {remedy}"
+            remedy = "no vocoder of this rate is published: train one, and pass its folder"
+        places = "in the folder, next to it, in weights/ or in the hub's cache"
+        self.missing["--vocoder-path"] = f"found no {kind} of {rate} Hz {places}; {remedy}"
 
     def say_licence(self) -> None:
         terms, base = stated_by(self.header.path), _bases(self.folder)
-        said = "not stated here: --licence TERMS states it"
+        licence = "no file states it: pass --licence TERMS"
         if terms is not None:
-            said = f"{terms.licence}, {terms.source}" + (f" ({terms.note})" if terms.note else "")
+            licence = f"{terms.licence}, {terms.source}" + (f" ({terms.note})" if terms.note else "")
         elif base:
-            said = (
-                f"not stated here; tuned from a file named as {base[0].source}'s, {base[0].licence}, whose "
-                "terms hold: --licence TERMS states them"
+            licence = (
+                f"no file states it; tuned from a file named as {base[0].source}'s, {base[0].licence}, whose "
+                "terms hold: pass --licence TERMS"
             )
-        self.facts["licence"] = said
+        self.facts["licence"] = licence
 
     def say_language(self, codes: str, how: str) -> None:
         if codes:
             self.options["--language"] = codes
-        said = f"{codes}, {how}" if codes else "not known, --language CODE[,CODE] names it"
-        self.facts["language"] = self.given.get("--language", said)
+        language = f"{codes}, {how}" if codes else "unknown: pass --language CODE[,CODE]"
+        self.facts["language"] = self.user_options.get("--language", language)
 
 
-def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
+def look(place: Path, user_options: Mapping[str, str] | None = None) -> FolderContent:
     """Find the content of a training's folder, or the files next to a checkpoint.
 
-    `given` are options of `bundle` that the user gave. Raises CheckpointError.
+    `user_options` are options of `bundle` from the command line. Raises CheckpointError.
     """
-    given = given or {}
+    user_options = user_options or {}
     if not place.exists():
         raise CheckpointError(f"{place}: no such folder")
     folder = place if place.is_dir() else place.parent
-    if place.is_dir() and (kind := _vocoder_kind(folder)) and "--checkpoint" not in given:
+    if place.is_dir() and (kind := _vocoder_kind(folder)) and "--checkpoint" not in user_options:
         return _look_at_vocoder(folder, kind)
-    path, merges = Path(given.get("--checkpoint", place)), _adapter(place, given)
+    path, merges = Path(user_options.get("--checkpoint", place)), _adapter(place, user_options)
     if merges is not None and merges.folder == place and not _weights_in(place):
         folder = place.absolute().parent
     header = read_header(path) if path.is_file() else _base(folder, merges) if merges else _newest(folder)
@@ -190,89 +190,88 @@ def look(place: Path, given: Mapping[str, str] | None = None) -> FolderContent:
         own = {key: adapter.of_base(names).items() for key, names in header.dicts.items()}
         dicts = {key: {new: header.dicts[key][old] for new, old in pairs} for key, pairs in own.items()}
         header = replace(header, dicts=dicts)
-    found = FolderContent(folder, header, given)
-    found.options = {"--family": "NAME", "--checkpoint": str(header.path)}
+    content = FolderContent(folder, header, user_options)
+    content.options = {"--family": "NAME", "--checkpoint": str(header.path)}
     if merges is not None:
-        found.options["--adapter"] = str(merges.folder)
-        found.facts["adapter"] = f"{merges}, merged into {header.path}"
-    found.options["--vocab"] = "FILE"
+        content.options["--adapter"] = str(merges.folder)
+        content.facts["adapter"] = f"{merges}, merged into {header.path}"
+    content.options["--vocab"] = "FILE"
     if any(ZIPVOICE_MARK in name for name in header.names):
-        _look_at_zipvoice(found)
+        _look_at_zipvoice(content)
     else:
         check_names(header.path, header.names, NO_DIT)
         if not any(F5_MARK in name for name in header.names):
             have = some(list(header.names)) or "no weights"
             raise CheckpointError(f"{header.path}: neither F5-TTS nor ZipVoice; it has {have}")
-        _look_at_f5(found)
-    found.say_licence()
-    found.options["--out"] = "bundle"
-    for name in given:
-        found.options.pop(name, None)
-        found.missing.pop(name, None)
-    return found
+        _look_at_f5(content)
+    content.say_licence()
+    content.options["--out"] = "bundle"
+    for name in user_options:
+        content.options.pop(name, None)
+        content.missing.pop(name, None)
+    return content
 
 
-def _look_at_f5(found: FolderContent) -> None:
+def _look_at_f5(content: FolderContent) -> None:
     """Add the facts about a training of F5-TTS."""
-    settings = _read(found.folder / "setting.json")
-    found.facts["folder"] = f"{found.folder}: a training of F5-TTS"
-    model = _say_f5_family(found, settings)
-    _say_f5_text(found, model, settings)
+    settings = _read(content.folder / "setting.json")
+    content.facts["folder"] = f"{content.folder}: a training of F5-TTS"
+    model = _say_f5_family(content, settings)
+    _say_f5_text(content, model, settings)
     mel_spec = section(model, "mel_spec")
-    mels = found.given.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
+    mels = content.user_options.get("--vocoder") or mel_spec.get("mel_spec_type", "vocos")
     kind: Kind = "bigvgan" if mels == "bigvgan" else "vocos"
     if kind != mels:
-        found.missing["--vocoder"] = f"mels of {mels} are not supported; those of {', '.join(VOCODERS)} are"
+        content.missing["--vocoder"] = f"mels of {mels} are not supported; supported: {', '.join(VOCODERS)}"
     rate = mel_spec.get("target_sample_rate", RATE_HZ)
-    found.facts["sample rate"] = f"{rate} Hz, mels of {mels}"
-    found.say_weights(F5_MARK, "ema")
-    found.say_vocoder(kind, rate)
+    content.facts["sample rate"] = f"{rate} Hz, mels of {mels}"
+    content.say_weights(F5_MARK, "ema")
+    content.say_vocoder(kind, rate)
 
 
-def _say_f5_family(found: FolderContent, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _say_f5_family(content: FolderContent, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Add the family, and return the section `model` of the YAML file ({} without one).
 
-    The family is known from a YAML file, from the settings of the fine-tuning page, or from the name of a
-    file `pretrained_*`.
+    A YAML file, the settings of the fine-tuning page or the name of a file `pretrained_*` tells the family.
     """
-    blocks = set(re.findall(r"transformer_blocks\.(\d+)\.", " ".join(found.header.names)))
-    size = found.header.named("proj_out.weight").shape[-1], len(blocks)
+    blocks = set(re.findall(r"transformer_blocks\.(\d+)\.", " ".join(content.header.names)))
+    size = content.header.named("proj_out.weight").shape[-1], len(blocks)
     sizes = f"{size[0]} × {size[1]}"
-    family, named = found.given.get("--family", ""), str(settings.get("exp_name", ""))
-    paths = [Path(family)] if family.endswith((".yaml", ".yml")) else [] if family else _yamls(found.folder)
-    read = {path: section(espnet.upstreams(_read(path)), "model") for path in paths}
-    models = {path: one for path, one in read.items() if section(one, "arch")}
-    based = {row.family for row in _bases(found.folder)}
-    known = {name: (arch.dim, arch.depth, flags_of(vars(arch))) for name, arch in F5TTS.items()}
+    family, named = content.user_options.get("--family", ""), str(settings.get("exp_name", ""))
+    paths = [Path(family)] if family.endswith((".yaml", ".yml")) else [] if family else _yamls(content.folder)
+    sections = {path: section(espnet.upstreams(_read(path)), "model") for path in paths}
+    models = {path: one for path, one in sections.items() if section(one, "arch")}
+    based = {row.family for row in _bases(content.folder)}
+    sizes_of = {name: (arch.dim, arch.depth, flags_of(vars(arch))) for name, arch in F5TTS.items()}
     model: Mapping[str, Any] = {}
     if models:
         path, model = next(iter(models.items()))
         family, arch = str(path), section(model, "arch")
         how = f"{model.get('name', path.stem)}, of {path}; {flags_of(arch)}"
         if (arch.get("dim"), arch.get("depth", 8)) != size:
-            found.missing["--family"] = f"{path} is of another width or depth than the weights, {sizes}"
+            content.missing["--family"] = f"{path} does not have the weights' width and depth, {sizes}"
         if any({**one, "tokenizer_path": ""} != {**model, "tokenizer_path": ""} for one in models.values()):
-            found.missing["--family"] = f"several YAML files differ: one of {', '.join(map(str, models))}"
+            content.missing["--family"] = f"several YAML files differ: pass {',  '.join(map(str, models))}"
     elif family:
         how = family
-    elif named in known:
-        family, how = named, f"{named}, as setting.json says; {known[named][2]}"
+    elif named in sizes_of:
+        family, how = named, f"{named}, from setting.json; {sizes_of[named][2]}"
     elif len(based) == 1:
         (family,) = based
-        how = f"{family}, by the name of the pretrained file; {known[family][2]}; `bundle` proves it"
+        how = f"{family}, from the name of the pretrained file; {sizes_of[family][2]}; `bundle` proves it"
     else:
         how = "not known"
-        fit = " or ".join(f"{name} ({told})" for name, (*of, told) in known.items() if tuple(of) == size)
-        found.missing["--family"] = (
-            f"no YAML file, setting.json or pretrained_* says it, and no tensor: {fit or 'a YAML file'}; "
+        fit = " or ".join(f"{name} ({flags})" for name, (*of, flags) in sizes_of.items() if tuple(of) == size)
+        content.missing["--family"] = (
+            f"no YAML file, setting.json, pretrained_* or tensor determines it:  {fit or 'a YAML file'}; "
             "`bundle` proves which"
         )
-    if family in known and known[family][:2] != size:
-        found.missing["--family"] = f"{family} has another width or depth than the weights, {sizes}"
-    if any(name.startswith(STUDENT) for name in found.header.names) and "{" not in family:
+    if family in sizes_of and sizes_of[family][:2] != size:
+        content.missing["--family"] = f"{family} does not have the weights' width and depth, {sizes}"
+    if any(name.startswith(STUDENT) for name in content.header.names) and "{" not in family:
         family = _sampled(family or "NAME", update="renoise", guidance="none", steps=[4], grid="sway")
-    found.options["--family"] = family or "NAME"
-    found.facts["family"] = f"{how}; {sizes}"
+    content.options["--family"] = family or "NAME"
+    content.facts["family"] = f"{how}; {sizes}"
     return model
 
 
@@ -281,54 +280,56 @@ def _sampled(family: str, **sampler: object) -> str:
     return json.dumps({"family": family, "sampler": sampler}, ensure_ascii=False)
 
 
-def _say_f5_text(found: FolderContent, model: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    vocab = _vocab(found, [model.get("tokenizer_path"), settings.get("tokenizer_file")])
+def _say_f5_text(content: FolderContent, model: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    vocab = _vocab(content, [model.get("tokenizer_path"), settings.get("tokenizer_file")])
     data = re.fullmatch(r".*_(pinyin|char|custom|byte)", vocab.parent.name if vocab else "")
     tokenizer = str(model.get("tokenizer") or settings.get("tokenizer_type") or (data[1] if data else ""))
     if tokenizer not in F5_TOKENIZERS:
-        found.missing["--tokenizer"] = f"upstream's {tokenizer} is not supported; pinyin, custom and char are"
+        content.missing["--tokenizer"] = (
+            f"upstream's {tokenizer} is not supported; pass pinyin, custom or char"
+        )
     ours = F5_TOKENIZERS.get(tokenizer, "pinyin")
     if ours != "pinyin":
-        found.options["--tokenizer"] = ours
-    recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, recorded nowhere"
-    found.facts["tokenizer"] = f"{ours}, {recorded}"
+        content.options["--tokenizer"] = ours
+    recorded = f"recorded as {tokenizer}" if tokenizer else "upstream's default, because no file records it"
+    content.facts["tokenizer"] = f"{ours}, {recorded}"
     codes = guess(espnet.vocabulary(vocab)) if vocab else ()
-    found.say_language(",".join(codes), "guessed from the vocabulary")
+    content.say_language(",".join(codes), "guessed from the vocabulary")
 
 
-def _vocab(found: FolderContent, named: Sequence[object]) -> Path | None:
+def _vocab(content: FolderContent, named: Sequence[object]) -> Path | None:
     """Add and return the vocabulary.
 
-    It must have as many tokens as the embedding has rows, less the filler's.
+    It must have one token less than the embedding has rows: one row is the filler's.
     """
-    wanted, folder = found.header.named(F5_MARK).shape[0] - 1, found.folder.absolute()
-    places = [Path(str(one)) for one in (found.given.get("--vocab"), *named) if one]
+    rows, folder = content.header.named(F5_MARK).shape[0] - 1, content.folder.absolute()
+    places = [Path(str(one)) for one in (content.user_options.get("--vocab"), *named) if one]
     places += [where / one for one in places for where in (folder, folder.parent.parent)]
-    places += [found.folder / "vocab.txt", *sorted(found.folder.glob("*vocab*.txt"))]
+    places += [content.folder / "vocab.txt", *sorted(content.folder.glob("*vocab*.txt"))]
     # Upstream stores ckpts/NAME and data/NAME_TOKENIZER/vocab.txt in one folder.
     places += sorted(folder.parent.parent.glob(f"data/{folder.name}*/vocab.txt"))
     others = []
     for path in dict.fromkeys(path for path in places if path.is_file()):
         try:
-            if (size := espnet.vocabulary(path).size) == wanted:
-                found.missing.pop("--vocab", None)
-                found.options["--vocab"] = str(path)
-                found.facts["vocabulary"] = f"{path}, {wanted} tokens, order not proved: `bundle` measures it"
+            if (size := espnet.vocabulary(path).size) == rows:
+                content.missing.pop("--vocab", None)
+                content.options["--vocab"] = str(path)
+                content.facts["vocabulary"] = f"{path}, {rows} tokens, order not proved: `bundle` measures it"
                 return path
             others.append(f"{path} has {size}")
         except BundleError as error:
-            found.missing["--vocab"] = str(error)
-    found.missing.setdefault(
+            content.missing["--vocab"] = str(error)
+    content.missing.setdefault(
         "--vocab",
-        f"no vocab.txt with {wanted} tokens is there ({'; '.join(others) or 'none at all'}); upstream keeps "
+        f"no vocab.txt with {rows} tokens exists ({'; '.join(others) or 'none at all'}); upstream stores "
         "it in data/NAME_TOKENIZER/vocab.txt",
     )
     return None
 
 
-def _look_at_zipvoice(found: FolderContent) -> None:
+def _look_at_zipvoice(content: FolderContent) -> None:
     """Add the facts about a training of ZipVoice."""
-    header, config = found.header, found.folder / "model.json"
+    header, config = content.header, content.folder / "model.json"
     if any(re.search(r"(?:^|\.)spk_embed\.", name) for name in header.names):
         raise CheckpointError(f"{header.path}: is a ZipVoice-Dialog (two speakers), which is not supported")
     model = section(_read(config), "model")
@@ -336,40 +337,40 @@ def _look_at_zipvoice(found: FolderContent) -> None:
     distilled = any(GUIDANCE in name for name in header.names)
     sizes = {key: list(n) if isinstance(n, tuple) else n for key, n in vars(ZipVoiceArch()).items()}
     published = all(model.get(key) == size for key, size in sizes.items()) and rate == RATE_HZ
-    tokenizer, where = _zipvoice_tokenizer(found)
+    tokenizer, where = _zipvoice_tokenizer(content)
     reads, _, voice = tokenizer.partition(":")
-    found.options["--family"] = str(config)
-    if not model and "--family" not in found.given:
-        found.options["--family"] = "ZipVoice" + "-Distill" * distilled
-        found.missing["--family"] = f"{config} is not there or has no section model"
+    content.options["--family"] = str(config)
+    if not model and "--family" not in content.user_options:
+        content.options["--family"] = "ZipVoice" + "-Distill" * distilled
+        content.missing["--family"] = f"{config} is missing or has no section model"
     elif published and reads in ZIPVOICES:
-        found.options["--family"] = ZIPVOICES[reads] + "-Distill" * distilled
+        content.options["--family"] = ZIPVOICES[reads] + "-Distill" * distilled
     elif distilled:
-        found.options["--family"] = _sampled(str(config), guidance="embedded")
+        content.options["--family"] = _sampled(str(config), guidance="embedded")
     guided = "-Distill, whose guidance is embedded" if distilled else ", guided by two rows"
-    found.facts["folder"] = f"{found.folder}: a training of ZipVoice"
-    found.facts["family"] = f"ZipVoice{guided}; {'published sizes' if published else f'sizes of {config}'}"
-    found.options["--tokenizer"] = tokenizer or "TOKENIZER"
-    unknown = "not known: model.json does not record it, and no training checkpoint is there"
-    found.facts["tokenizer"] = f"{tokenizer}, {where}" if tokenizer else unknown
-    tokens = _tokens(found)
+    content.facts["folder"] = f"{content.folder}: a training of ZipVoice"
+    content.facts["family"] = f"ZipVoice{guided}; {'published sizes' if published else f'sizes of {config}'}"
+    content.options["--tokenizer"] = tokenizer or "TOKENIZER"
+    unknown = "unknown: model.json does not record it, and the folder has no training checkpoint"
+    content.facts["tokenizer"] = f"{tokenizer}, {where}" if tokenizer else unknown
+    tokens = _tokens(content)
     if not tokenizer:
         kinds = "letters for LibriTTS's (upstream's libritts), simple for characters as they are"
         if "zh0" in tokens:
             kinds = "emilia for English and Chinese, espeak:LANG (espeak:de, …) for another language"
-        found.missing["--tokenizer"] = f"{kinds}: what was given to upstream's --tokenizer"
+        content.missing["--tokenizer"] = f"{kinds}: the value of upstream's --tokenizer"
     codes, how = READ.get(reads, ""), "of the tokenizer"
     if reads == "espeak":
         codes, how = re.split(r"[-_]", voice)[0].replace("cmn", "zh"), "of espeak's voice"
     elif reads == "simple":
         letters = Vocabulary((" ", *(token for token in tokens if token != " ")), "char")
         codes, how = ",".join(guess(letters)), "guessed from the tokens"
-    found.say_language(codes, how)
-    found.facts["sample rate"] = f"{rate} Hz, mels of vocos ({config.name})"
-    found.say_weights(EMBED, "raw")
-    if "-avg-" not in header.path.name and len(_training(found.folder)) > 1:
-        found.facts["average"] = "upstream's recipes speak from one, which its generate_averaged_model makes"
-    found.say_vocoder("vocos", rate)
+    content.say_language(codes, how)
+    content.facts["sample rate"] = f"{rate} Hz, mels of vocos ({config.name})"
+    content.say_weights(EMBED, "raw")
+    if "-avg-" not in header.path.name and len(_training(content.folder)) > 1:
+        content.facts["average"] = "upstream's recipes speak from an average, by its generate_averaged_model"
+    content.say_vocoder("vocos", rate)
 
 
 def _training(folder: Path) -> list[Path]:
@@ -378,15 +379,15 @@ def _training(folder: Path) -> list[Path]:
     return sorted((path for path in paths if "-avg-" not in path.name), key=numbers, reverse=True)
 
 
-def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
+def _zipvoice_tokenizer(content: FolderContent) -> tuple[str, str]:
     """Our name of the tokenizer, with espeak's language ("" if unknown), and the file that records it."""
-    if "--tokenizer" in found.given:
-        return found.given["--tokenizer"], "as given"
-    header, others = found.header, _training(found.folder)
+    if "--tokenizer" in content.user_options:
+        return content.user_options["--tokenizer"], "as given"
+    header, others = content.header, _training(content.folder)
     if "tokenizer" not in header.settings and others:
         header = read_header(others[0])
     place, recorded = header.path, header.settings
-    for log in sorted(found.folder.glob("log/log-train*"), reverse=True):
+    for log in sorted(content.folder.glob("log/log-train*"), reverse=True):
         if "tokenizer" in recorded:
             break
         with log.open(encoding="utf-8", errors="replace") as stream:
@@ -397,19 +398,19 @@ def _zipvoice_tokenizer(found: FolderContent) -> tuple[str, str]:
     return tokenizer, f"recorded in {place.name}"
 
 
-def _tokens(found: FolderContent) -> Sequence[str]:
+def _tokens(content: FolderContent) -> Sequence[str]:
     """Add and return the tokens of `tokens.txt`."""
-    path = Path(found.given.get("--vocab", found.folder / "tokens.txt"))
-    rows = found.header.named(EMBED).shape[0]
-    found.options["--vocab"] = str(path)
+    path = Path(content.user_options.get("--vocab", content.folder / "tokens.txt"))
+    rows = content.header.named(EMBED).shape[0]
+    content.options["--vocab"] = str(path)
     try:
         tokens = list(numbered(path))
     except BundleError as error:
-        found.missing["--vocab"] = f"{error}; it is the training's --token-file"
+        content.missing["--vocab"] = f"{error}; pass the training's --token-file"
         return []
-    found.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
+    content.facts["vocabulary"] = f"{path}, {len(tokens)} tokens"
     if len(tokens) != rows:
-        found.missing["--vocab"] = f"{path} has {len(tokens)} tokens, the weights {rows}"
+        content.missing["--vocab"] = f"{path} has {len(tokens)} tokens, the weights {rows}"
     return tokens
 
 
@@ -426,7 +427,7 @@ def _look_at_vocoder(folder: Path, kind: Kind) -> FolderContent:
         "weights": _weights(header.path, kinds or f"no {name}", progress),
         "to use it": f"--vocoder {kind} --vocoder-path {shlex.quote(str(folder))}, in `bundle` of a voice",
     }
-    missing = {} if kinds else {"weights": f"{header.path} holds none of a {name}"}
+    missing = {} if kinds else {"weights": f"{header.path} has no weights of a {name}"}
     return FolderContent(folder, header, facts=facts, missing=missing, is_vocoder=True)
 
 
@@ -467,13 +468,13 @@ def _vocoders(folder: Path, kind: Kind) -> Iterator[Path]:
     yield from (place for place in places if _vocoder_kind(place) == kind and newest(place, files))
 
 
-def _adapter(place: Path, given: Mapping[str, str]) -> adapter.Adapter | None:
-    """The adapter that `given` names; else `place`, if it is one; else the adapter of the last update."""
+def _adapter(place: Path, user_options: Mapping[str, str]) -> adapter.Adapter | None:
+    """The adapter of `--adapter`; else `place`, if it is one; else the adapter of the last update."""
     folder = adapter.newest_in(place)
-    if "--checkpoint" in given and folder != place:
+    if "--checkpoint" in user_options and folder != place:
         folder = None
-    if "--adapter" in given:
-        folder = Path(given["--adapter"])
+    if "--adapter" in user_options:
+        folder = Path(user_options["--adapter"])
     return adapter.read(folder) if folder else None
 
 
@@ -488,7 +489,7 @@ def _base(folder: Path, merges: adapter.Adapter) -> Header:
     try:
         return _newest(folder)
     except CheckpointError as error:
-        lacks = "the weights that it was trained on are not there (pretrained_*), --checkpoint names them"
+        lacks = "the weights that it was trained on (pretrained_*) are missing; pass them as --checkpoint"
         raise CheckpointError(f"{merges}: {lacks}; {error}") from error
 
 
@@ -510,8 +511,8 @@ def _newest(folder: Path) -> Header:
     if lone := [path.name for path in sorted(folder.iterdir()) if shards.is_shard(path)]:
         raise CheckpointError(f"{folder}: has shards ({some(lone)}) without their index ({shards.INDEX})")
     started = ", ".join(path.name for path in sorted(folder.glob("pretrained_*")))
-    known = "; known are those of F5-TTS, ZipVoice, Vocos and BigVGAN"
-    only = f", only what it started from ({started})" if started else known
+    supported = "; known trainings: F5-TTS, ZipVoice, Vocos, BigVGAN"
+    only = f", only its base ({started})" if started else supported
     raise CheckpointError(f"{folder}: has no checkpoint of a training{only}")
 
 
@@ -530,7 +531,7 @@ def _yamls(folder: Path) -> list[Path]:
 
 
 def _bases(folder: Path) -> list[Known]:
-    """Known weights that the files `pretrained_*` have their names from."""
+    """Known weights whose file names the folder's files `pretrained_*` have."""
     names = [path.name.removeprefix("pretrained_") for path in folder.glob("pretrained_*")]
     rows = [row for row in KNOWN.values() if row.family in F5TTS]
     return [row for name in names for row in rows if row.checkpoint.endswith(f"/{name}")]
@@ -565,29 +566,30 @@ def is_training(place: Path) -> bool:
     return (weights or adapter.is_adapter(place)) and not (place / MANIFEST).is_file()
 
 
-def describe(place: Path, given: Mapping[str, str] | None = None) -> str:
+def describe(place: Path, user_options: Mapping[str, str] | None = None) -> str:
     """Facts about a folder, missing options, and the `bundle` command. Raises CheckpointError."""
-    found = look(place, given)
-    more = [word for option in (given or {}).items() for word in option]
-    return "\n".join([*found.lines()] if found.is_vocoder else [*found.lines(), "", found.command(more)])
+    content = look(place, user_options)
+    more = [word for option in (user_options or {}).items() for word in option]
+    command = [] if content.is_vocoder else ["", content.command(more)]
+    return "\n".join([*content.lines(), *command])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a training, or a checkpoint in it")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="training, or a checkpoint in it")
     for option in OPTIONS:
         choices = tuple(VOCODERS) if option == "--vocoder" else None
-        parser.add_argument(option, choices=choices, help="as of `bundle`")
+        parser.add_argument(option, choices=choices, help="the same option as of `bundle`")
 
 
-def given(arguments: argparse.Namespace) -> dict[str, str]:
-    """Options of the command line; without them, the folder is searched."""
-    found = {option: getattr(arguments, option[2:].replace("-", "_"), None) for option in OPTIONS}
-    return {option: str(value) for option, value in found.items() if value is not None}
+def options_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """Options from the command line. A folder's content supplies the others."""
+    values = {option: getattr(arguments, option[2:].replace("-", "_"), None) for option in OPTIONS}
+    return {option: str(value) for option, value in values.items() if value is not None}
 
 
-def said(argv: Sequence[str]) -> str:
+def described(argv: Sequence[str]) -> str:
     """Description that `look` prints. Raises CheckpointError, OSError."""
     parser = argparse.ArgumentParser(prog="python -m export look")
     add_arguments(parser)
     arguments = parser.parse_args(argv)
-    return describe(arguments.folder, given(arguments))
+    return describe(arguments.folder, options_of(arguments))

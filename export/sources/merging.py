@@ -50,7 +50,7 @@ def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], 
     """
     stored = files.read(adapter.file).weights("raw")
     if broken := [name for name in stored if not stored[name].isfinite().all()]:
-        raise CheckpointError(f"{adapter.file}: {some(broken)} hold NaN or infinities")
+        raise CheckpointError(f"{adapter.file}: NaN or infinities in {some(broken)}")
     entries = {name: weights.entry(name) for name in weights}
     modules: dict[str, dict[str, StoredTensor]] = {}
     changed: dict[str, StoredTensor] = {}
@@ -64,8 +64,8 @@ def merged(path: Path, weights: Weights, adapter: Adapter, own: Callable[[str], 
         weight = own(f"{module}.weight")
         if weight in entries:
             pairs, scale = _factors(adapter, module, entries[weight].shape, parts)
-            read = partial(_merge, entries[weight], parts, pairs, scale)
-            changed[weight] = StoredTensor(entries[weight].shape, read)
+            read_merged = partial(_merge, entries[weight], parts, pairs, scale)
+            changed[weight] = StoredTensor(entries[weight].shape, read_merged)
         else:
             changed[weight] = next(iter(parts.values()))
     if strangers := [name for name in changed if name not in entries]:
@@ -85,7 +85,7 @@ def _factors(
         if prod(inner) != rank or rows * prod(columns) != prod(shape):
             raise CheckpointError(
                 f"{adapter.file}: {module} has {left} of {parts[left].shape} and {right} of "
-                f"{parts[right].shape}, whose product is no {shape}"
+                f"{parts[right].shape}, whose product is not {shape}"
             )
     if adapter.config.use_dora and (LENGTHS not in parts or prod(parts[LENGTHS].shape) != shape[0]):
         raise CheckpointError(f"{adapter.file}: {module} has no {LENGTHS} of {shape[0]} rows, as DoRA needs")
@@ -93,7 +93,7 @@ def _factors(
 
 
 def _merge(weight: StoredTensor, parts: Parts, pairs: tuple[tuple[str, str], ...], scale: float) -> Tensor:
-    """The weight plus the scaled change; with DoRA, each row in its trained length."""
+    """The weight plus the scaled change. DoRA then scales each row to its trained length."""
     whole = weight.read().float()
     products = [
         parts[left].read().float().flatten(1) @ parts[right].read().float().flatten(1)

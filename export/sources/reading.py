@@ -17,7 +17,7 @@ from appliance.text.tokens.tokenizers import maker
 from export.sources.weights import Known
 
 PAD = "_"
-"""Token of ZipVoice that pads."""
+"""ZipVoice's token for padding."""
 HOW = "--language CODE[,CODE] sets them"
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de "
@@ -61,11 +61,11 @@ MOST_UNKNOWN = 0.5
 def parse_tokenizer(text: str) -> tuple[Tokenizer, str]:
     """Parse the name of a tokenizer, or `espeak:LANG`, into name and voice. Raises ValueError."""
     name, colon, voice = text.partition(":")
-    known: tuple[Tokenizer, ...] = get_args(Tokenizer)
-    for tokenizer in known:
+    tokenizers: tuple[Tokenizer, ...] = get_args(Tokenizer)
+    for tokenizer in tokenizers:
         if name == tokenizer and (not colon or name == "espeak"):
             return tokenizer, parse_voice(voice, "--tokenizer espeak:LANG") if colon else ""
-    names = ", ".join(f"{name}[:LANG]" if name == "espeak" else name for name in known)
+    names = ", ".join(f"{name}[:LANG]" if name == "espeak" else name for name in tokenizers)
     raise ValueError(f"--tokenizer: must be one of {names}, not {shown(text)}")
 
 
@@ -102,7 +102,7 @@ def parse_languages(text: str) -> tuple[str, ...]:
     codes = tuple(part.strip() for part in text.split(","))
     if wrong := [code for code in codes if code not in ISO_639_1]:
         raise ValueError(
-            f"--language: must be ISO 639-1 codes of two small letters, such as de or de,en, not {wrong[0]!r}"
+            f"--language: must be ISO 639-1 codes in lower case, such as de or de,en, not {wrong[0]!r}"
         )
     return tuple(dict.fromkeys(codes))
 
@@ -119,7 +119,7 @@ def numbered(path: Path) -> dict[str, int]:
     try:
         numbers = {token: int(number) for token, _, number in pairs}
     except ValueError as error:
-        raise BundleError(f"{path}: must have a token, a tabulator and a number on each line") from error
+        raise BundleError(f"{path}: must have a token, a tab and a number on each line") from error
     if PAD not in numbers or sorted(numbers.values()) != list(range(len(pairs))):
         raise BundleError(f"{path}: must number its tokens from 0, one of them {PAD}")
     return numbers
@@ -130,14 +130,14 @@ def text_of(
 ) -> tuple[Text, list[str]]:
     """The section `text`, and lines that tell the user about it.
 
-    Languages are `stated`, else those of the known weights, else a guess from the vocabulary. Raises
+    Languages are `stated`, or else the known weights' languages, or else a guess from the vocabulary. Raises
     BundleError for a language that the tokenizer cannot read.
     """
-    said = []
+    notes = []
     others = [code for code in stated or () if tokenizer == "emilia" and code not in ("en", "zh")]
     if others:
         raise BundleError(
-            f"--tokenizer emilia: reads English and Chinese alone, and would say {', '.join(others)} by "
+            f"--tokenizer emilia: reads only English and Chinese, and would say {', '.join(others)} by "
             f"American phones; for weights tuned as run_finetune.sh does, pass --tokenizer espeak:{others[0]}"
         )
     if stated is not None:
@@ -148,19 +148,19 @@ def text_of(
         languages = ("en",)
     elif row is not None:
         languages = row.languages
-        said.append(f"languages: {', '.join(languages)}, those of {row.name}; {HOW}")
+        notes.append(f"languages: {', '.join(languages)}, as listed for {row.name}; {HOW}")
     elif languages := guess(vocabulary):
-        said.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
+        notes.append(f"languages: {', '.join(languages)}, guessed from the vocabulary; {HOW}")
     else:
-        said.append(f"languages: not known, so no words are put into texts, as for numbers and signs; {HOW}")
+        notes.append(f"languages: unknown, so numbers and signs stay as written; {HOW}")
     if unread := [code for code in languages if code not in LANGUAGES]:
-        said.append(f"{', '.join(unread)}: no words are known here, so none are put into texts of it")
+        notes.append(f"{', '.join(unread)}: has no words here, so its numbers and signs stay as written")
     # Phones tell nothing about the case and form of texts.
     phones = tokenizer in (*BY_ESPEAK, "phones")
     letters = {token for token in vocabulary.tokens if len(token) == 1 and not phones}
     if tokenizer == "espeak":
-        said += unheard(vocabulary)
-    return Text(languages, tokenizer, _case(letters), _form(letters), voice=vocabulary.voice), said
+        notes += unheard(vocabulary)
+    return Text(languages, tokenizer, _case(letters), _form(letters), voice=vocabulary.voice), notes
 
 
 def unheard(vocabulary: Vocabulary) -> list[str]:
@@ -168,24 +168,24 @@ def unheard(vocabulary: Vocabulary) -> list[str]:
 
     Raises BundleError if most are missing, and PhonesMissing.
     """
-    made = maker("espeak", vocabulary.voice)(NUMBERS)
-    unknown = [symbol for symbol in made if symbol not in vocabulary.index]
+    symbols = maker("espeak", vocabulary.voice)(NUMBERS)
+    unknown = [symbol for symbol in symbols if symbol not in vocabulary.index]
     if not unknown:
         return []
-    share = len(unknown) / len(made)
-    told = (
+    share = len(unknown) / len(symbols)
+    note = (
         f"{share:.1%} of the symbols by which espeak's {vocabulary.voice} says numbers are not in the tokens:"
         f" {' '.join(dict.fromkeys(unknown))}"
     )
     if share > MOST_UNKNOWN:
-        raise BundleError(f"{told}; they belong to another tokenizer or language: --tokenizer")
-    return [f"{told}; they are left out"]
+        raise BundleError(f"{note}; the tokens are for another tokenizer or language: pass --tokenizer")
+    return [f"{note}; texts leave them out"]
 
 
 def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """The language that the vocabulary's letters belong to, if they belong to one. Otherwise none.
+    """The language of the vocabulary's letters, as a tuple; empty if they fit no language or several.
 
-    Upstream's vocabulary, with pinyin, has most scripts, and tells nothing.
+    Upstream's vocabulary, with pinyin, has letters of most scripts and so determines no language.
     """
     if any(_PINYIN.fullmatch(token) for token in vocabulary.tokens):
         return ()
@@ -194,12 +194,12 @@ def guess(vocabulary: Vocabulary) -> tuple[str, ...]:
         if len(token) == 1 and not token.isascii() and token.isalpha():
             script = unicodedata.name(token, "?").split()[0].split("-")[0]
             scripts.setdefault(script, set()).add(token.lower())
-    found = {_SCRIPTS[script] for script in scripts if script in _SCRIPTS}
+    languages = {_SCRIPTS[script] for script in scripts if script in _SCRIPTS}
     for script, letters in scripts.items():
         alphabets = _ALPHABETS.get(script, {})
-        found |= {code for code, (all_, own) in alphabets.items() if set(own) <= letters <= set(all_)}
+        languages |= {code for code, (all_, own) in alphabets.items() if set(own) <= letters <= set(all_)}
     others = scripts.keys() - _SCRIPTS.keys() - _ALPHABETS.keys() - {"CJK"}
-    return tuple(found) if len(found) == 1 and not others else ()
+    return tuple(languages) if len(languages) == 1 and not others else ()
 
 
 def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
@@ -211,7 +211,7 @@ def _case(letters: set[str]) -> Literal["both", "lower", "upper"]:
 
 
 def _form(letters: set[str]) -> Literal["NFC", "NFD"]:
-    """NFD if the vocabulary has combining marks and none of the letters that they would compose."""
+    """NFD if the vocabulary has combining marks, and no letter that a mark and a base compose."""
     marks = [letter for letter in letters if unicodedata.combining(letter)]
     pairs = (unicodedata.normalize("NFC", base + mark) for mark in marks for base in letters)
     composed = {pair for pair in pairs if len(pair) == 1}
@@ -223,13 +223,13 @@ def framing(row: Known | None, around: tuple[str, str] | None, dialect: str) -> 
 
     Raises ValueError.
     """
-    known = row.dialects if row is not None else {}
-    if dialect and dialect not in known:
-        there = f"one of {', '.join(known)}" if known else "left out: these weights mark none"
+    dialects = row.dialects if row is not None else {}
+    if dialect and dialect not in dialects:
+        there = f"one of {', '.join(dialects)}" if dialects else "left out, because these weights mark none"
         raise ValueError(f"--dialect: must be {there}, not {dialect}")
     if around is not None:
         return {"around": around, "dialect": dialect}
-    if not known:
+    if not dialects:
         return {}
-    dialect = dialect or next(iter(known))
-    return {"around": known[dialect], "dialect": dialect}
+    dialect = dialect or next(iter(dialects))
+    return {"around": dialects[dialect], "dialect": dialect}

@@ -19,19 +19,19 @@ def files(path: Path) -> tuple[Path, ...]:
     if shard := _SHARD.fullmatch(path.name):
         index = path.with_name(f"{shard[1]}{shard[2]}.index.json")
         if not index.is_file():
-            raise ValueError(f"is one shard of several, and their index {index.name} is not beside it")
+            raise ValueError(f"is one shard of several, but their index {index.name} is not in its folder")
     if not index.match(INDEX) or not index.is_file():
         return ()
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{index.name} is no index of shards, it has no weight_map") from error
-    found = tuple(index.with_name(Path(str(name)).name) for name in names)
-    if absent := [shard.name for shard in found if not shard.is_file()]:
+        raise ValueError(f"{index.name} is not an index of shards: it has no weight_map") from error
+    shards = tuple(index.with_name(Path(str(name)).name) for name in names)
+    if absent := [shard.name for shard in shards if not shard.is_file()]:
         raise ValueError(
-            f"{index.name} names {len(found)} shards, of which {', '.join(absent)} are not beside it"
+            f"{index.name} names {len(shards)} shards; missing in its folder: {', '.join(absent)}"
         )
-    return found
+    return shards
 
 
 def is_shard(path: Path) -> bool:

@@ -26,11 +26,11 @@ from export.sources.header import (
     WeightsKind,
     check_types,
     choose,
+    format_of,
     open_safetensors,
     parts_of,
     shards_of,
     some,
-    told,
 )
 
 SAFE_TYPES: tuple[tuple[type[Any], str], ...] = (
@@ -113,10 +113,10 @@ class Stored:
         key = choose(self.dicts, kind)
         if key is None:
             have = some([*self.dicts, *self.settings])
-            wanted = " or ".join(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
-            raise CheckpointError(f"{self.path}: holds no weights under {wanted}; its keys: {have or 'none'}")
-        found = self.dicts[key]
-        return Weights({name: found.entry(name) for name in found}, averaged=key in AVERAGES)
+            keys = " or ".join(RAW_DICTS + NAMED_AVERAGES + AVERAGES)
+            raise CheckpointError(f"{self.path}: has no weights under {keys}; its keys: {have or 'none'}")
+        weights = self.dicts[key]
+        return Weights({name: weights.entry(name) for name in weights}, averaged=key in AVERAGES)
 
 
 def read(path: Path) -> Stored:
@@ -131,12 +131,9 @@ def read(path: Path) -> Stored:
 
 
 def _one(path: Path) -> Stored:
-    format = told(path)
-    return (
-        _safetensors(path)
-        if format == "safetensors"
-        else _unpickled(path, mapped=format == "zip" and _is_plain(path))
-    )
+    if (format := format_of(path)) == "safetensors":
+        return _safetensors(path)
+    return _unpickled(path, mapped=format == "zip" and _is_plain(path))
 
 
 def _is_plain(path: Path) -> bool:
@@ -155,7 +152,9 @@ def _safetensors(path: Path) -> Stored:
 
 
 def _unpickled(path: Path, *, mapped: bool) -> Stored:
-    """Content of a torch file. A zip file, as torch writes since 1.6, can be mapped."""
+    """Content of a torch file. `mapped` maps it into memory, which needs a zip file, as torch writes since
+    1.6.
+    """
     try:
         with torch.serialization.safe_globals(list(SAFE_TYPES)), tempfile.TemporaryDirectory() as folder:
             link = Path(folder, "model.pt")  # torch 2.13 also looks at the suffix: .safetensors
@@ -165,7 +164,7 @@ def _unpickled(path: Path, *, mapped: bool) -> Stored:
         raise CheckpointError(f"{path}: {_refusal(path, error)}") from error
     except Exception as error:  # a damaged pickle raises exceptions of any type
         line = str(error).strip().split("\n", 1)[0]
-        raise CheckpointError(f"{path}: no torch checkpoint, or a damaged one: {line}") from error
+        raise CheckpointError(f"{path}: not a torch checkpoint, or a damaged one: {line}") from error
     return Stored(path, *parts_of(path, whole, partial(_tensors, path)))
 
 
@@ -190,10 +189,10 @@ def _refusal(path: Path, error: pickle.UnpicklingError) -> str:
     except Exception:  # not zipped, or damaged
         names = _REFUSED.findall(str(error))
     if not names:
-        return "no torch checkpoint, or a damaged one; it is not opened further"
+        return "not a torch checkpoint, or a damaged one; reading stopped"
     return (
-        f"holds more than weights: {some(list(names))}, and reading a type that is not known could run code. "
-        "Where it was made, in an environment that you trust, save the weights alone: "
+        f"holds more than weights: {some(list(names))}, and reading an unknown type could run code. "
+        "In a trusted environment with the training's packages, save only the weights: "
         'w = torch.load(FILE, weights_only=False); torch.save({"model": w["model"]}, "weights.pt"), with the '
-        "key that has them"
+        "key of the weights"
     )

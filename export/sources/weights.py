@@ -76,26 +76,26 @@ _RAW = yaml.safe_load(TABLE.read_text("utf-8"))
 VOCODERS: dict[Kind, VocoderWeights] = {
     kind: _read(VocoderWeights, raw) for kind, raw in _RAW["vocoders"].items()
 }
-_ROWS: list[Known] = [_read(Known, raw) for raw in _RAW["rows"]]
-KNOWN: dict[str, Known] = {row.name: row for row in _ROWS}
+KNOWN: dict[str, Known] = {raw["name"]: _read(Known, raw) for raw in _RAW["rows"]}
 
 
 def known(name: str) -> Known | None:
     """A row by its name, or by its repository if that has a single row."""
-    there = [row for row in _ROWS if row.repository == name]
+    there = [row for row in KNOWN.values() if row.repository == name]
     return KNOWN.get(name) or (there[0] if len(there) == 1 else None)
 
 
-def table() -> str:
-    """Markdown table of all rows. Neighbours that differ only by name share a line."""
-    lines = ["| `fetch` | repository | languages | stated licence | note |", "|---|---|---|---|---|"]
-    for cells, rows in itertools.groupby(_ROWS, _cells):
-        names = ", ".join(f"`{row.name}`" for row in rows)
-        lines.append(f"| {' | '.join((names, *cells))} |")
+def listing() -> str:
+    """Markdown list of all rows: terms, and below them the weights. A repository's weights share a line."""
+    lines = []
+    for terms, rows in itertools.groupby(KNOWN.values(), lambda row: f"- **{row.licence}**: {row.warning}"):
+        lines.append(terms)
+        for details, alike in itertools.groupby(rows, _details):
+            lines.append(f"  - {', '.join(f'`{row.name}`' for row in alike)}: {details}")
     return "\n".join(lines)
 
 
-def _cells(row: Known) -> tuple[str, str, str, str]:
-    """Cells of the table: repository, languages, licence, note."""
-    note = "; ".join(filter(None, (row.warning, row.unverified and f"unverified: {row.unverified}")))
-    return row.repository, ", ".join(row.languages), row.licence, note
+def _details(row: Known) -> str:
+    """Repository, languages and unverified facts of a row."""
+    unverified = f"; unverified: {row.unverified}" if row.unverified else ""
+    return f"{row.repository} ({', '.join(row.languages)}){unverified}"

@@ -17,8 +17,8 @@ GATE = "_norm.linear.weight"
 EMBED = "embed.weight"
 """End of the name of a token embedding."""
 SHORTEST_ROW = 32
-"""Least length of a row, from which a last row of zeros means that the file was cut off."""
-REMEDY = "copy or download the file again, or take an earlier checkpoint of the training"
+"""Shortest row, in values, whose zeros at the end of a matrix mean that the file was cut off."""
+REMEDY = "copy or download the file again, or use an earlier checkpoint of the training"
 
 
 def check(path: Path, weights: Weights, tokens: Sequence[str] = ()) -> None:
@@ -38,12 +38,12 @@ def check(path: Path, weights: Weights, tokens: Sequence[str] = ()) -> None:
         elif not (name.endswith(EMBED) or tensor[-1].numel() < SHORTEST_ROW or tensor[-1].any()):
             cut.append(name)
     sentences = (
-        (broken, "hold NaN or infinities"),
-        (empty, "hold nothing but zeros"),
-        (cut, "end with zeros, as a file does whose download stopped"),
+        (broken, "contain NaN or infinities"),
+        (empty, "contain only zeros"),
+        (cut, "end with zeros, as after a download that stopped"),
     )
     if wrong := [f"{len(names)} tensors {what}: {some(names)}" for names, what in sentences if names]:
-        raise CheckpointError(f"{path}: the weights are not whole: {'; '.join(wrong)}; {REMEDY}")
+        raise CheckpointError(f"{path}: the weights are incomplete or broken: {'; '.join(wrong)}; {REMEDY}")
 
 
 def _rows(name: str, tensor: Tensor, tokens: Sequence[str]) -> str:

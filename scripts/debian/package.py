@@ -259,7 +259,7 @@ def _control(root: Path, flavour: Flavour) -> None:
 
 def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     if path.exists():
-        raise Failure(f"two wheels want the same path: {path}")
+        raise Failure(f"two wheels contain the same path: {path}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     path.chmod(mode)

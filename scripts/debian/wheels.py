@@ -51,7 +51,7 @@ def pins(lock: str, python: str, machine: str) -> list[str]:
     try:
         from pip._vendor.packaging.requirements import Requirement
     except ImportError as error:
-        raise Failure(f"{sys.executable} has no pip: run this with a Python that has") from error
+        raise Failure(f"{sys.executable} has no pip: run this by a Python that has pip") from error
     target = {
         "python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine,
         "implementation_name": "cpython", "platform_python_implementation": "CPython",
@@ -83,7 +83,7 @@ def run(*command: str, environment: dict[str, str] | None = None) -> str:
     except FileNotFoundError as error:
         raise Failure(f"{command[0]} is not installed") from error
     if ran.returncode:
-        lines = [line for line in ran.stderr.splitlines() if line.strip()] or ["it says nothing"]
+        lines = [line for line in ran.stderr.splitlines() if line.strip()] or ["no output"]
         errors = [line for line in lines if line.startswith("ERROR: ")]
         raise Failure(f"{' '.join(command[:4])}: {(errors or lines)[-1]}")
     return ran.stdout

@@ -20,9 +20,8 @@ TARGET = ReplyLevel(-18.0)
 
 
 def voice(name: str) -> FloatArray:
-    samples, rate_hz = soundfile.read(ROOT / "appliance" / "demo" / "voices" / f"{name}.wav", dtype="float32")
-    assert rate_hz == RATE_HZ
-    return np.asarray(samples, np.float32)
+    path = ROOT / "appliance" / "demo" / "voices" / f"{name}.wav"
+    return np.asarray(soundfile.read(path, dtype="float32")[0], np.float32)
 
 
 def sine(hz: float, dbfs: float, seconds: float, rate_hz: int, phase_deg: float = 0.0) -> FloatArray:
@@ -98,14 +97,12 @@ def test_the_true_peak_passes_ebus_cases(share: int, phase_deg: float, amplitude
 
 
 @pytest.mark.parametrize("name", VOICES)
-@pytest.mark.parametrize("lufs", (-23.0, -18.0, -16.0))
-def test_every_loudness_is_raised_or_lowered_to_the_target(name: str, lufs: float) -> None:
+@pytest.mark.parametrize(("lufs", "rate_hz"), [(-23.0, 24_000), (-18.0, 24_000), (-16.0, 22_050)])
+def test_every_loudness_is_raised_or_lowered_to_the_target(name: str, lufs: float, rate_hz: int) -> None:
     for gain_db in (-9.0, 0.0, 9.0):
-        samples = voice(name) * np.float32(10 ** (gain_db / 20))
-        made = levelled(samples, RATE_HZ, ReplyLevel(lufs))
-        assert loudness(made, RATE_HZ) == pytest.approx(lufs, abs=0.3)
+        made = levelled(voice(name) * np.float32(10 ** (gain_db / 20)), rate_hz, ReplyLevel(lufs))
+        assert loudness(made, rate_hz) == pytest.approx(lufs, abs=0.1)
         assert peak_db(made) <= -1.0
-        assert len(made) == len(samples)
 
 
 @pytest.mark.parametrize("gain_db", (-20.0, -6.0, 6.0, 12.0, 20.0, 40.0))
@@ -126,10 +123,12 @@ def test_a_gain_alone_is_a_factor_and_no_level_changes_nothing() -> None:
     assert peak_db(levelled(samples, RATE_HZ, ReplyLevel(gain_db=20.0))) <= -1.0
 
 
-def test_a_breath_is_not_raised_to_speech() -> None:
+def test_a_breath_is_not_raised_to_speech_and_a_click_after_silence_is_lowered() -> None:
     breath = np.random.default_rng(1).normal(0.0, 1e-3, RATE_HZ).astype(np.float32)
     raised = levelled(breath, RATE_HZ, TARGET)
     np.testing.assert_allclose(raised, breath * 10 ** ((-18.0 - QUIETEST_LUFS) / 20), rtol=1e-5)
+    click = np.append(0.0 * breath, np.float32(0.5))  # in no whole hop, so no loudness is measured
+    assert peak_db(levelled(click, RATE_HZ, TARGET)) <= -1.0
 
 
 @pytest.mark.parametrize("count", (0, 1, 2_399, 2_400, 9_599, 9_600, 9_601))
@@ -144,11 +143,8 @@ def test_pieces_around_a_block_are_measured_as_far_as_they_go(count: int) -> Non
 
 
 def test_a_peak_is_lowered_smoothly_and_distant_samples_are_not() -> None:
-    tone = sine(200, -12.0, 2.0, RATE_HZ)
+    tone = sine(200, -12.0, 2.0, RATE_HZ, phase_deg=1.0)  # no sample is 0
     tone[24_000:24_480] *= 8
-    made = levelled(tone, RATE_HZ, ReplyLevel(gain_db=1e-9))
-    gains = made[tone != 0] / tone[tone != 0]
-    near = np.flatnonzero(tone)
+    gains = levelled(tone, RATE_HZ, ReplyLevel(gain_db=1e-9)) / tone
     assert np.abs(np.diff(gains)).max() < 0.01 and gains.min() < 0.5
-    far = (near < 24_000 - 1_200) | (near > 24_480 + 1_200)
-    np.testing.assert_allclose(gains[far], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(np.delete(gains, np.s_[22_800:25_681]), 1.0, rtol=1e-6)

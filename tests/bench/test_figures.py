@@ -112,7 +112,7 @@ def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str
     with pytest.raises(BenchError, match=message):
         read_burst(path)
     path.write_text("\n")
-    with pytest.raises(BenchError, match="holds no message"):
+    with pytest.raises(BenchError, match="contains no message"):
         read_burst(path)
     with pytest.raises(BenchError, match="No such file"):
         read_burst(tmp_path / "none")
@@ -159,26 +159,26 @@ def test_figures_of_a_storm_done_by_hand() -> None:
         outcome(7.0, "CANCELLED", message=gone, cancel_s=0.1),
     ]
     outcomes[-1].end_s = 0.14
-    found = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, None)
-    assert found["wall_s"] == 10.0
-    assert found["offered"] == pytest.approx(10 * 20 * 0.1 / 10)
-    assert found["load"] == pytest.approx(2.0 / 4)
-    assert found["admitted"] == 6
-    assert found["first_audio_s"] == {"p50": 0.5, "p95": 0.5, "p99": 0.5}
-    assert found["first_audio_to_idle"]["p95"] == 1.0
-    assert found["first_audio_of_all_s"] == {"p50": 0.5, "p95": None, "p99": None}
-    assert (found["heard"], found["can_stall"]) == (5, 5)
-    assert [found[name] for name in ("c0", "c50", "c100", "c200")] == [0.2, 0.4, 0.6, 0.8]
-    assert found["longest_silence_s"] == pytest.approx(0.3)
+    storm = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, None)
+    assert storm["wall_s"] == 10.0
+    assert storm["offered"] == pytest.approx(10 * 20 * 0.1 / 10)
+    assert storm["load"] == pytest.approx(2.0 / 4)
+    assert storm["admitted"] == 6
+    assert storm["first_audio_s"] == {"p50": 0.5, "p95": 0.5, "p99": 0.5}
+    assert storm["first_audio_to_idle"]["p95"] == 1.0
+    assert storm["first_audio_of_all_s"] == {"p50": 0.5, "p95": None, "p99": None}
+    assert (storm["heard"], storm["can_stall"]) == (5, 5)
+    assert [storm[name] for name in ("c0", "c50", "c100", "c200")] == [0.2, 0.4, 0.6, 0.8]
+    assert storm["longest_silence_s"] == pytest.approx(0.3)
     # The first, the second and the fifth reply are good: the third stalls, the fourth comes after its
     # promise.
-    assert found["goodput"] == pytest.approx(3 * 2.0 / 10)
-    assert found["delivered"] == pytest.approx(6 * 2.0 / 10)
-    assert found["refused"] == {"OVERLOADED": 2, "UNAVAILABLE": 1}
-    assert found["failed"] == {"ENGINE_FAULT": 1}
-    assert found["cancelled"] == 1 and found["cancel_to_end_s"]["p50"] == pytest.approx(0.04)
-    assert json.loads(json.dumps(found)) == found
-    assert "20.0% · 40.0% · 60.0% · 80.0% of 5; 0 in one piece" in table({**found, "client_cpu": 0.1})
+    assert storm["goodput"] == pytest.approx(3 * 2.0 / 10)
+    assert storm["delivered"] == pytest.approx(6 * 2.0 / 10)
+    assert storm["refused"] == {"OVERLOADED": 2, "UNAVAILABLE": 1}
+    assert storm["failed"] == {"ENGINE_FAULT": 1}
+    assert storm["cancelled"] == 1 and storm["cancel_to_end_s"]["p50"] == pytest.approx(0.04)
+    assert json.loads(json.dumps(storm)) == storm
+    assert "20.0% · 40.0% · 60.0% · 80.0% of 5; 0 in one piece" in table({**storm, "client_cpu": 0.1})
     strict = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, 0.4)
     assert strict["goodput"] == pytest.approx(1 * 2.0 / 10)
 
@@ -188,10 +188,10 @@ def test_figures_of_a_storm_done_by_hand() -> None:
     (outcome(0.0, segments=1), 1.25, "– · – · – · – of 0; 1 in one piece: N/A"),
 ])  # fmt: skip
 def test_a_storm_in_which_no_playback_can_stall(one: Outcome, goodput: float, shown: str) -> None:
-    found = figures([one], Baseline([outcome(0.0)], 1.0), 1.0, None)
-    first_s = found["first_audio_s"]["p50"]
-    assert (found["c100"], found["goodput"], first_s) == (None, goodput, one.first_audio_s)
-    assert shown in table({**found, "client_cpu": 0.0})
+    storm = figures([one], Baseline([outcome(0.0)], 1.0), 1.0, None)
+    first_s = storm["first_audio_s"]["p50"]
+    assert (storm["c100"], storm["goodput"], first_s) == (None, goodput, one.first_audio_s)
+    assert shown in table({**storm, "client_cpu": 0.0})
 
 
 def test_a_run_counts_only_if_the_first_byte_comes_with_audio() -> None:

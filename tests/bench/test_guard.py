@@ -46,9 +46,9 @@ SLOW = {"rtf": 0.4}
 
 @pytest.mark.parametrize(("changes", "level", "words"), rows(__file__, "judgements.jsonl"))
 def test_a_judgement(changes: dict[str, Any], level: str, words: str) -> None:
-    found = guard.judge(entry(**changes), {ENTRY["key"]: ENTRY})
-    assert found.level.name == level and words in found.value
-    assert (words == NO_CAUSE) == (NO_CAUSE in found.value)
+    finding = guard.judge(entry(**changes), {ENTRY["key"]: ENTRY})
+    assert finding.level.name == level and words in finding.value
+    assert (words == NO_CAUSE) == (NO_CAUSE in finding.value)
 
 
 def test_no_baseline_and_a_baseline_of_an_earlier_release(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_journal_is_bounded_and_outlives_a_damaged_line(tmp_path: Path) -> Non
     lines = [json.dumps({"schema": 1, "number": number}) for number in range(2000)]
     box.root.replace(history.JOURNAL, "\n".join([*lines, "{damaged", "[1]", ""]))
     history.add(box, {"number": -1})
-    kept = [one["number"] for one in history.entries(box)]
-    assert kept == [*range(2000 - history.KEPT + 1, 2000), -1]
+    numbers = [one["number"] for one in history.entries(box)]
+    assert numbers == [*range(2000 - history.MOST_ENTRIES + 1, 2000), -1]
 
 
 def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
@@ -107,29 +107,29 @@ def test_a_guard_over_a_daemon(
         client.remove_voice("ann")
     config = shared_box.folder / "config.yaml"
 
-    def found(*options: str) -> tuple[int, dict[str, Any]]:
+    def outcome(*options: str) -> tuple[int, dict[str, Any]]:
         code = cli.main(["bench", "guard", "--config", str(config), "--json", *options])
         document = json.loads(capsys.readouterr().out)
         assert document["exit"] == code
         return code, document["findings"][0]
 
-    code, silent = found()
+    code, silent = outcome()
     assert (code, silent["level"]) == (0, "SKIP") and "no voice is stored" in silent["value"]
     shared_box.add_voice()
     for address in (shared_box.address, f"unix:{shared_box.config['server']['socket']}"):
         assert listener(address) == shared_box.process.pid
-    assert found()[1]["level"] == "SKIP"
-    assert found("--set-baseline")[1]["level"] == "PASS"
+    assert outcome()[1]["level"] == "SKIP"
+    assert outcome("--set-baseline")[1]["level"] == "PASS"
     [(name, measured)] = history.baselines(box).items()
     assert measured["bundle"].split()[0] in (BUNDLE / "manifest.yaml").read_text()
     for factor, level, expected in ((100.0, "PASS", 0), (0.01, "FAIL", 2)):
         changed = {what: measured[what] * factor for what in ("rtf", "first_audio_s")}
         history.set_baseline(box, {**measured, **changed, "key": name})
-        code, judged = found()
+        code, judged = outcome()
         assert (code, judged["level"]) == (expected, level), judged
-    kept = history.entries(box)
-    assert [one["level"] for one in kept] == ["SKIP", "PASS", "PASS", "FAIL"]
-    assert kept[-1]["machine"]["versions"]["numpy"]
+    entries = history.entries(box)
+    assert [one["level"] for one in entries] == ["SKIP", "PASS", "PASS", "FAIL"]
+    assert entries[-1]["machine"]["versions"]["numpy"]
     config = write_config(tmp_path)  # of a daemon that does not run
-    code, broken = found()
+    code, broken = outcome()
     assert (code, broken["level"]) == (2, "FAIL") and "not measured" in broken["value"]

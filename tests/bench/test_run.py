@@ -29,9 +29,9 @@ TIMINGS = Timings(segments=2, nfe_steps=7, **{f"{name}_ms": ms for name, ms in M
 def reply(wall_s: float = 0.8) -> Outcome:
     """48,000 samples, the first after 0.3 s."""
     header = Header(sample_rate_hertz=24_000, encoding="PCM16")
-    heard = Outcome(Message(0.0, "x"), header=header, timings=TIMINGS, pieces=[(0, 0.3)], samples=48_000)
-    heard.end_s = wall_s
-    return heard
+    outcome = Outcome(Message(0.0, "x"), header=header, timings=TIMINGS, pieces=[(0, 0.3)], samples=48_000)
+    outcome.end_s = wall_s
+    return outcome
 
 
 def test_stages_add_up_to_the_wall() -> None:
@@ -41,21 +41,21 @@ def test_stages_add_up_to_the_wall() -> None:
 
 
 def test_figures_by_hand() -> None:
-    found = figures(Cell("short", "x", "ann", None), [reply(0.8), reply(1.0), reply(1.4)])
-    assert found["wall_s"] == {"median": 1.0, "least": 0.8, "most": 1.4}
-    assert found["first_audio_s"]["most"] == 0.3
-    assert found["rtf"]["median"] == 0.5 and found["steps_per_s"]["median"] == 20.0
-    assert sum(found["stages_share"].values()) == pytest.approx(1.0, abs=1e-3)
+    cell = figures(Cell("short", "x", "ann", None), [reply(0.8), reply(1.0), reply(1.4)])
+    assert cell["wall_s"] == {"median": 1.0, "least": 0.8, "most": 1.4}
+    assert cell["first_audio_s"]["most"] == 0.3
+    assert cell["rtf"]["median"] == 0.5 and cell["steps_per_s"]["median"] == 20.0
+    assert sum(cell["stages_share"].values()) == pytest.approx(1.0, abs=1e-3)
 
 
 class Answering:
     """A client whose daemon sends `audio`, or refuses."""
 
     def __init__(self, audio: bytes | None) -> None:
-        self.audio, self.asked = audio, list[dict[str, Any]]()
+        self.audio, self.requests = audio, list[dict[str, Any]]()
 
     async def stream(self, text: str, **options: Any) -> AsyncIterator[Any]:
-        self.asked.append(options)
+        self.requests.append(options)
         if self.audio is None:
             raise CallFailed("NOT_FOUND", "no such voice", "VOICE_NOT_FOUND")
         yield Header(sample_rate_hertz=24_000)
@@ -74,19 +74,19 @@ def test_an_inaudible_reply_does_not_count(audio: bytes | None, failure: str) ->
     load = Load([Answering(audio)], "ann", 1.0)  # type: ignore[list-item]
     if failure:
         with pytest.raises(CallFailed, match=failure):
-            asyncio.run(load.heard("Hello."))
+            asyncio.run(load.speak("Hello."))
     else:
-        found = asyncio.run(load.heard("Hello."))
-        assert (found.samples, found.peak, found.status) == (200, 32_768, "OK")
-        assert 0.0 < found.pieces[0][1] <= found.pieces[1][1] <= found.end_s
+        outcome = asyncio.run(load.speak("Hello."))
+        assert (outcome.samples, outcome.peak, outcome.status) == (200, 32_768, "OK")
+        assert 0.0 < outcome.pieces[0][1] <= outcome.pieces[1][1] <= outcome.end_s
 
 
 def test_requests_are_a_users_and_never_from_the_cache() -> None:
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
     for _ in range(2):
-        asyncio.run(load.heard("Hello.", voice="bob", nfe=7))
-    first, second = client.asked
+        asyncio.run(load.speak("Hello.", voice="bob", nfe=7))
+    first, second = client.requests
     expected = dict(channel="", playout=None, queue_timeout=None, voice="bob", nfe=7, timeout=9.0)
     assert expected.items() <= first.items() and first["seed"] != second["seed"]
 
@@ -94,25 +94,25 @@ def test_requests_are_a_users_and_never_from_the_cache() -> None:
 def test_requests_are_sent_at_their_times_and_only_serial_ones_wait() -> None:
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
-    found = asyncio.run(load.open([Message(0.0, "x"), Message(0.1, "x", channel="stage"), Message(0.2, "x")]))
-    assert [one.sent_s >= 0.0 for one in found] == [True] * 3
-    assert [asked["queue_timeout"] for asked in client.asked] == [0.0, None, 0.0]
+    sent = asyncio.run(load.open([Message(0.0, "x"), Message(0.1, "x", channel="stage"), Message(0.2, "x")]))
+    assert [one.sent_s >= 0.0 for one in sent] == [True] * 3
+    assert [options["queue_timeout"] for options in client.requests] == [0.0, None, 0.0]
 
 
 def test_a_run_over_a_daemon(shared_box: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run.json"
     options = ["--lengths", "short", "--nfe", "2", "--nfe", "4", "--repeats", "2", "--json", str(out)]
     assert cli.main(["bench", "run", "--address", shared_box.address, *options]) == 0
-    found = json.loads(out.read_text("utf-8"))
-    assert [cell["nfe"] for cell in found["cells"]] == [2, 4]
-    for cell in found["cells"]:
+    record = json.loads(out.read_text("utf-8"))
+    assert [cell["nfe"] for cell in record["cells"]] == [2, 4]
+    for cell in record["cells"]:
         stages = cell["stages_ms"]
         assert all(stages[name] > 0.0 for name in ("text", "condition", "steps", "vocoder", "encode"))
         assert all(value > -1.0 for value in stages.values())
         assert cell["wall_s"]["least"] <= cell["wall_s"]["median"] <= cell["wall_s"]["most"]
-    assert found["warm_up_s"] > 0.0
-    assert found["memory_mb"]["peak"] > 30.0 and found["backend"] == "ort-cpu"
-    assert found["machine"]["versions"]["onnxruntime"]
+    assert record["warm_up_s"] > 0.0
+    assert record["memory_mb"]["peak"] > 30.0 and record["backend"] == "ort-cpu"
+    assert record["machine"]["versions"]["onnxruntime"]
     shown = capsys.readouterr().out
     assert "stages, ms" in shown and "short, ann, 2" in shown
     wrong = ["bench", "run", "--address", shared_box.address, "--lengths", "endless"]

@@ -38,11 +38,11 @@ def test_a_storm(
     options = ["--duration", "3", "--calibrate", "0.5", "--load", "2", "--words", "5", "--verify", "3"]
     options += ["--cancel", "0.2", "--json", str(written)]
     assert storm(box, *options) == 0
-    found = json.loads(written.read_text())
-    assert min(found["load"], found["idle_first_audio_s"]["p50"]) > 0.0
-    assert 0.0 < found["goodput"] <= found["delivered"]
-    assert found["verified"] == {"replies": 3, "same": 3}
-    assert 10 < found["requests"] <= sum((found["admitted"], found["cancelled"], *found["refused"].values()))
+    sums = json.loads(written.read_text())
+    assert min(sums["load"], sums["idle_first_audio_s"]["p50"]) > 0.0
+    assert 0.0 < sums["goodput"] <= sums["delivered"]
+    assert sums["verified"] == {"replies": 3, "same": 3}
+    assert 10 < sums["requests"] <= sum((sums["admitted"], sums["cancelled"], *sums["refused"].values()))
     # The seed decides the texts, however many texts the closed loop drew before.
     mix = Mix(Weighted((5,), (1.0,)), Weighted(("normal",), (1.0,)))
     assert storms == [poisson(mix, 1.0, 99.0, Random(0))[0].text]
@@ -72,8 +72,8 @@ def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:
     burst.write_text("".join(json.dumps(message) + "\n" for message in messages))
     options = ["--burst", str(burst), "--capacity", "20", "--verify", "1", "--serial", "2"]
     assert storm(box, *options, "--json", str(written)) == 0
-    found = json.loads(written.read_text())
-    assert (found["serial"], found["requests"], found["heard"]) == (2, 4, 4)
+    record = json.loads(written.read_text())
+    assert (record["serial"], record["requests"], record["heard"]) == (2, 4, 4)
     messages = [Message(0.0, "x"), Message(0.0, "x", channel="stage"), Message(0.0, "x")]
     assert [one.channel for one in _shared(messages, 2)] == ["serial-0", "stage", "serial-0"]
 
@@ -82,10 +82,10 @@ def test_verification_repeats_replies_exactly_and_skips_the_first_request() -> N
     client = Answering(LOUD)
     load = Load([client], "ann", 9.0)  # type: ignore[list-item]
     header = Header(sample_rate_hertz=24_000, seed=5, nfe_steps=7, guidance=1.5, segmentation=pb.LOW_LATENCY)
-    made = Outcome(Message(0.0, "Hello."), header=header, status=OK)
-    assert asyncio.run(_verified(load, [made], 2, Random(0))) == {"replies": 1, "same": 0}
+    outcome = Outcome(Message(0.0, "Hello."), header=header, status=OK)
+    assert asyncio.run(_verified(load, [outcome], 2, Random(0))) == {"replies": 1, "same": 0}
     again = {"seed": 5, "nfe": 7, "guidance": 1.5, "segmentation": "low_latency"}
-    assert again.items() <= client.asked[0].items()
+    assert again.items() <= client.requests[0].items()
     options = SimpleNamespace(idle=2, capacity=1.0)
     counts = iter((1, 5, 9))
     mix = SimpleNamespace(words=SimpleNamespace(draw=lambda random: next(counts)))

@@ -65,11 +65,11 @@ def check_format(trace: Mapping[str, Any]) -> None:
 
 
 def tracks(trace: Mapping[str, Any], process: int) -> dict[int, list[Event]]:
-    found: dict[int, list[Event]] = defaultdict(list)
+    slices_of: dict[int, list[Event]] = defaultdict(list)
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and event["pid"] == process:
-            found[event["tid"]].append(event)
-    return {thread: sorted(slices, key=lambda e: e["ts"]) for thread, slices in found.items()}
+            slices_of[event["tid"]].append(event)
+    return {thread: sorted(slices, key=lambda e: e["ts"]) for thread, slices in slices_of.items()}
 
 
 def end(event: Event) -> float:
@@ -96,14 +96,14 @@ def check_consistent(trace: Mapping[str, Any]) -> None:
 
 
 def waits(trace: Mapping[str, Any], request: str) -> dict[str, float]:
-    [found] = [one for one in summary(trace)["requests"] if one["request"] == request]
-    return dict(found["waits_s"])
+    [row] = [one for one in summary(trace)["requests"] if one["request"] == request]
+    return dict(row["waits_s"])
 
 
 class Traced(Bench):
-    def __init__(self, *, limit: int = 10_000, **given: Any) -> None:
+    def __init__(self, *, limit: int = 10_000, **settings: Any) -> None:
         self.recorder = Recorder(lambda: 0.0, limit=limit)
-        super().__init__(observer=self.recorder, **given)
+        super().__init__(observer=self.recorder, **settings)
 
     def trace(self, folder: Path) -> Mapping[str, Any]:
         self.recorder.write(folder / "trace.json")
@@ -121,11 +121,11 @@ def test_calls_and_the_turns_of_others(tmp_path: Path) -> None:
     bench = Traced()
     jobs = [bench.admit(name, 2) for name in "ab"]
     trace = bench.served(tmp_path)
-    found = summary(trace)
-    assert {name: c["calls"] for name, c in found["calls"].items()} == {"open": 4, "step": 16, "finish": 4}
-    assert found["calls"]["step"]["median_ms"] == pytest.approx(CALL_S * 1e3)
-    assert found["busy"] == pytest.approx(1.0)
-    for job, request in zip(jobs, sorted(found["requests"], key=lambda one: one["request"]), strict=True):
+    sums = summary(trace)
+    assert {name: c["calls"] for name, c in sums["calls"].items()} == {"open": 4, "step": 16, "finish": 4}
+    assert sums["calls"]["step"]["median_ms"] == pytest.approx(CALL_S * 1e3)
+    assert sums["busy"] == pytest.approx(1.0)
+    for job, request in zip(jobs, sorted(sums["requests"], key=lambda one: one["request"]), strict=True):
         assert request["work_s"]["step"] == pytest.approx(job.timings.steps_s)
         assert request["work_s"]["open"] == pytest.approx(job.timings.condition_s)
     assert waits(trace, "a") == {} or set(waits(trace, "a")) <= {"text", "turn"}
@@ -168,8 +168,8 @@ def test_a_lane_that_is_opened_to_share_steps(tmp_path: Path) -> None:
     bench.admit("b", 1, nfe=8)
     trace = bench.served(tmp_path)
     assert waits(trace, "a")["batch"] == pytest.approx(CALL_S)
-    found = summary(trace)
-    assert found["lane_steps"] == 16 > found["calls"]["step"]["calls"] and found["lanes"] == 2
+    sums = summary(trace)
+    assert sums["lane_steps"] == 16 > sums["calls"]["step"]["calls"] and sums["lanes"] == 2
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled", "interrupted"])
@@ -232,14 +232,14 @@ def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
     recorder.write(path)
     trace = read(path)
     check_consistent(trace)
-    found = summary(trace)
+    sums = summary(trace)
     steps = world.engine.calls.count("step")
-    assert found["calls"]["step"]["calls"] == steps
-    assert found["lane_steps"] == world.engine.lane_steps > steps
-    assert sum(one["s"] for one in found["calls"].values()) == pytest.approx(world.engine.busy_s, rel=1e-6)
-    assert sum(found["refused"].values()) == sum(bool(m.refused) for m in messages) > 0
-    assert len(found["requests"]) == sum(not m.refused for m in messages)
-    assert found["waits_s"]["batch"] > 0.0 and found["dropped"] == found["cut"] == 0
+    assert sums["calls"]["step"]["calls"] == steps
+    assert sums["lane_steps"] == world.engine.lane_steps > steps
+    assert sum(one["s"] for one in sums["calls"].values()) == pytest.approx(world.engine.busy_s, rel=1e-6)
+    assert sum(sums["refused"].values()) == sum(bool(m.refused) for m in messages) > 0
+    assert len(sums["requests"]) == sum(not m.refused for m in messages)
+    assert sums["waits_s"]["batch"] > 0.0 and sums["dropped"] == sums["cut"] == 0
 
 
 TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today, so get some water first. "
@@ -253,8 +253,8 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
     with followed(daemon), Client(daemon.address) as client:
         daemon.add_voice()
 
-        def speak(name: str, **given: Any) -> None:
-            stream = client.stream(TEXT, "ann", request_id=name, encoding="pcm16", **given)
+        def speak(name: str, **options: Any) -> None:
+            stream = client.stream(TEXT, "ann", request_id=name, encoding="pcm16", **options)
             replies[name] = stream.reply()
 
         client.pause("music")
@@ -280,17 +280,17 @@ def test_a_daemons_trace_is_what_clients_received(tmp_path: Path, capsys: pytest
     check_consistent(trace)
     whole = json.loads((tmp_path / "summary.json").read_text())
     assert whole == summary(trace)
-    found = {one["request"]: one for one in whole["requests"]}
+    rows = {one["request"]: one for one in whole["requests"]}
     timings = {"paused": last.timings, **{name: reply.timings for name, reply in replies.items()}}
-    assert found.keys() == timings.keys() == {"a", "b", "paused"}
-    for name, known in timings.items():
-        seen = found[name]
-        assert seen["steps"] == known.nfe_steps * known.segments
-        work = [seen["work_s"][kind] * 1e3 for kind in ("open", "step", "finish")]
-        assert work == pytest.approx([known.condition_ms, known.steps_ms, known.vocoder_ms], abs=0.01)
-        assert seen["work_s"].keys() == {"open", "step", "finish"}
-    assert all(found[name]["wall_s"] <= reply.wall_s for name, reply in replies.items())
-    assert 0.0 < found["paused"]["waits_s"]["paused"] < found["paused"]["wall_s"]
+    assert rows.keys() == timings.keys() == {"a", "b", "paused"}
+    for name, timing in timings.items():
+        row = rows[name]
+        assert row["steps"] == timing.nfe_steps * timing.segments
+        work = [row["work_s"][kind] * 1e3 for kind in ("open", "step", "finish")]
+        assert work == pytest.approx([timing.condition_ms, timing.steps_ms, timing.vocoder_ms], abs=0.01)
+        assert row["work_s"].keys() == {"open", "step", "finish"}
+    assert all(rows[name]["wall_s"] <= reply.wall_s for name, reply in replies.items())
+    assert 0.0 < rows["paused"]["waits_s"]["paused"] < rows["paused"]["wall_s"]
     assert trace["otherData"]["backend"] == "ort-cpu"
 
 
@@ -300,7 +300,7 @@ def test_invalid_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     for name, message in (
         ("NONE.json", "NONE.json: No such file"),
         ("OTHER.json", "not a trace that `appliance serve --trace` wrote"),
-        ("EMPTY.json", "nothing was asked of that daemon"),
+        ("EMPTY.json", "that daemon got no request"),
     ):
         assert cli.main(["bench", "trace", str(tmp_path / name)]) == 1
         assert message in capsys.readouterr().err

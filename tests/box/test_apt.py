@@ -84,9 +84,9 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
     (lambda j: j.write(paths.RELEASE, j.read(paths.RELEASE).replace("4.3", "5.0")), WARN,
      Reason.MIXED_RELEASES, "36.4.3, but /etc/nv_tegra_release 36.5.0"),
     (others("ok installed", "nvidia-l4t-dla-compiler"), PASS, Reason.NONE, "7 packages"),
-    (owed("linux-base", "linux-base", "$(evil)"), WARN, Reason.REBOOT_DUE, "owed: linux-base"),
-    (owed(), WARN, Reason.REBOOT_DUE, "owed: /run/reboot-required"),
-    (unpacked(WALL - 599), FAIL, Reason.REBOOT_DUE, f"owed: {KERNEL}"),
+    (owed("linux-base", "linux-base", "$(evil)"), WARN, Reason.REBOOT_DUE, "due: linux-base"),
+    (owed(), WARN, Reason.REBOOT_DUE, "due: /run/reboot-required"),
+    (unpacked(WALL - 599), FAIL, Reason.REBOOT_DUE, f"due: {KERNEL}"),
     (unpacked(WALL - 5, "nvidia-l4t-bootloader:arm64"), FAIL, Reason.REBOOT_DUE, "nvidia-l4t-bootloader"),
     (unpacked(WALL - 601), PASS, Reason.NONE, ""),
     (unpacked(WALL + 9), PASS, Reason.NONE, ""),  # the clock is wrong: no conclusion
@@ -97,7 +97,7 @@ L4T: list[tuple[Callable[[Jetson], object], Level, Reason, str]] = [
     (lambda j: (j.write(paths.KERNEL_RELEASE, "5.15.148-ark"), j.write("/lib/modules/5.15.148-ark/x", "")),
      PASS, Reason.NONE, ""),
     (lambda j: (state("hold ok unpacked", KERNEL)(j), other_core(j), owed("libc6")(j)), FAIL,
-     Reason.DPKG_UNFINISHED, "a reboot is owed: libc6"),
+     Reason.DPKG_UNFINISHED, "a reboot is due: libc6"),
 ]  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_states_that_apt_leaves_are_judged(
     assert "evil" not in found.value + found.remedy
     assert ("dpkg --configure -a" in found.remedy) == (reason is Reason.DPKG_UNFINISHED)
     assert ("sudo reboot" in found.remedy) == (reason in (Reason.REBOOT_DUE, Reason.MIXED_RELEASES))
-    assert found.figures["reboot_owed"] is ("owed" in found.value)
+    assert found.figures["reboot_owed"] is ("reboot is due" in found.value)
 
 
 def test_an_upgrade_without_its_reboot_is_no_matter_of_our_package(jetson: Jetson) -> None:

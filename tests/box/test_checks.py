@@ -9,17 +9,8 @@ import pytest
 
 from appliance.box.checks import fitness, heat, power, readiness, storage
 from appliance.box.checks.counters import Rise
-from appliance.box.checks.finding import (
-    Finding,
-    Level,
-    document,
-    exit_code,
-    from_document,
-    merged,
-    passed,
-    skipped,
-)
-from appliance.box.checks.readiness import SILENT, Told
+from appliance.box.checks.finding import Finding, Level, document, exit_code, from_document, passed, skipped
+from appliance.box.checks.readiness import SILENT, DaemonState
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table
@@ -69,7 +60,7 @@ def versions(*made: Any, problem: str = "", now: BuildInfo | None = None) -> Fin
     return fitness.check_versions(now or BOX, BuildInfo(*made, problem=problem))
 
 
-def daemon(ready: int | str, alive: int | str, state: Unit | None, told: Told = SILENT) -> Finding:
+def daemon(ready: int | str, alive: int | str, state: Unit | None, told: DaemonState = SILENT) -> Finding:
     return readiness.check_daemon(ready, alive, "127.0.0.1:9464", state, told)
 
 
@@ -146,7 +137,7 @@ EDGES: list[tuple[Callable[..., Finding], tuple[Any, ...], Level, str]] = [
     (daemon, (REFUSED, "", unit(**FAILED, Result="core-dump")), FAIL, "journalctl"),
     (daemon, (REFUSED, "", unit(LoadState="not-found")), FAIL, "appliance serve"),
     (daemon, ("timed out", "", None), FAIL, "systemctl start f5-appliance"),
-    *((daemon, (200, 200, None, Told("running", paused_s=paused, held_damage=damage)), level, says)
+    *((daemon, (200, 200, None, DaemonState("running", paused_s=paused, held_damage=damage)), level, says)
       for paused, damage, level, says in (
         ({"a": 3_599.0}, "", PASS, ""), ({"a": 3_600.0}, "", WARN, "resume"), ({}, "lost", WARN, "file"))),
     *((readiness.check_restarts, case, level, "") for case, level in (
@@ -181,10 +172,13 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
     (200, PASS, PASS), (200, FAIL, FAIL),
 ])  # fmt: skip
 def test_the_application_decides_if_there_is_no_readyz(ready: int | str, grpc: Level, level: Level) -> None:
-    seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
+    service = unit(ActiveState="failed", ExecMainStatus="75")
+    seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", service), Finding("restarts", PASS, "")]
     found = readiness.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
     assert found[0].level is level
+    by_systemd = (ready, grpc) == ("Connection refused", FAIL)
+    assert ("ss -ltnp" in found[0].remedy) == by_systemd, "the exit status tells more than no answer"
 
 
 @pytest.mark.parametrize(("levels", "code"), [
@@ -192,14 +186,6 @@ def test_the_application_decides_if_there_is_no_readyz(ready: int | str, grpc: L
 ])  # fmt: skip
 def test_the_worst_is_the_exit_status(levels: list[Level], code: int) -> None:
     assert exit_code(Finding("a", level, "") for level in levels) == code
-
-
-def test_the_worse_of_two_findings_on_a_check_counts() -> None:
-    first = [Finding("a", WARN, "1"), Finding("b", PASS, "1"), Finding("c", PASS, "1")]
-    second = [
-        Finding("a", PASS, "2"), Finding("b", FAIL, "2"), Finding("c", PASS, "2"), Finding("d", SKIP, "2"),
-    ]  # fmt: skip
-    assert [f.check + f.value for f in merged(first, second)] == ["a1", "b2", "c2", "d2"]
 
 
 def test_a_document_reads_back() -> None:
@@ -244,7 +230,7 @@ def test_the_table() -> None:
     assert brief[2:] == [
         "      → mend it: sudo true",
         *("SKIP  x, y: not a Jetson", "SKIP  z: needs root"),
-        "1 PASS · 1 FAIL · 3 SKIP · all of it: f5-health --verbose",
+        "1 PASS · 1 FAIL · 3 SKIP · full list: f5-health --verbose",
     ]
 
 

@@ -138,7 +138,7 @@ def test_changes_need_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> 
     box = quick(maxn, user=lambda: 1000)
     for words in (["lock"], ["unlock"], ["watch"], ["watch", "--once"]):
         assert main(box, *words) == MISUSED
-        assert f"takes root: sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
+        assert f"needs root: sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
     assert not maxn.path(CLOCKS).exists() and "jetson_clocks" not in maxn.calls()
 
 
@@ -211,7 +211,7 @@ def test_a_user_without_root_reads_memory_from_roots_file(maxn: Jetson) -> None:
     seen = clock_status.status(mine)
     assert (seen.clocks.state, seen.clocks.why) == ("pinned", "")
     assert seen.clocks.domains["emc"] == clocks_json.read(box).domains["emc"]
-    assert any(note.startswith("needs root; what root's check found") for note in seen.notes)
+    assert any(note.startswith("needs root; shown as root's check read it") for note in seen.notes)
 
     later = quick(maxn, user=lambda: 1000, uptime=lambda: box.uptime() + clocks_json.FRESH_S + 1)
     stale = clock_status.status(later)

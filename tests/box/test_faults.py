@@ -90,7 +90,7 @@ def test_a_broken_check_is_a_finding_and_others_run(jetson: Jetson, monkeypatch:
     monkeypatch.setitem(REGISTERED, "memory", dataclasses.replace(REGISTERED["memory"], run=breaks))
     findings = {f.check: f for f in run_checks(quick(jetson), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
-    assert "a fault in this program" in findings["memory"].value
+    assert "defect in this program" in findings["memory"].value
     assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
     assert findings["disk"].level is PASS
 

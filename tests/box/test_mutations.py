@@ -211,7 +211,7 @@ def test_whatever_is_damaged_there_is_an_answer(
             assert "state      pinned" not in printed or holds_all(jetson), printed
     assert code in statuses, printed
     assert not PYTHON.search(printed), printed
-    assert "a fault in this program" not in printed, printed
+    assert "defect in this program" not in printed, printed
     assert "\x1b" not in printed, repr(printed)
     if command == "status --json":
         assert json.loads(printed)["schema"] == 1

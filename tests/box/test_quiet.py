@@ -78,7 +78,7 @@ def test_undo_restores_former_settings_and_keeps_later_changes(jetson: Jetson) -
     jetson.write(INDICATOR, "[Desktop Entry]\nof the site\n")
     said = run(jetson, quiet.undo)
     after = jetson.snapshot()
-    assert f"{INDICATOR}: left as it is, since somebody has changed it" in said
+    assert f"{INDICATOR}: left unchanged, because somebody has edited it" in said
     assert jetson.read(INDICATOR).endswith("of the site")
     changed = {path for path in before if before[path] != after[path]}
     assert changed == {INDICATOR[1:]}
@@ -136,7 +136,7 @@ def test_a_record_that_others_may_have_written_is_not_used(jetson: Jetson) -> No
     mine = {"/etc/shadow": {"before": {"text": "mine"}, "after": None}}
     jetson.write(QUIET, json.dumps({"schema": 1, "files": mine, "held": []}))
     jetson.path(QUIET).chmod(0o666)
-    with pytest.raises(PermissionError, match="others than root may have written it"):
+    with pytest.raises(PermissionError, match="users other than root may have written it"):
         run(jetson, quiet.undo)
     assert not jetson.path("/etc/shadow").exists()
 
@@ -169,8 +169,8 @@ def test_another_apt_is_waited_for_and_while_it_works_nothing_is_changed(jetson:
         holder.communicate() if len(waited) == apt.WAIT_S + 3 else None
 
     box = quick(jetson, sleep=sleep)
-    with pytest.raises(AptError, match="another apt is at work; nothing was changed"):
+    with pytest.raises(AptError, match="another apt is running; nothing was changed"):
         quiet.quiet(box, dry_run=False, say=said.append)
-    assert jetson.snapshot() == before and "another apt is at work: waiting for it" in said[-1]
+    assert jetson.snapshot() == before and "another apt is running: waiting for it" in said[-1]
     quiet.quiet(box, dry_run=False, say=said.append)
     assert len(waited) == apt.WAIT_S + 3 and levels(jetson)["packages"] is Level.PASS

@@ -246,12 +246,12 @@ TABLE = [
     Case("site: no such mode", site("device:\n  power_mode: MODE_60W\n"), "power_mode", FAIL,
         "no power mode MODE_60W", SITE, "ours", words={"NAME": "MODE_50W"}),
     Case("site: in another form", site("device: {power_mode: MAXN}\n"), "power_mode", FAIL,
-        "to be written as", SITE, "ours", words={"NAME": "MAXN"}),
+        "must be written as", SITE, "ours", words={"NAME": "MAXN"}),
     Case("site: a lesser one", site("device:\n  power_mode: MODE_50W\n"), "power_mode", FAIL,
         "held at 2201.6 MHz, above the 1497.6 MHz of MODE_50W", LOCK, "ours"),
     Case("no mode set, a lesser one of the site", site_mode("MODE_50W", not_set), "power_mode", FAIL,
-        "has set none in this boot", LOCK, "not set", profile="jp7-0005"),
-    Case("no mode set", not_set, "power_mode", FAIL, "has set none in this boot", LOCK, "not set",
+        "has set no mode in this boot", LOCK, "not set", profile="jp7-0005"),
+    Case("no mode set", not_set, "power_mode", FAIL, "has set no mode in this boot", LOCK, "not set",
         profile="jp7-0005"),
     Case("limits raised by hand", site_mode("MODE_50W", raised), "power_mode", FAIL,
         "held at 1300.5 MHz, above the 816 MHz of MODE_50W", LOCK, "nvgpu"),
@@ -277,7 +277,7 @@ TABLE = [
         "nvidia-l4t-tools", "packages"),
     Case("brown-outs", brown_outs, "boots", WARN, "4 of 4 boots lost power within 1 min of pinning in MAXN",
         "Or run the module at less power: the line `  power_mode: MODE_50W`", "brown-out"),
-    Case("a reboot that did not help", reboot_without_help, "reboot", FAIL, "one for it did not help",
+    Case("a reboot that did not help", reboot_without_help, "reboot", FAIL, "a reboot did not set it",
         "echo pmode:0000 | sudo tee /var/lib/nvpmodel/status", "golden"),
     Case("another TensorRT, installed again", other_tensorrt, "versions", WARN, "not its JetPack's 10.3",
         "apt policy libnvinfer10", "isaac", words={"=VERSION": "=10.3.0.30-1+cuda12.5"}),
@@ -288,7 +288,7 @@ TABLE = [
         "`systemctl status nv-load-display-modules nv-load-gpu-libs`", "r39.2", profile="jp7-0005"),
     Case("nvmap is root's", lambda j: j.path(paths.NVMAP).chmod(0o600), "gpu_node", FAIL,
         "video and render may not open /dev/nvmap", "sudo udevadm trigger", "udev"),
-    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol is failed",
+    Case("nvfancontrol without its profile", fan_without_profile, "fan", WARN, "nvfancontrol: failed",
         "FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf", "fan", lambda j: j.unit(FAN, StartFails="")),
     Case("dpkg did not finish", half_configured, "l4t", FAIL, "nvidia-l4t-kernel (half-configured)",
         "sudo dpkg --configure -a", "half"),
@@ -300,7 +300,7 @@ TABLE = [
     Case("a kernel of another release: versions", other_kernel, "versions", WARN, "mixed: 36.4.3",
         "ask the maker first", "mixed"),
     Case("not rebooted", lambda j: j.write(paths.REBOOT_REQUIRED, ""), "l4t", WARN,
-        "a reboot is owed: /run/reboot-required", "sudo reboot", "ubuntu"),
+        "a reboot is due: /run/reboot-required", "sudo reboot", "ubuntu"),
     Case("no render node", node_gone("/dev/dri"), "gpu_node", FAIL, "missing: /dev/dri/renderD*",
         "nvidia-l4t-kernel-oot-modules", "cuInit"),
     Case("no nvmap", node_gone("/dev/nvmap"), "gpu_node", FAIL, "missing: /dev/nvmap", "journalctl -k -b",
@@ -314,10 +314,10 @@ TABLE = [
         lambda j: lay(j, "nvbootctrl", "$real")),
     Case("a GPU that did not start", node_gone(paths.GPU_NODE), "gpu_node", FAIL, "igpu0/ctrl", "unplug it",
         "cuInit", lambda j: j.write(paths.GPU_NODE, "")),
-    Case("record damaged", damaged_record, "boots", WARN, "damaged, and a new one", "boots.json.damaged",
+    Case("record damaged", damaged_record, "boots", WARN, "damaged; a new one", "boots.json.damaged",
         "ours"),
     Case("TensorRT does not speak any more", fell_back, "backend", WARN,
-        "ort-cuda, and on tensorrt in an earlier boot", "python3-libnvinfer", "ours",
+        "ort-cuda, but spoke on tensorrt in an earlier boot", "python3-libnvinfer", "ours",
         lambda j: boots.note_backend(quick(j), "tensorrt")),
     Case("root in memory", in_memory, "disk", WARN, "/: only in memory", "overlayroot", "overlayroot",
         on_disk),
@@ -390,8 +390,8 @@ def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None
     mine = dataclasses.replace(mine, root=Closed(mine.root.folder, private=True))
     assert clock_status.status(mine).clocks.state == "pinned"
     [found] = run_checks(mine, only={"power_mode"})
-    assert (found.level, found.value) == (PASS, "MODE_50W, as root's check saw it")
+    assert (found.level, found.value) == (PASS, "MODE_50W, as root's check read it")
     jetson.path("/run/f5-appliance/clocks.json").unlink()
     assert clock_status.status(mine).clocks.state == "unknown"
     [found] = run_checks(mine, only={"power_mode"})
-    assert found.level is Level.SKIP and "needs root" in found.value
+    assert found.level is Level.SKIP and "only root" in found.value

@@ -60,7 +60,7 @@ def test_an_application_that_cannot_run_is_a_finding(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", "jp6-0005")
     found = findings(health(jetson, "--json", "--only", "bundle"))
     assert found["application"]["level"] == "FAIL"
-    assert "/nowhere/python is not there" in found["application"]["value"]
+    assert "/nowhere/python does not exist" in found["application"]["value"]
     assert "sudo f5-upgrade --back" in found["application"]["remedy"]
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named grpc' >&2\nexit 1\n")
@@ -89,7 +89,7 @@ def test_health_lists_only_faults_and_the_worst_first(jetson: Jetson) -> None:
     assert [line.split()[1] for line in lines if line[:4] in ("FAIL", "WARN")] == list(found)
     well_done = health(jetson, "--wrong", "--only", "clocks,fan")
     assert (well_done.returncode, well_done.stdout.count("\n")) == (0, 1)
-    assert "nothing is wrong: 2 checks" in well_done.stdout
+    assert "no faults: 2 checks" in well_done.stdout
 
 
 def test_the_page_is_in_the_order_of_what_hurts() -> None:
@@ -98,6 +98,14 @@ def test_the_page_is_in_the_order_of_what_hurts() -> None:
     )
     named = [name for row in rows for name in row.split(", ")]
     assert len(named) > 20 and named == sorted(named, key=BY_HARM.index) and BY_HARM[7] == "engines"
+
+
+def test_the_page_quotes_what_the_programs_print() -> None:
+    seen = re.findall(r"^\| (.*?) \|", PAGE.partition("## Symptoms")[2].partition("\n## ")[0], re.MULTILINE)
+    quoted = {*re.findall(r'"([^"]+)"', " ".join(seen)), *re.findall(r"prints `([^`]+)`", PAGE)}
+    product = "".join(path.read_text("utf-8") for path in (SCRIPT, *(ROOT / "appliance").rglob("*.py")))
+    of_others = {"status=65", "Configuration file"}
+    assert len(quoted) > 15 and {words for words in quoted if words not in product} == of_others
 
 
 def test_root_publishes_for_all_to_read(jetson: Jetson, capsys: Printed) -> None:
@@ -149,7 +157,7 @@ def test_the_unforeseen_is_broken_and_no_warning(monkeypatch: pytest.MonkeyPatch
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert re.fullmatch(
-        r"f5-health: a fault in this program, at test_script.py:\d+: sudo f5-support-bundle\n", told
+        r"f5-health: defect at test_script.py:\d+; send a bundle: sudo f5-support-bundle\n", told
     )
 
 
@@ -175,7 +183,7 @@ def test_a_box_that_is_well_speaks_and_is_guarded(shared_box: Shared, jetson: Je
     of_root = {"backend"} if os.geteuid() else set()  # root's run records the backend
     assert others == {"speed", "engines", "synthesis", "daemon"} | of_root
     for name in ("daemon", "synthesis"):  # the daemon check needs no speech
-        assert " on ort-cpu, which is its CPU; tensorrt passed over: " in found[name]["value"]
+        assert " on ort-cpu, which is the CPU; tensorrt passed over: " in found[name]["value"]
     assert found["synthesis"]["figures"]["audio_s"] > 0.2
     assert found["bundle"]["figures"]["family"] in BUNDLE.joinpath("manifest.yaml").read_text()
 

@@ -57,8 +57,8 @@ class Programs(Tools):
     (False, "", "", ["1", "2", "1"], "2 does not work: the daemon did not start"),
     (False, "---s", "", ["1", "2", *["asked"] * 3, "1"], "2 does not work: synthesis: silence"),
     (True, "s", "active", ["2"], ""),
-    (True, "-", "active", ["2", *["asked"] * 3, "1"], "2 did not work any more: synthesis"),
-    (True, "", "failed", ["2", "1"], "2 did not work any more: the daemon did not start"),
+    (True, "-", "active", ["2", *["asked"] * 3, "1"], "2 stopped working: synthesis"),
+    (True, "", "failed", ["2", "1"], "2 stopped working: the daemon did not start"),
     (True, "", "inactive", ["2"], ""),
 ])  # fmt: skip
 def test_the_new_version_must_speak_once_in_three_times(

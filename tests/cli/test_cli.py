@@ -362,7 +362,7 @@ MODE = "device:\n  power_mode: "
     ("engine: {backend: openvino}", "WARN", "engine.backend: openvino was removed in 0.25"),
     # Root's commands have no YAML library: they read this key line by line.
     *((f"{MODE}{name}\n", "PASS", "") for name in ("MODE_50W", "MODE_STUDIO-45W", "X_45.5W")),
-    ("device: {power_mode: MODE_50W}", "FAIL", "device.power_mode: has to be written as `device:`"),
+    ("device: {power_mode: MODE_50W}", "FAIL", "device.power_mode: must be written as `device:`"),
     (f"{MODE}MODE 50W", "FAIL", "must be the name of a power mode"),
 ])  # fmt: skip
 def test_check_of_a_config(checked: Checked, tmp_path: Path, text: str, level: str, words: str) -> None:
@@ -377,7 +377,7 @@ def test_check_of_a_config(checked: Checked, tmp_path: Path, text: str, level: s
 def test_check_of_a_config_that_is_not_there(checked: Checked, tmp_path: Path) -> None:
     for only in ("config", "daemon"):
         code, found = checked(tmp_path / "nowhere.yaml", "--only", only)
-        assert (code, found["config"]["remedy"].startswith("name one that is there: --config ")) == (2, True)
+        assert (code, found["config"]["remedy"].startswith("name an existing file: --config ")) == (2, True)
 
 
 class Rounding(OrtBackend):
@@ -433,7 +433,7 @@ def test_a_jetson_that_speaks_from_its_cpu_fails(
     value, passed_over = found["synthesis"]["value"], found["synthesis"]["figures"]["passed_over"]
     assert [*passed_over] == ["tensorrt", "ort-cuda"]
     why = "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
-    assert value.endswith(f" on ort-cpu, which is its CPU; {why}")
+    assert value.endswith(f" on ort-cpu, which is the CPU; {why}")
     assert "python3-libnvinfer" in found["synthesis"]["remedy"]
 
 

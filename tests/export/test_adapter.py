@@ -54,12 +54,12 @@ def test_an_adapter_is_merged_as_peft_does(name: str, tmp_path: Path) -> None:
     config, base, changes, changed = MERGED[name]
     base, changes = tensors(base), tensors(changes)
     folder = stored(tmp_path, config, changes)
-    wanted = {n.removeprefix("transformer."): v for n, v in (base | tensors(changed)).items()}
+    expected = {n.removeprefix("transformer."): v for n, v in (base | tensors(changed)).items()}
     for given in (base, wrapped(base, changes)) if name == "plain" else (base,):
-        found = merge(folder, given)
-        assert set(found) == set(wanted)
-        for own, value in wanted.items():
-            torch.testing.assert_close(found[own], value, rtol=1e-6, atol=1e-6)
+        actual = merge(folder, given)
+        assert set(actual) == set(expected)
+        for own, value in expected.items():
+            torch.testing.assert_close(actual[own], value, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(("config", "other", "message"), rows(__file__, "refused_adapters.jsonl"))
@@ -108,5 +108,5 @@ def test_a_folder_with_an_adapter_and_its_base_is_merged(tmp_path: Path) -> None
     assert f"lora_500: LoRA, rank 2, alpha 2, merged into {base}" in said and "missing" not in said
     base.unlink()
     (place / "model_500.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"lora_500: LoRA.* trained on are not there \(pretrained_\*\)"):
+    with pytest.raises(CheckpointError, match=r"lora_500: LoRA.* trained on \(pretrained_\*\) are missing"):
         look.look(place / "lora_500")

@@ -39,8 +39,8 @@ def test_the_devices_command_speaks_as_upstream(vocoder: str, workshop: Workshop
     with np.load(tmp_path / "out.npz") as out:
         assert set(out.files) == {"mel", "wave"}
         mel, wave = out["mel"], out["wave"]
-    wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, 5)
-    assert relative(mel[len(given.cond) :], wanted[len(given.cond) :]) <= 5e-5
+    expected = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, 5)
+    assert relative(mel[len(given.cond) :], expected[len(given.cond) :]) <= 5e-5
     assert wave.shape == ((113 - (vocoder == "vocos")) * 256,)
     assert relative(wave, small.upstream_wave(made.files, mel)) <= 1e-5
 
@@ -82,7 +82,9 @@ def test_a_table_of_durations_needs_tokens_of_the_vocabulary(tmp_path: Path) -> 
     assert loaded.text.durations == {" ": (2.5, 3.5, 1.0), "hao3": (6.0, 9.0, 1.0)}
     other = dataclasses.replace(loaded.sources, vocab=tmp_path / "other.txt")
     (tmp_path / "other.txt").write_text(files.vocab.read_text("utf-8").replace("hao3", "hao4"), "utf-8")
-    with pytest.raises(assemble.BundleFailed, match=r"small: model\.durations: 'hao3' not in .*other\.txt"):
+    with pytest.raises(
+        assemble.BundleFailed, match=r"small: model\.durations: 'hao3' is not in .*other\.txt"
+    ):
         assemble.load(other)
 
 
@@ -110,7 +112,7 @@ def test_a_graph_that_overflows_is_refused_in_one_line(
         assert main([*command, "--accept", "to hear it"]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("export:")]
     assert len(lines) == 1
-    told = "export: no bundle was written, the parity bounds are broken: float16: input_embed"
+    told = "export: no bundle was written, because parity bounds are broken: float16: input_embed"
     assert lines[0].startswith(told) and "of step reaches" in lines[0]
     assert lines[0].count(";") <= assemble.NAMED_FAILURES
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
@@ -258,7 +260,7 @@ def test_the_manifest_has_language_and_tokenizer(tmp_path: Path, capsys: pytest.
     assert "languages" not in capsys.readouterr().err
     unstated = dataclasses.replace(small.sources(files), languages=None)
     assert assemble.load(unstated).text == contract.Text(case="lower")
-    assert "languages: not known" in capsys.readouterr().err
+    assert "languages: unknown" in capsys.readouterr().err
 
 
 def test_equal_lines_of_a_vocabulary_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,7 +268,7 @@ def test_equal_lines_of_a_vocabulary_are_named(tmp_path: Path, capsys: pytest.Ca
     twice = [*small.VOCABULARY[:5], "b", *small.VOCABULARY[5:]]
     files.vocab.write_text("".join(f"{token}\n" for token in twice), "utf-8")
     assert small.load(files).vocabulary.size == len(small.VOCABULARY)
-    assert "'b' is on lines 3, 6; as upstream, 'hao3' cannot be said" in capsys.readouterr().err
+    assert "'b' is on lines 3, 6; as upstream, 'hao3' has no sound" in capsys.readouterr().err
     files.vocab.write_text("".join(f"{token}\n" for token in (*small.VOCABULARY[:-1], "b")), "utf-8")
     with pytest.raises(CheckpointError, match=r"trained with 33 .* has 32; .*: 'b' is on lines 3, 33"):
         small.load(files)

@@ -42,10 +42,10 @@ def test_the_family_equals_the_bundles() -> None:
 def test_another_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rebuild", str(BUNDLE), "--out", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert f"{BUNDLE}: is not the demo's, which is fp16, source-filter, of family.yaml" in told
+    assert f"{BUNDLE}: is not a demo's: fp16, source-filter, of family.yaml" in told
     for change in ({"precision": "fp32"}, {"vocoder": replace(SHIPPED.manifest.vocoder, name="vocos")}):
         other = replace(SHIPPED, manifest=replace(SHIPPED.manifest, **change))
-        with pytest.raises(ValueError, match="is not the demo's, which is fp16, source-filter"):
+        with pytest.raises(ValueError, match="is not a demo's: fp16, source-filter"):
             rebuild(other, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -54,15 +54,15 @@ def test_every_weight_of_a_graph_in_half_precision_is_recovered() -> None:
     arch = ARCHS["upsampling"]
     dit = DiT(arch, 30, MELS)
     redraw(dit, 1)
-    wanted = dit.state_dict()
-    found = {name: torch.zeros_like(value) for name, value in wanted.items()} | dict(dit.named_buffers())
+    expected = dit.state_dict()
+    actual = {name: torch.zeros_like(value) for name, value in expected.items()} | dict(dit.named_buffers())
     for kind, sizes in ((ModulationGraph, (arch,)), (Condition, (arch, MELS, 1)), (Step, (arch, MELS, 1))):
-        made = kind(wanted, *sizes, torch.float16).state_dict()
+        made = kind(expected, *sizes, torch.float16).state_dict()
         # float64 has the same scales as float16, but unrounded.
         own = dict(dit.named_parameters())
-        recover(lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64), found, own, made)
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
+        recover(lambda w, kind=kind, sizes=sizes: kind(w, *sizes, torch.float64), actual, own, made)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, rtol=2e-3, atol=2e-5, msg=name)
 
 
 def content(path: Path) -> bytes:

@@ -101,15 +101,15 @@ def test_parts_are_upstreams(pair: Pair) -> None:
     affect."""
     rows = ModulationGraph(pair.weights, pair.arch)(torch.tensor(TIMES))
     assert rows.shape == (len(TIMES), 6 * pair.arch.depth + 2, pair.arch.dim)
-    wanted = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
+    expected = small.upstream_rows(pair.flow, np.array(TIMES, np.float32))
     for row in range(rows.shape[1]):
-        assert relative(rows[:, row].numpy(), wanted[:, row]) <= 2e-6
+        assert relative(rows[:, row].numpy(), expected[:, row]) <= 2e-6
     for tokens in (1, 20, FRAMES - 2, FRAMES + 9):
         given = small.case(FRAMES, tokens=tokens)
-        for found, row in zip(
+        for actual, row in zip(
             condition(pair, given), small.upstream_condition(pair.flow, given), strict=True
         ):
-            assert relative(found.numpy(), row) <= 2e-6
+            assert relative(actual.numpy(), row) <= 2e-6
 
 
 @torch.inference_mode()
@@ -118,16 +118,16 @@ def test_both_rows_of_a_step_are_upstreams(pair: Pair, shape: tuple[int, int, in
     given, _, ids, noise = case(shape)
     cond = torch.from_numpy(padded_mel(given.cond, given.frames))
     for time, traced in zip(map(torch.tensor, TIMES), step(pair, given), strict=True):
-        wanted = pair.theirs(x=noise[None], cond=cond[None], text=ids[None], time=time, cfg_infer=True)
+        expected = pair.theirs(x=noise[None], cond=cond[None], text=ids[None], time=time, cfg_infer=True)
         pair.theirs.clear_cache()
         plain, alone = (
             pair.model(noise, cond, pair.model.text_embed(ids, given.frames, rows), time) for rows in (2, 1)
         )
         assert plain.shape == traced.shape == (2, given.frames, small.MELS)
-        for found in (plain, traced, alone):
-            for row, velocity in enumerate(found):
-                assert relative(velocity, wanted[row]) <= 5e-6
-        assert relative(plain[0], wanted[1]) > 1e-3  # the rows differ, so that the comparison can fail
+        for actual in (plain, traced, alone):
+            for row, velocity in enumerate(actual):
+                assert relative(velocity, expected[row]) <= 5e-6
+        assert relative(plain[0], expected[1]) > 1e-3  # the rows differ, so that the comparison can fail
 
 
 def test_a_sample_is_upstreams(pair: Pair) -> None:
@@ -138,11 +138,11 @@ def test_a_sample_is_upstreams(pair: Pair) -> None:
         runs += [((23, 31, 97), nfe, guidance) for nfe, guidance in others]
     for shape, nfe, guidance in runs:
         given, cond, _, noise = case(shape, guidance)
-        wanted = torch.from_numpy(small.upstream_sample(pair.flow, given, nfe))[len(cond) :]
-        found = torch.from_numpy(TorchOracle(pair.model).sample(given, time_grid(nfe)))
-        assert torch.equal(found[: len(cond)], cond)
-        assert relative(wanted, noise[len(cond) :]) > 0.05  # the velocity moved the noise
-        assert relative(found[len(cond) :], wanted) <= 5e-5
+        expected = torch.from_numpy(small.upstream_sample(pair.flow, given, nfe))[len(cond) :]
+        actual = torch.from_numpy(TorchOracle(pair.model).sample(given, time_grid(nfe)))
+        assert torch.equal(actual[: len(cond)], cond)
+        assert relative(expected, noise[len(cond) :]) > 0.05  # the velocity moved the noise
+        assert relative(actual[len(cond) :], expected) <= 5e-5
 
 
 @torch.inference_mode()
@@ -185,8 +185,8 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_mish_equals_torchs_for_all_numbers(dtype: torch.dtype) -> None:
     x = torch.cat([torch.linspace(-30, 30, 6001), torch.tensor([-6e4, -100.0, 0.0, 100.0, 6e4])]).to(dtype)
-    found, wanted = parts.mish(x), F.mish(x.double())
-    assert found.dtype == torch.float32
-    assert bool(found.isfinite().all())
-    assert float((found - wanted).abs().max() / 6e4) <= 1e-7
-    assert relative(found[:6001], wanted[:6001]) <= 2e-7
+    actual, expected = parts.mish(x), F.mish(x.double())
+    assert actual.dtype == torch.float32
+    assert bool(actual.isfinite().all())
+    assert float((actual - expected).abs().max() / 6e4) <= 1e-7
+    assert relative(actual[:6001], expected[:6001]) <= 2e-7

@@ -113,7 +113,9 @@ def test_symbols_that_the_tokens_lack_are_named_with_their_share(tmp_path: Path)
         r"\d\.\d% of the symbols by which espeak's de says numbers .* tokens: .*y.*; they are left", told
     )
     letters = written(tmp_path / "tokens.txt", " ABCDEF.")
-    with pytest.raises(BundleError, match=r"[6-9]\d\.\d% of .* they belong to another tokenizer or language"):
+    with pytest.raises(
+        BundleError, match=r"[6-9]\d\.\d% of .* the tokens are for another tokenizer or language"
+    ):
         unheard(zipvoice.vocabulary(letters, "espeak", "de"))
     with pytest.raises(PhonesMissing, match="has no language 'xx'"):
         unheard(zipvoice.vocabulary(TOKENS, "espeak", "xx"))

@@ -45,7 +45,7 @@ def test_a_recipes_folder_speaks_as_its_model(kind: str, key: str, prefix: str, 
     """The bundle may have the tokens of the list in another order."""
     place = recipe(tmp_path)
     said = look.describe(place)
-    assert "missing" not in said and "averaged and raw; averaged are taken" in said and "step 9" in said
+    assert "missing" not in said and "averaged and raw; averaged are used" in said and "step 9" in said
     loaded = small.opened_by(["bundle", str(place), "--weights", kind])
     assert loaded.sources.family.arch == ARCH
     assert (loaded.text.tokenizer, loaded.text.case) == ("char", "upper")
@@ -56,11 +56,11 @@ def test_a_recipes_folder_speaks_as_its_model(kind: str, key: str, prefix: str, 
     text, case = "TEA AT 'E.", small.case(70, reference=10)
     ids = torch.tensor([[TOKENS.index("<space>" if letter == " " else letter) for letter in text]])
     latents, cond = torch.from_numpy(case.noise), torch.zeros(70, small.MELS)
-    wanted = oracle(x=latents[None], cond=cond[None], text=ids, time=torch.tensor(0.3))[0]
+    expected = oracle(x=latents[None], cond=cond[None], text=ids, time=torch.tensor(0.3))[0]
     ours = torch.from_numpy(loaded.vocabulary.ids(text)).long()
     point = Point(latents, cond, ours, 0.3, 0.0, False, None)
-    found = loaded.declaration.velocity(loaded.reference(), point)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    actual = loaded.declaration.velocity(loaded.reference(), point)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("old", "new", "message"), rows(__file__, "refused_recipes.jsonl"))

@@ -47,10 +47,10 @@ def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
 def test_the_defaults_are_upstreams() -> None:
     """Defaults of all but `dim`, which has none; a `text_dim` of None is the number of mels."""
     known = inspect.signature(upstream.dit_class().__init__).parameters
-    found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
-    assert found.name == "mine" and found.mel == MelSpec("vocos")
-    wanted = {n: known[n].default for n in dataclasses.asdict(found.arch)} | {"dim": 256, "text_dim": 100}
-    assert found.arch == Arch(**wanted) == Arch(256, 8, 8, 4, text_dim=100, conv_layers=0, dim_head=64)
+    actual = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
+    assert actual.name == "mine" and actual.mel == MelSpec("vocos")
+    expected = {n: known[n].default for n in dataclasses.asdict(actual.arch)} | {"dim": 256, "text_dim": 100}
+    assert actual.arch == Arch(**expected) == Arch(256, 8, 8, 4, text_dim=100, conv_layers=0, dim_head=64)
 
 
 UPSAMPLES = {"text_embedding_average_upsampling": True}
@@ -179,8 +179,8 @@ def test_the_section_sampler_reaches_the_manifest(
 ) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"family": name, "sampler": section}))
-    wanted = replace(family(name), sampler=sampler, defaults=defaults)
-    assert family(str(path)) == family(json.dumps({"family": name, "sampler": section})) == wanted
+    expected = replace(family(name), sampler=sampler, defaults=defaults)
+    assert family(str(path)) == family(json.dumps({"family": name, "sampler": section})) == expected
     # The mels of a named family follow the vocoder, with and without the section.
     if name == "F5TTS_Base":
         assert with_mels_for(family(str(path)), "bigvgan").mel.kind == "bigvgan"

@@ -111,7 +111,7 @@ def test_an_existing_file_is_fetched_again_only_if_damaged(hub: Hub, tmp_path: P
 
 @pytest.mark.parametrize(("server", "message"), [
     ({"statuses": [503] * 9}, r"model_1250000\.safetensors: the hub answers 503 .*; run it again"),
-    ({"wrong_hash": True}, "has another hash than the hub states; run it again"),
+    ({"wrong_hash": True}, "hash is not the one that the hub states; run it again"),
 ])  # fmt: skip
 def test_a_busy_or_wrong_server_is_given_up(
     server: dict[str, Any], message: str, hub: Hub, tmp_path: Path
@@ -123,9 +123,11 @@ def test_a_busy_or_wrong_server_is_given_up(
 
 
 def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FetchError, match="F5TTS_Small: no weights of it are listed here; there are F5"):
+    with pytest.raises(
+        FetchError, match="F5TTS_Small: no known weights have this architecture; known are F5"
+    ):
         fetch("F5TTS_Small", tmp_path)
-    with pytest.raises(FetchError, match=r"F6: no such weights; there are F5TTS_v1_Base, .*IndicF5"):
+    with pytest.raises(FetchError, match=r"F6: unknown weights; known are F5TTS_v1_Base, .*IndicF5"):
         fetch("F6", tmp_path)
     with pytest.raises(FetchError, match=r"the hub cannot be reached at http://127\.0\.0\.1:9/S") as error:
         fetch("F5TTS_v1_Base", tmp_path, endpoint="http://127.0.0.1:9")
@@ -158,7 +160,7 @@ def test_a_full_disk_keeps_the_part(hub: Hub, tmp_path: Path, monkeypatch: pytes
         return answer
 
     monkeypatch.setattr("urllib.request.urlopen", filling)
-    with pytest.raises(FetchError, match="No space left on device; make room and run it again to continue"):
+    with pytest.raises(FetchError, match="No space left on device; free space and run it again to continue"):
         get(hub, tmp_path)
     assert [p.stat().st_size for p in tmp_path.rglob("*.part")] == [100_000]
 
@@ -167,13 +169,13 @@ def test_another_file_than_at_first_contact_is_refused(hub: Hub, tmp_path: Path)
     path = get(hub, tmp_path).checkpoint
     hub.files[WEIGHTS] = BYTES[:-1] + b"x"
     hub.asked.clear()
-    with pytest.raises(FetchError, match=r"is another file now .* first loaded .*licence\.yaml\); remove "):
+    with pytest.raises(FetchError, match=r"has changed .* the first download .*licence\.yaml\); remove "):
         get(hub, tmp_path)
     assert hub.gets(MODEL) == []
     assert path.read_bytes() == BYTES
     # A small file, whose hash is no sha256.
     hub.files = FILES | {"SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nc\n"}
-    with pytest.raises(FetchError, match=r"vocab\.txt: is another file now"):
+    with pytest.raises(FetchError, match=r"vocab\.txt: has changed"):
         get(hub, tmp_path)
     assert (path.parent / "vocab.txt").read_bytes() == b" \na\nb\n"
 
@@ -251,10 +253,10 @@ def test_a_checkpoint_never_gets_a_vocoders_terms(name: str, tmp_path: Path) -> 
 def test_the_exact_name_of_a_folder_identifies_a_vocoder(tmp_path: Path) -> None:
     name = "bigvgan_v2_24khz_100band_256x"
     others = (f"my_{name}", f"{name}/tuned", "F5TTS_Base_bigvgan")
-    for folder, wanted in ((name, "MIT"), *((other, "unknown") for other in others)):
+    for folder, expected in ((name, "MIT"), *((other, "unknown") for other in others)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "bigvgan_generator.pt").write_bytes(b"other")
-        assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == wanted, folder
+        assert licence(tmp_path / "model.pt", tmp_path / folder).vocoder == expected, folder
 
 
 def test_stated_terms_of_a_vocoder_precede_recognised_ones(tmp_path: Path) -> None:

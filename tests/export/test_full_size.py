@@ -85,13 +85,13 @@ def check_against_upstream(made: contract.Bundle, files: small.Files) -> None:
     bundle = small.BuiltBundle(ARCH, files, made)
     flow, sampled = small.upstream_flow(files, ARCH), small.case(128)
     cases = [small.case(frames) for frames in (113, 271)]
-    wanted = [small.upstream_velocity(flow, case, 0.3) for case in cases]
+    expected = [small.upstream_velocity(flow, case, 0.3) for case in cases]
     finished = small.upstream_sample(flow, sampled, 5)
     del flow
     forms = (lambda: bundle.engine(variant="default"), bundle.engine, bundle.padded)
     for form in forms:  # one at a time, because each holds the weights
         engine = form()
-        for case, velocity in zip(cases, wanted, strict=True):
+        for case, velocity in zip(cases, expected, strict=True):
             mel, _ = replay(engine, case.segment(np.array([0.3, 1.3])))
             start = len(case.cond)
             assert relative((mel - case.noise)[start:], velocity[start:]) <= 5e-6

@@ -63,8 +63,8 @@ def MultiHeadAttention(
     out = op.Reshape(op.Transpose(op.MatMul(shares, v), perm=[0, 2, 1, 3]), [0, 0, -1])
     # The output is NaN unless the mask is in its final form: other starts of queries would leave output
     # unwritten.
-    wanted = op.Concat(number * queries, starts, axis=0)
-    same = op.Equal(op.Slice(given, rows, 3 * rows + 2), wanted)
+    expected = op.Concat(number * queries, starts, axis=0)
+    same = op.Equal(op.Slice(given, rows, 3 * rows + 2), expected)
     whole = op.ReduceMin(op.Cast(same, to=6), keepdims=0)
     return op.CastLike(op.Where(op.Cast(whole, to=9), out, op.Constant(value_float=float("nan"))), query)
 
@@ -125,14 +125,14 @@ def inputs_of(bundle: Bundle, name: str) -> Arrays:
 def check_rows(bundle: Bundle, name: str, fused: Arrays, given: Arrays) -> None:
     """Check that velocities of unpadded frames, and the reference's keys and values, equal the default
     graph's."""
-    wanted = run(bundle.graph(name), given)
+    expected = run(bundle.graph(name), given)
     bound = BOUNDS[bundle.manifest.precision]
     for row, length in enumerate(given["lengths"].tolist()):
-        velocity = wanted["velocity"][row, :length]
+        velocity = expected["velocity"][row, :length]
         assert np.abs(velocity).mean() > 1e-2
         assert relative(fused["velocity"][row, :length], velocity) <= bound
-        for kept in wanted.keys() - {"velocity"}:
-            assert relative(fused[kept][row], wanted[kept][row]) <= bound
+        for kept in expected.keys() - {"velocity"}:
+            assert relative(fused[kept][row], expected[kept][row]) <= bound
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -150,9 +150,9 @@ def test_frames_before_a_reference_are_read_as_keys(workshop: Workshop) -> None:
     bundle = workshop.make("v1").bundle
     for name in ("step_keys", "step_reply"):
         given = inputs_of(bundle, name) | {"reference_lengths": np.array([23, 5, 11], np.int32)}
-        found, wanted = (run(bundle.graph(name, v), given)["velocity"] for v in (FUSED, "default"))
-        assert relative(found[0], wanted[0]) <= BOUNDS["fp32"]
-        assert relative(found[1, :17], wanted[1, :17]) > 1e-2
+        actual, expected = (run(bundle.graph(name, v), given)["velocity"] for v in (FUSED, "default"))
+        assert relative(actual[0], expected[0]) <= BOUNDS["fp32"]
+        assert relative(actual[1, :17], expected[1, :17]) > 1e-2
 
 
 def test_lanes_of_all_samplings_share_calls(workshop: Workshop) -> None:

@@ -111,7 +111,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
         f5,
         [
             *("training of F5-TTS", "small, of ", "pe_attn_head: null, text_mask_padding: true; 64 × 2"),
-            *("stimme_pinyin/vocab.txt", "averaged and raw; averaged are taken", "update 12000"),
+            *("stimme_pinyin/vocab.txt", "averaged and raw; averaged are used", "update 12000"),
             *("model_10000.pt", "SWivid/F5-TTS's, CC-BY-NC-4.0"),
         ],
         "model_last.pt",
@@ -124,7 +124,7 @@ VOICES: Mapping[str, tuple[Callable[[Path], Path], list[str], str]] = {
     ),
     "zipvoice of letters": (
         lambda at: zipvoice(at, "libritts", LETTERS),
-        ["letters, recorded in checkpoint-10000.pt", "en, of", "raw are taken", "update 10000", "24000 Hz"],
+        ["letters, recorded in checkpoint-10000.pt", "en, of", "raw are used", "update 10000", "24000 Hz"],
         "checkpoint-10000.pt",
     ),
     "distilled": (lambda at: zipvoice(at, "libritts", LETTERS, distilled=True),
@@ -202,19 +202,22 @@ def test_the_family_of_f5_is_recorded_or_asked_for(tmp_path: Path, monkeypatch: 
     for name, arch in look.F5TTS.items():
         monkeypatch.setitem(look.F5TTS, name, replace(arch, dim=64, depth=2))
     (place / "small.yaml").unlink()
-    assert "F5TTS_v1_Base, by the name of the pretrained file" in look.describe(place)
+    assert "F5TTS_v1_Base, from the name of the pretrained file" in look.describe(place)
     (place / "pretrained_model_1250000.safetensors").unlink()
-    assert "missing: --family: no YAML file, setting.json or pretrained_* says it" in look.describe(place)
+    assert (
+        "missing: --family: no YAML file, setting.json, pretrained_* or tensor determines it"
+        in look.describe(place)
+    )
     (place / "setting.json").write_text(json.dumps({"exp_name": "F5TTS_Base", "tokenizer_type": "char"}))
     said = look.describe(place)
-    assert "F5TTS_Base, as setting.json says; pe_attn_head: 1, text_mask_padding: false" in said
+    assert "F5TTS_Base, from setting.json; pe_attn_head: 1, text_mask_padding: false" in said
     assert "--tokenizer char" in said
     (tmp_path / "data/stimme_pinyin/vocab.txt").write_text(" \na\n")
-    assert "missing: --vocab: no vocab.txt with 33 tokens is there (" in look.describe(place)
+    assert "missing: --vocab: no vocab.txt with 33 tokens exists (" in look.describe(place)
     said = look.describe(place, {"--vocab": "own.txt"})
     assert "missing" not in said and said.count("--vocab") == 1
     monkeypatch.undo()
-    wrong = "missing: --family: F5TTS_Base has another width or depth than the weights, 64 × 2"
+    wrong = "missing: --family: F5TTS_Base does not have the weights' width and depth, 64 × 2"
     assert wrong in look.describe(place)
 
 
@@ -224,7 +227,7 @@ def test_mels_of_an_unknown_vocoder_are_named(tmp_path: Path, capsys: pytest.Cap
     family["model"]["mel_spec"]["mel_spec_type"] = "sbhifigan16k"
     (place / "small.yaml").write_text(yaml.safe_dump(family))
     assert main(["bundle", str(place), "--out", str(tmp_path / "out")]) == 1
-    assert "--vocoder: mels of sbhifigan16k are not supported; those of vocos, bigvgan are" in (
+    assert "--vocoder: mels of sbhifigan16k are not supported; supported: vocos, bigvgan" in (
         capsys.readouterr().err
     )
 
@@ -243,14 +246,14 @@ def test_a_vocoders_training_is_read(kind: Any, tmp_path: Path, capsys: pytest.C
     said = look.describe(place)
     assert called in said and weights in said and f"--vocoder {kind} --vocoder-path {place}" in said
     torch.manual_seed(0)
-    _, wanted = assemble.LOADERS[kind](small.write_vocoder(tmp_path / "published", kind), "ema")
+    _, expected = assemble.LOADERS[kind](small.write_vocoder(tmp_path / "published", kind), "ema")
     files = [path for path in place.rglob("*") if path.name in ("last.ckpt", "g_05000000")]
     for given in (place, files[0], files[0].parent):
-        _, found = assemble.LOADERS[kind](given, "ema")
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        _, actual = assemble.LOADERS[kind](given, "ema")
+        assert actual.keys() == expected.keys()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
     assert main(["bundle", str(place)]) == 1
-    assert "is a vocoder's" in capsys.readouterr().err
+    assert "is a vocoder" in capsys.readouterr().err
 
 
 def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
@@ -261,7 +264,7 @@ def test_folders_without_a_training_are_named(tmp_path: Path) -> None:
     refused("no such folder", tmp_path / "nothing")
     refused("has no checkpoint of a training")
     (tmp_path / "pretrained_model_1250000.safetensors").write_bytes(b"")
-    refused("only what it started from")
+    refused("only its base")
     torch.save({"base_model.model.attn.to_q.lora_A.weight": torch.zeros(1)}, tmp_path / "adapter.pt")
     refused(r"LoRA .*merge_and_unload")
     (tmp_path / "adapter.pt").unlink()

@@ -113,12 +113,12 @@ def test_a_step_is_upstreams(given: str, row: Row, flow: Any) -> None:
     engine, start = row.engine(1), len(case.cond)
     for time in (0.0, 0.0012, 0.61):
         mel, _ = replay(engine, case.segment(np.array([time, time + 1.0])))
-        wanted = small.upstream_velocity(flow, case, time)
-        error = lanes.relative((mel - case.noise)[start:], wanted[start:])
+        expected = small.upstream_velocity(flow, case, time)
+        error = lanes.relative((mel - case.noise)[start:], expected[start:])
         assert error <= row.bounds.step * (row.bounds.edge if case.frames < 60 else 1.0)
     if case.guidance == 0.0:  # guidance affects this case
         guided = small.upstream_velocity(flow, small.case(97, mels=row.mels), 0.61)
-        assert lanes.relative(guided[start:], wanted[start:]) > 1e-2
+        assert lanes.relative(guided[start:], expected[start:]) > 1e-2
 
 
 @pytest.mark.parametrize("row", forms(MODELS), indirect=True)
@@ -128,12 +128,12 @@ def test_a_sample_is_upstreams(row: Row, flow: Any) -> None:
     engine, start = row.engine(1), len(case.cond)
     for nfe in (5, 7, 8, 16, 32) if made.arch == small.V1 and made.files.vocoder == "vocos" else (7,):
         mel, wave = replay(engine, case.segment(time_grid(nfe)))
-        wanted = small.upstream_sample(flow, case, nfe)
+        expected = small.upstream_sample(flow, case, nfe)
         assert np.array_equal(mel[:start], case.cond)
-        way = (wanted - case.noise)[start:]  # without the noise, which is equal in both
+        way = (expected - case.noise)[start:]  # without the noise, which is equal in both
         assert np.abs(way).mean() > 0.05
         assert row.bounds.least <= lanes.relative((mel - case.noise)[start:], way) <= row.bounds.sample
-        own, theirs = (small.upstream_wave(made.files, heard) for heard in (mel, wanted))
+        own, theirs = (small.upstream_wave(made.files, heard) for heard in (mel, expected))
         assert lanes.relative(wave, own) <= row.bounds.vocoder
         assert lanes.relative(wave, theirs) <= row.bounds.wave
         assert 1e-4 < np.abs(theirs).mean() < 0.9  # neither silent nor clamped
@@ -147,10 +147,10 @@ def test_a_reference_on_its_path_is_seen_as_upstream_would(reference: int, row: 
     given = small.case(70, reference=reference, guidance=0.0)
     times = time_grid(7)
     mel, _ = replay(row.engine(1), given.segment(times, "short"))
-    wanted = upstream_on_path(flow, given, times)[reference:]
-    assert lanes.relative(mel[reference:], wanted) <= row.bounds.sample
+    expected = upstream_on_path(flow, given, times)[reference:]
+    assert lanes.relative(mel[reference:], expected) <= row.bounds.sample
     exact = small.upstream_sample(flow, given, 7)[reference:]
-    assert lanes.relative(exact, wanted) > 10 * row.bounds.sample  # a different sampling
+    assert lanes.relative(exact, expected) > 10 * row.bounds.sample  # a different sampling
 
 
 @torch.inference_mode()
@@ -175,12 +175,12 @@ def upstream_on_path(flow: Any, given: small.Case, times: NDArray[np.float64]) -
 @pytest.mark.parametrize("reference", [1, 10, 38])
 def test_every_row_follows_float32(reference: int, sampling: Sampling, row: Row, workshop: Workshop) -> None:
     [arch] = [name for name, one in small.ARCHS.items() if one == row.made.arch]
-    found, wanted = moved(row.engine(1), reference, sampling), usual(workshop, arch, reference, sampling)
-    assert np.abs(wanted).mean() > 0.05
+    actual, expected = moved(row.engine(1), reference, sampling), usual(workshop, arch, reference, sampling)
+    assert np.abs(expected).mean() > 0.05
     if row.bounds.least:  # lossy precisions are compared by their mels: the steps have upstream's bound above
         noise = small.case(70, reference=reference).noise[reference:]
-        found, wanted = found + noise, wanted + noise
-    assert row.bounds.least <= lanes.relative(found, wanted) <= row.bounds.follows
+        actual, expected = actual + noise, expected + noise
+    assert row.bounds.least <= lanes.relative(actual, expected) <= row.bounds.follows
 
 
 @cache

@@ -113,6 +113,6 @@ def test_the_graph_gives_the_models_samples(model: Source, tmp_path: Path, compu
     traces.of(module, vocoder(Dimensions(dim=1, depth=1, mels=MELS, inner=1)), path)
     for frames in LENGTHS:
         mel = log_mel(frames)
-        wanted = model(mel).numpy()
-        assert relative(module(mel).numpy(), wanted) < 2e-3
-        assert relative(run(path, {"log_mel": mel.numpy()})["samples"], wanted) < 2e-3
+        expected = model(mel).numpy()
+        assert relative(module(mel).numpy(), expected) < 2e-3
+        assert relative(run(path, {"log_mel": mel.numpy()})["samples"], expected) < 2e-3

@@ -48,11 +48,11 @@ def references(made: BuiltBundle) -> list[oracles.Oracle]:
 @pytest.mark.parametrize("nfe", [5, 8])
 def test_oracles_sample_as_upstream(references: list[oracles.Oracle], made: BuiltBundle, nfe: int) -> None:
     given = oracles.random_case(90, MelSpec("vocos"), SIZE)
-    wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
+    expected = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
     for oracle in references:
-        found = oracle.sample(given, time_grid(nfe))
-        assert np.array_equal(found[:36], given.cond)
-        assert comparison.relative_error(found[36:], wanted[36:]) <= 5e-6
+        actual = oracle.sample(given, time_grid(nfe))
+        assert np.array_equal(actual[:36], given.cond)
+        assert comparison.relative_error(actual[36:], expected[36:]) <= 5e-6
 
 
 def test_upstreams_model_takes_all_weights_or_none(made: BuiltBundle) -> None:
@@ -142,7 +142,7 @@ def test_times_of_the_grid_are_stepped_singly(made: BuiltBundle, answers: oracle
 def test_every_vocoder_is_computed_in_float64_too(kind: str, tmp_path: Path) -> None:
     loaded = small.load(small.write_files(tmp_path, small.ARCHS["one_block"], kind))
     *_, expected = assemble.graphs_alone(loaded, small.MAX_FRAMES)
-    assert expected.graph == "vocoder" and expected.wanted.dtype == np.float64
+    assert expected.graph == "vocoder" and expected.output.dtype == np.float64
     assert 0 < expected.own < 1e-4
 
 
@@ -364,7 +364,7 @@ def test_samplings_are_tried_until_one_holds_or_is_hopeless(
 ) -> None:
     """The distance of `exact` from `exact` has the ratio one."""
     monkeypatch.setattr(comparison, "SAMPLING_BOUND", bound)
-    report = comparison.measure_samplings(made.bundle, tried=("exact", "exact"), first=True)
+    report = comparison.measure_samplings(made.bundle, samplings=("exact", "exact"), first=True)
     assert [row.error for row in report.samplings] == tried * [pytest.approx(1.0, rel=1e-4)]
 
 

@@ -61,7 +61,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 def unsmoothed(weight: NDArray[np.float32], observed: Observed) -> qdq.Choice:
     """MinMax calibration."""
     factors = np.ones(len(weight), np.float32)
-    return qdq._tried(weight, observed.sample, factors, float(observed.largest.max()))
+    return qdq._choice(weight, observed.sample, factors, float(observed.largest.max()))
 
 
 def product(channels: int = 64, outputs: int = 48, outlier: float = 1.0) -> tuple[Any, Observed]:
@@ -130,13 +130,13 @@ def test_calibration_sees_the_float_graphs_values(fp16: BuiltBundle) -> None:
     for name in taken.values():
         model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     feed = feed_of(fp16.bundle, 23, 37)
-    wanted = dict(zip(taken, session(model).run(list(taken.values()), feed), strict=True))
+    expected = dict(zip(taken, session(model).run(list(taken.values()), feed), strict=True))
     tapped, taps = calibration.tapped(fp16.bundle.graph("step_keys", "ort-cpu"))
     run = session(tapped)
     for tap, weight in taps.items():
         largest, frames = run.run([f"{tap}_largest", f"{tap}_frames"], feed)
-        np.testing.assert_array_equal(largest, np.abs(wanted[weight]).max(axis=0))
-        np.testing.assert_array_equal(frames, wanted[weight][:: calibration.STRIDE])
+        np.testing.assert_array_equal(largest, np.abs(expected[weight]).max(axis=0))
+        np.testing.assert_array_equal(frames, expected[weight][:: calibration.STRIDE])
     assert len(taps) == 4 * small.V1.depth + 2
 
 
@@ -161,8 +161,8 @@ def test_every_step_graph_shares_a_scheme_and_a_file_of_weights(made: BuiltBundl
     for one in every.values():
         assert own == {name for name in one if name.startswith(("blocks.", "out."))}
         for name in own:
-            found, wanted = (held[name].astype(np.float32) for held in (one, every["default", "step"]))
-            np.testing.assert_array_equal(found, wanted)
+            actual, expected = (held[name].astype(np.float32) for held in (one, every["default", "step"]))
+            np.testing.assert_array_equal(actual, expected)
     modes = {path.stat().st_mode & 0o777 for path in made.bundle.folder.glob("step*")}
     assert len(modes) == 1
 
@@ -203,21 +203,21 @@ def test_a_product_is_what_integers_give(made: BuiltBundle) -> None:
     graph, held = model.graph, constants(model.graph)
     makers = {out: node for node in graph.node for out in node.output}
     scaled = [n for n in graph.node if n.op_type == "Mul" and n.input[1].endswith(".ratios")]
-    wanted = {n.output[0]: makers[makers[makers[n.input[0]].input[0]].input[0]] for n in scaled}
-    for name in (*wanted, *(quantiser.input[0] for quantiser in wanted.values())):
+    quantisers = {n.output[0]: makers[makers[makers[n.input[0]].input[0]].input[0]] for n in scaled}
+    for name in (*quantisers, *(quantiser.input[0] for quantiser in quantisers.values())):
         graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     run = session(model)
     names = [output.name for output in graph.output]
     values = dict(zip(names, run.run(names, feed_of(made.bundle, 23, 37)), strict=True))
-    assert len(wanted) == 4 * small.V1.depth
+    assert len(quantisers) == 4 * small.V1.depth
     for node in scaled:
-        quantiser, product = wanted[node.output[0]], makers[node.input[0]]
+        quantiser, product = quantisers[node.output[0]], makers[node.input[0]]
         scale = held[quantiser.input[1]]
         matrix = makers[product.input[1]]
         x = np.clip(np.rint(values[quantiser.input[0]] / scale), -128, 127).astype(np.int64)
         sums = x @ held[matrix.input[0]].astype(np.int64)
-        found = sums * np.float64(scale) * np.float64(held[matrix.input[1]]) * held[node.input[1]]
-        np.testing.assert_allclose(values[node.output[0]], found, rtol=1e-4, atol=1e-4 * np.abs(found).max())
+        total = sums * np.float64(scale) * np.float64(held[matrix.input[1]]) * held[node.input[1]]
+        np.testing.assert_allclose(values[node.output[0]], total, rtol=1e-4, atol=1e-4 * np.abs(total).max())
 
 
 @pytest.mark.parametrize(("variant", "name"), [(v, name) for v, names in FILES.items() for name in names])
@@ -239,14 +239,14 @@ def test_smoothing_alone_changes_no_graph(variant: str, name: str, fp16: BuiltBu
     trial = Bundle(tmp_path, dataclasses.replace(fp16.bundle.manifest, variants=variants))
     after = comparison.Graphs(trial, "default")
     feed = _feed(fp16, name)
-    wanted = before.output(name, feed)
+    expected = before.output(name, feed)
     for key in feed:  # a smoothed graph stores smoothed keys
         if key.startswith("values_"):
             moved = chosen[f"blocks.{key.removeprefix('values_')}.attention.out.weight"].factors
             feed[key] = (feed[key] * moved).astype(np.float16)
-    found = after.output(name, feed)
+    actual = after.output(name, feed)
     bound = 5e-6 if variant == "ort-cpu" else 5e-3
-    assert relative(found, wanted) < bound
+    assert relative(actual, expected) < bound
 
 
 def _feed(fp16: BuiltBundle, name: str) -> Feed:

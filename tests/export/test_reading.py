@@ -36,7 +36,7 @@ def test_upstreams_vocabulary_tells_no_language() -> None:
     text = files("f5_tts").joinpath("infer/examples/vocab.txt").read_bytes().decode()
     found, said = text_of(parse_vocabulary(text), "pinyin", None, None)
     assert found == Text()
-    told = "languages: not known, so no words are put into texts, as for numbers and signs; "
+    told = "languages: unknown, so numbers and signs stay as written; "
     assert said == [f"{told}--language CODE[,CODE] sets them"]
 
 
@@ -45,7 +45,7 @@ def test_stated_languages_precede_recorded_and_guessed_ones() -> None:
     assert text_of(kana, "char", silma, ("zh", "en")) == (Text(("zh", "en"), "char"), [])
     found, said = text_of(kana, "pinyin", KNOWN["F5TTS_v1_Base"], None)
     assert found.languages == ("en", "zh")
-    assert said == ["languages: en, zh, those of F5TTS_v1_Base; --language CODE[,CODE] sets them"]
+    assert said == ["languages: en, zh, as listed for F5TTS_v1_Base; --language CODE[,CODE] sets them"]
     phones = Vocabulary(alphabet.TOKENS, "phones")
     assert text_of(phones, "phones", None, None) == (Text(("en",), "phones"), [])
     _, said = text_of(kana, "pinyin", None, None)
@@ -55,13 +55,13 @@ def test_stated_languages_precede_recorded_and_guessed_ones() -> None:
 def test_a_language_without_words_is_allowed_and_said() -> None:
     found, said = text_of(vocabulary("äö"), "pinyin", None, ("fi",))
     assert found.languages == ("fi",)
-    assert said == ["fi: no words are known here, so none are put into texts of it"]
+    assert said == ["fi: has no words here, so its numbers and signs stay as written"]
 
 
 def test_languages_are_iso_639_1() -> None:
     assert parse_languages("de, en,de") == ("de", "en")
     for wrong in ("german", "DE", "de-AT", "", "xx", "de,"):
-        with pytest.raises(ValueError, match="must be ISO 639-1 codes of two small letters"):
+        with pytest.raises(ValueError, match="must be ISO 639-1 codes in lower case"):
             parse_languages(wrong)
 
 

@@ -131,9 +131,9 @@ def test_a_lane_follows_the_formula(made: BuiltBundle) -> None:
     engines = made.engine(), made.padded(), Synthesizer(made.bundle, open_on(device), lanes=1)
     for nfe in NFES:
         given = asked(70, nfe, 1.3 if made.bundle.manifest.dimensions.embeds_guidance else 0.0)
-        wanted = from_noise(plain.sample(given), given)
+        expected = from_noise(plain.sample(given), given)
         for engine in engines:
-            assert relative(from_noise(small.reply(engine, given), given), wanted) <= PARITY
+            assert relative(from_noise(small.reply(engine, given), given), expected) <= PARITY
     assert not device.wrong
 
 
@@ -168,8 +168,8 @@ def test_lanes_of_other_strengths_and_steps_share_calls_and_equal_themselves(mad
     for backend in (OrtBackend(1), Padded()):
         engine = Synthesizer(made.bundle, backend, lanes=len(segments))
         alone = [solo(engine, one) for one in segments]
-        for found, wanted in zip(staggered(engine, segments), alone, strict=True):
-            assert relative(found, wanted) <= BATCHED
+        for actual, expected in zip(staggered(engine, segments), alone, strict=True):
+            assert relative(actual, expected) <= BATCHED
         if embeds:  # the strength changes the sound
             other = dataclasses.replace(segments[0], guidance=strong)
             assert relative(solo(engine, other), alone[0]) > 10 * BATCHED
@@ -198,7 +198,7 @@ def test_replay_has_each_steps_noise_and_refuses_as_the_bundle(workshop: Worksho
     manifest = dataclasses.replace(made.bundle.manifest, sampler=few)
     engine = Synthesizer(dataclasses.replace(made.bundle, manifest=manifest), OrtBackend(1), lanes=1)
     given = asked(60, 4, 1.3)
-    wanted = small.reply(engine, given)
+    expected = small.reply(engine, given)
 
     def read(nfe: int, **changes: Any) -> Segment:
         noise = np.stack([drawn(given, step) for step in range(4)])
@@ -207,7 +207,7 @@ def test_replay_has_each_steps_noise_and_refuses_as_the_bundle(workshop: Worksho
         return replay.read_case(tmp_path / "case.npz", engine, nfe)
 
     mel, _ = replay.replay(engine, read(4))
-    assert np.array_equal(mel[len(given.reference_log_mel) :], wanted)
+    assert np.array_equal(mel[len(given.reference_log_mel) :], expected)
     for nfe, changes, message in (
         (7, {}, "must be 1, 2 or 4 with this bundle, not 7"),
         (2, {}, r"noise must be \(60, 100\), or \(2, 60, 100\), not \(4, 60, 100\)"),
@@ -269,17 +269,17 @@ def test_dmospeechs_published_layout(workshop: Workshop, tmp_path: Path) -> None
         bundle.manifest.times(7)
     engine = Synthesizer(bundle, OrtBackend(1), lanes=1)
     given = dataclasses.replace(asked(70, 4), times=theirs)
-    wanted = Plain(made).sample(given)
-    assert relative(from_noise(small.reply(engine, given), given), from_noise(wanted, given)) <= PARITY
-    voiced = small.upstream_wave(made.files, scale * wanted)
-    assert relative(engine.decode(wanted), voiced) <= 1e-4
+    expected = Plain(made).sample(given)
+    assert relative(from_noise(small.reply(engine, given), given), from_noise(expected, given)) <= PARITY
+    voiced = small.upstream_wave(made.files, scale * expected)
+    assert relative(engine.decode(expected), voiced) <= 1e-4
     tone = np.sin(np.arange(24_000) / 9).astype(np.float32)
     spec, plain = bundle.manifest.mel, made.bundle.manifest.mel
     assert np.allclose(log_mel(tone, spec) * scale, log_mel(tone, plain), atol=1e-5)
     assert spec.fingerprint != plain.fingerprint
     for broken, sampled_by, message in (
         ({"model_state_dict": whole, "scale": scale}, Sampler(guidance="none"), "sampler: {update: renoise"),
-        ({"model_state_dict": whole}, sampler, "names no scale of its log-mels"),
+        ({"model_state_dict": whole}, sampler, "contains no scale of its log-mels"),
     ):
         torch.save(broken, path)
         with pytest.raises(CheckpointError, match=message):

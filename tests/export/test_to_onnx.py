@@ -239,18 +239,18 @@ def test_kept_graphs_are_few_and_a_damaged_one_is_made_anew(
 ) -> None:
     monkeypatch.setattr(traces, "MOST_KEPT", 2)
     monkeypatch.setattr(traces, "to_onnx", SimpleNamespace(export=harness.of, stored=to_onnx.stored))
-    wanted = []
+    contents = []
     for name in ("a", "b", "c", "c", "c"):
         traces.export(Odd(), VOCODER, tmp_path / f"{name}.onnx", tmp_path / "kept")
-        wanted.append((tmp_path / f"{name}.onnx").read_bytes())
+        contents.append((tmp_path / f"{name}.onnx").read_bytes())
         kept = sorted((tmp_path / "kept").iterdir(), key=os.path.getmtime)
-        assert len(kept) == min(len(wanted), 2) and not (tmp_path / f"{name}.onnx.data").exists()
-        if len(wanted) > 2:
+        assert len(kept) == min(len(contents), 2) and not (tmp_path / f"{name}.onnx.data").exists()
+        if len(contents) > 2:
             kept[-1].write_bytes(kept[-1].read_bytes()[:-9])
-    assert wanted[2] == wanted[3] == wanted[4]
+    assert contents[2] == contents[3] == contents[4]
     (tmp_path / "file").touch()
     traces.export(Odd(), VOCODER, tmp_path / "c.onnx", tmp_path / "file" / "kept")
-    assert (tmp_path / "c.onnx").read_bytes() == wanted[2]
+    assert (tmp_path / "c.onnx").read_bytes() == contents[2]
 
 
 def test_no_comment_and_no_docstring_is_code_that_traces() -> None:

@@ -51,10 +51,10 @@ def test_vocos_samples_are_its_packages(vocos: tuple[VocosConfig, Path], loud: b
     traced = vocoders.VocosGraph(weights, MelSpec("vocos"), record, torch.float32)
     for frames in (2, 3, 4, 5, 50, 151):
         given = log_mel(frames, small.MELS)
-        wanted = theirs.decode(given.T[None])[0]
-        assert wanted.shape == (record.samples(frames, 256),) and float(wanted.std()) > 1e-3
+        expected = theirs.decode(given.T[None])[0]
+        assert expected.shape == (record.samples(frames, 256),) and float(expected.std()) > 1e-3
         for model in (plain, traced):
-            assert relative(model(given), wanted) <= 1e-5
+            assert relative(model(given), expected) <= 1e-5
 
 
 @torch.inference_mode()
@@ -68,12 +68,12 @@ def test_dfts_in_two_factors_equal_torchs(hop: int) -> None:
     )
     real, imaginary = spectrum.double().chunk(2, dim=1)
     imaginary[:, [0, -1]] = 0  # the lowest and the highest bin carry no imaginary signal
-    wanted = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
-    assert relative(module(spectrum), wanted) <= 5e-7
+    expected = torch.istft(torch.complex(real, imaginary).T, n_fft, hop, window=window)
+    assert relative(module(spectrum), expected) <= 5e-7
 
     frames, bins = torch.randn(9, n_fft, generator=generator), n_fft // 5
-    wanted = torch.fft.rfft(frames * window * (4 / n_fft))[:, :bins]
-    assert relative(torch.stack(fourier.LowBins(n_fft, bins)(frames), -1), torch.view_as_real(wanted)) <= 5e-7
+    low = torch.fft.rfft(frames * window * (4 / n_fft))[:, :bins]
+    assert relative(torch.stack(fourier.LowBins(n_fft, bins)(frames), -1), torch.view_as_real(low)) <= 5e-7
 
 
 def test_vocos_of_another_hop_is_refused() -> None:
@@ -124,11 +124,11 @@ def test_bigvgan_samples_are_its_packages(name: str, gain: float) -> None:
     assert config.hop == 16
     for frames in (1, 2, 7, 40):
         given = log_mel(frames, 12)
-        wanted = theirs(given.T[None])[0, 0]
-        assert wanted.shape == (16 * frames,)
+        expected = theirs(given.T[None])[0, 0]
+        assert expected.shape == (16 * frames,)
         for model in (plain, traced):
-            assert relative(model(given), wanted) <= 1e-5
-    assert float(wanted.abs().max()) > 0.99 if gain > 1 else 1e-4 < float(wanted.abs().mean()) < 0.5
+            assert relative(model(given), expected) <= 1e-5
+    assert float(expected.abs().max()) > 0.99 if gain > 1 else 1e-4 < float(expected.abs().mean()) < 0.5
 
 
 def test_the_filters_equal_upstreams_without_loading_them() -> None:

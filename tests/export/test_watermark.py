@@ -67,12 +67,12 @@ def test_the_exported_graph_computes_as_torch(tmp_path: Path) -> None:
         # Fewer windows cover the last samples than torch's inverse counts.
         assert np.abs(got - expected).max() <= 2e-4 * np.abs(samples).max()
         assert np.abs(got - samples).max() > 0.01 * np.abs(samples).max()
-        found = []
+        outputs = []
         for net, pace in ((detect.slow_layers, 1.25), (detect.normal_layers, 1), (detect.fast_layers, 0.75)):
             length = int(level.shape[2] * pace)
             paced = F.interpolate(level[:, :128], size=length, mode="linear", align_corners=True)
-            found.append(net(paced).mean(2)[0])
-        attention, marks = torch.stack(found, 1)
+            outputs.append(net(paced).mean(2)[0])
+        attention, marks = torch.stack(outputs, 1)
         wanted = float((marks * attention.softmax(0)).sum())
         assert 0 < wanted < 1
         assert watermark.confidence(samples, 24_000) == pytest.approx(wanted, abs=1e-4)
@@ -124,5 +124,5 @@ def test_trained_weights_mark_as_their_makers_code_does(tmp_path: Path) -> None:
     for sound in (samples, ours, theirs):
         rate_hz = 32_000 if sound is theirs else 24_000
         heard = sound if sound is theirs else soxr.resample(sound, 24_000, 32_000, "VHQ")
-        wanted = min(max(float(nets[1](level_of(heard, 2_048, 320)[0])), 0.0), 1.0)
-        assert watermark.confidence(sound, rate_hz) == pytest.approx(wanted, abs=0.03)
+        expected = min(max(float(nets[1](level_of(heard, 2_048, 320)[0])), 0.0), 1.0)
+        assert watermark.confidence(sound, rate_hz) == pytest.approx(expected, abs=0.03)

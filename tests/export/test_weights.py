@@ -129,8 +129,8 @@ def test_all_rows_are_listed_without_a_name(capsys: pytest.CaptureFixture[str]) 
     assert all(f"`{row.name}`" in printed and row.licence in printed for row in KNOWN.values())
 
 
-def test_the_readme_has_the_table(root: Path) -> None:
-    assert weights.table() in (root / "export/README.md").read_text("utf-8")
+def test_the_readme_has_the_list(root: Path) -> None:
+    assert weights.listing() in (root / "export/README.md").read_text("utf-8")
 
 
 def test_rows_state_their_doubts() -> None:

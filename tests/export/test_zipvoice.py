@@ -141,15 +141,15 @@ def test_samples_equal_upstreams_solver(
 def test_the_grid_is_upstreams() -> None:
     for nfe, shift in ((4, 0.5), (8, 0.7), (16, 0.5)):
         u = torch.linspace(0.0, 1.0, nfe + 1)
-        wanted = shift * u / (1 + (shift - 1) * u)
-        assert np.allclose(time_grid(nfe, grid="shift", shift=shift), wanted.numpy(), atol=1e-7)
+        expected = shift * u / (1 + (shift - 1) * u)
+        assert np.allclose(time_grid(nfe, grid="shift", shift=shift), expected.numpy(), atol=1e-7)
 
 
 @pytest.mark.parametrize(("tokens", "frames"), [(5, 17), (4, 16), (7, 8), (9, 9), (10, 9), (1, 40)])
 def test_every_token_has_as_many_frames_and_the_rest_the_padding(tokens: int, frames: int) -> None:
-    wanted = [token for token in range(tokens) for _ in range(frames // tokens)]
-    wanted += [tokens] * (frames - len(wanted))
-    assert floor_index(tokens, frames).tolist() == wanted
+    expected = [token for token in range(tokens) for _ in range(frames // tokens)]
+    expected += [tokens] * (frames - len(expected))
+    assert floor_index(tokens, frames).tolist() == expected
     given = condition_inputs(np.arange(tokens, dtype=np.int32), np.zeros((1, 3), np.float32), frames, "floor")
     assert given["ids"].tolist() == [*range(1, tokens + 1), 0]
     assert given["upsample_index"].dtype == np.int32
@@ -199,7 +199,9 @@ def test_foreign_options_of_a_checkpoint_are_named(tmp_path: Path) -> None:
 
     refused(theirs, "of ZipVoice, not of F5-TTS: --family ZipVoice-Li", checkpoint=mine.checkpoint)
     refused(mine, "of F5-TTS, not of ZipVoice: --family F5TTS_v1", checkpoint=theirs.checkpoint)
-    refused(mine, "does not have: its family needs sampler: {guidance: two-row", sampler=zipvoice.DISTILLED)
+    refused(
+        mine, "does not have it: its family needs sampler: {guidance: two-row", sampler=zipvoice.DISTILLED
+    )
     deeper = dataclasses.replace(mine.family, arch=ARCH)
     refused(mine, r"tensors are missing: text_encoder\.", family=deeper)
     lines = mine.vocab.read_text().splitlines(keepends=True)

@@ -24,7 +24,7 @@ from appliance.access.token_file import Role
 from appliance.audio.encode import Encoder
 from appliance.client import AsyncClient, Client, End, Header, Piece, WordTiming
 from appliance.encodings import Encoding
-from appliance.gateway.alignment import spoken, written
+from appliance.gateway.alignment import align_spoken, align_written
 from appliance.gateway.stream_input import FINAL, MAX_CONTEXTS, Context
 from appliance.rpc.appliance_pb2 import TextChange
 from tests.gateway.conftest import NAMED, Gateway, gateway_of, until_idle
@@ -373,7 +373,7 @@ def timed(text: str, *words: tuple[str, float, float]) -> Header:
 
 
 def test_characters_share_the_time_of_their_word() -> None:
-    found = spoken(timed("Hi you.", ("Hi", 0.1, 0.3), ("you.", 0.4, 0.8)))
+    found = align_spoken(timed("Hi you.", ("Hi", 0.1, 0.3), ("you.", 0.4, 0.8)))
     assert "".join(one.character for one in found) == "Hi you."
     starts = [one.start_s for one in found]
     assert np.allclose(starts, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
@@ -397,7 +397,7 @@ def test_all_that_was_written_has_times_the_unchanged_its_own(pieces: list[str],
         changed = ((piece, PIECES[piece]) for piece in pieces if piece != PIECES[piece])
         header.changes.extend(TextChange(before=a.rstrip(","), after=b.rstrip(",")) for a, b in changed)
     text = " ".join(pieces)
-    found = written(text, header, spoken(header))
+    found = align_written(text, header, align_spoken(header))
     assert "".join(one.character for one in found) == text
     times = [one_s for one in found for one_s in (one.start_s, one.end_s)]
     assert np.all(np.diff(times) > -1e-9) and (not times or times[-1] <= len(said) / 2)
@@ -441,7 +441,7 @@ def test_the_alignment_of_many_changes_is_of_the_text_as_it_was_written(gateway:
 
 def test_a_reply_without_words_has_its_text() -> None:
     header = timed("Hi.")
-    for found in (spoken(header), written("Hi.", header, spoken(header))):
+    for found in (align_spoken(header), align_written("Hi.", header, align_spoken(header))):
         assert "".join(one.character for one in found) == "Hi."
 
 

@@ -11,7 +11,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
 from appliance.access import token_file
-from appliance.access.places import Connection, Place, Places
+from appliance.access.places import CallerPlace, CallerPlaces, HttpConnection
 from appliance.access.token_file import Role, Tokens
 from appliance.config import GatewayConfig
 from appliance.errors import ConfigError
@@ -47,7 +47,7 @@ async def test_a_websocket_may_be_silent_is_cut_off_unread_and_ends_its_timer() 
         protocol._check_progress()
     assert transport.abort.called
     transport.set_protocol.call_args.args[0].connection_lost(None)
-    assert protocol._timer.cancelled() and not protocol._places._taken
+    assert protocol._timer.cancelled() and not protocol._places._in_use
 
 
 async def test_a_websocket_gives_way_until_its_key_has_come(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ async def test_a_websocket_gives_way_until_its_key_has_come(tmp_path: Path) -> N
     async def app(scope: Any, *_: object) -> None:
         for key in ("f5_no", token):
             refusals.append(scope[KEY_FOLLOWS](key))
-            is_idle.extend(place.is_idle() for place in door._requests._taken)
+            is_idle.extend(place.is_idle() for place in door._requests._in_use)
 
     refusals, door = list[object](), AccessMiddleware(app, Tokens(tmp_path / "tokens"), 8)
     scope = {"type": "websocket", "path": "/v1/stream-input", "headers": [], "query_string": b""}
-    state = {"connection": Connection("address", bool, bool, bool)}
+    state = {"connection": HttpConnection("address", bool, bool, bool)}
     await door({**scope, "client": None, "state": state}, Mock(), Mock())
     assert is_idle == [True, False] and refusals[0] and refusals[1] is None
 
@@ -68,11 +68,11 @@ async def test_a_websocket_gives_way_until_its_key_has_come(tmp_path: Path) -> N
 def test_a_caller_leaves_an_eighth_to_others_and_idle_places_give_way() -> None:
     closed: list[str] = []
 
-    def take(places: Places, caller: str, *, idle: bool) -> int:
+    def take(places: CallerPlaces, caller: str, *, idle: bool) -> int:
         close = partial(closed.append, caller)
-        return sum(places.take(Place(caller, lambda: idle, close)) for _ in range(places.most))
+        return sum(places.take(CallerPlace(caller, lambda: idle, close)) for _ in range(places.most))
 
-    busy, silent = Places(64), Places(64)
+    busy, silent = CallerPlaces(64), CallerPlaces(64)
     assert [take(busy, caller, idle=False) for caller in "abca"] == [56, 4, 2, 0]
     assert not closed
     assert [take(silent, caller, idle=True) for caller in "ab"] == [64, 64]

@@ -230,7 +230,7 @@ def test_a_closed_page_is_forgotten(gateway: Gateway) -> None:
 def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -> None:
     page = browser.page(gateway.url)
     page.until("document.querySelector('#voice').value === 'ann'")
-    page.until("/no Jetson.*Temperature/s.test(document.querySelector('#box').innerText)")
+    page.until("/not a Jetson.*Temperature/s.test(document.querySelector('#box').innerText)")
     page.run(TAP)
     page.type("#text", LONG)
     with Client(gateway.daemon.address) as client:

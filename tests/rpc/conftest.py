@@ -23,7 +23,7 @@ from appliance.config import USUAL_NFE, AudioConfig, SchedulerConfig, ServerConf
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.sampler import Sampler
-from appliance.request import Reference, Request, Segment, Spoken, Timings
+from appliance.request import Reference, Request, Segment, SpokenText, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.callers import Callers
@@ -55,8 +55,8 @@ from tests.harness.sounds import wav
 RATE_HZ = 24_000
 
 
-def speech_wav(seconds: float = 2.0, *, level: float = 0.1, **given: Any) -> bytes:
-    return wav(seconds, level=level, **given)
+def speech_wav(seconds: float = 2.0, *, level: float = 0.1, **options: Any) -> bytes:
+    return wav(seconds, level=level, **options)
 
 
 def request(text: str = "one. two", **fields: Any) -> pb.SynthesizeRequest:
@@ -75,16 +75,16 @@ async def reply_of(call: Any) -> Any:
 
 def details_of(error: grpc.aio.AioRpcError) -> dict[str, Any]:
     """The details of an error by their type."""
-    found = {}
+    details = {}
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
             status = status_pb2.Status.FromString(value)
             assert (status.code, status.message) == (error.code().value[0], error.details())
             for detail in status.details:
                 kind = getattr(error_details_pb2, detail.TypeName().rpartition(".")[2])
-                found[kind.__name__] = kind()
-                detail.Unpack(found[kind.__name__])
-    return found
+                details[kind.__name__] = kind()
+                detail.Unpack(details[kind.__name__])
+    return details
 
 
 async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
@@ -242,11 +242,11 @@ class Box:
         second."""
         reached, go, plain = Event(), Event(), self.planner.cut
 
-        def cut(asked: Request) -> list[Segment]:
-            if asked.text == text or not text:
+        def cut(inputs: Request) -> list[Segment]:
+            if inputs.text == text or not text:
                 reached.set()
                 assert go.wait(PATIENCE_S)
-            return plain(asked)
+            return plain(inputs)
 
         self.planner.cut = cut
         try:
@@ -297,7 +297,7 @@ class FakeFront:
 
     languages: tuple[str, ...] = ()
     language_of: Callable[[str], str] = lambda text: ""
-    speakable: Callable[..., Spoken] = lambda text, *_, **__: Spoken(normalise(text))
+    speakable: Callable[..., SpokenText] = lambda text, *_, **__: SpokenText(normalise(text))
     choices: Any = field(default_factory=lambda: SimpleNamespace(channels={}))
 
 
@@ -369,15 +369,15 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     callers = Callers(config, Arrivals(arrived))
     broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
-    kept = HeldFile(tmp_path, scheduler.queue)
-    queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster, lambda: kept.save())
+    held_file = HeldFile(tmp_path, scheduler.queue)
+    queue = QueueService(scheduler.queue, time.monotonic, speaking.end, broadcaster, lambda: held_file.save())
     riva, observe = riva_services(speaking, store.index, prompts), lambda *call: observed.append(call)
     server = await listen(config, SynthesizerService(speaking), uploads, queue, observe, callers, riva)
     engine = FakeEngine()
     scheduler.start(engine)
     thread = threading.Thread(target=scheduler.run, daemon=True)
     thread.start()
-    services = (speaking, callers, broadcaster, queue, kept, store, server, Path(config.socket))
+    services = (speaking, callers, broadcaster, queue, held_file, store, server, Path(config.socket))
     box = Box(engine, scheduler, planner, current, *services, spoken, arrived, observed, skipped)
     await box.soon(lambda: bool(scheduler.engines.backend))
     sends_all = (("grpc.max_send_message_length", -1),)

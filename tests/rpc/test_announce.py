@@ -64,9 +64,9 @@ async def test_silent_users_are_not_read(box: Box) -> None:
         )
         assert (reply.header.text, reply.audio) == ("", b"")
         assert reply.header.skipped_reason == "its user is on the silent list of its channel"
-    heard = await session(box, channel="stage", user_key="nightbot")
-    await heard.end("Follow me! Now.")
-    assert list(heard.skipped.values()) == [reply.header.skipped_reason] and heard.audio == {}
+    client = await session(box, channel="stage", user_key="nightbot")
+    await client.end("Follow me! Now.")
+    assert list(client.skipped.values()) == [reply.header.skipped_reason] and client.audio == {}
     assert (await box.say("Follow me!", user_key="nightbot", channel="other")).header.text == "Follow me!"
     assert opened(box) == ["Follow me!"]
 
@@ -102,8 +102,8 @@ async def test_a_line_that_nobody_heard_leaves_the_name_to_the_next(box: Box) ->
 
 async def test_an_utterance_of_a_session_is_one_line(box: Box) -> None:
     rows(box, announce_pause_s=0.0)
-    heard = await session(box, **{**ANN, "seed": 7})
-    await heard.end("... Yes. One two three four five six. Seven eight nine ten. ", FLUSH, "More.")
-    assert heard.texts[1][0].startswith(NAMED) and len(heard.texts[1]) > 1
-    assert not any("Ann" in text for text in heard.texts[1][1:])
-    assert heard.texts[2] == [NAMED + "More."]
+    client = await session(box, **{**ANN, "seed": 7})
+    await client.end("... Yes. One two three four five six. Seven eight nine ten. ", FLUSH, "More.")
+    assert client.texts[1][0].startswith(NAMED) and len(client.texts[1]) > 1
+    assert not any("Ann" in text for text in client.texts[1][1:])
+    assert client.texts[2] == [NAMED + "More."]

@@ -23,7 +23,7 @@ def of(*request_ids: str) -> pb.ApprovalRequest:
 
 async def made(box: Box, count: int) -> None:
     """Wait until the engine has made `count` requests."""
-    await box.soon(lambda: sum(u.job.made for u in box.scheduler.queue.utterances()[0]) == count)
+    await box.soon(lambda: sum(u.job.is_done for u in box.scheduler.queue.utterances()[0]) == count)
 
 
 def heard_of(player: Player, name: str) -> bytes:
@@ -36,14 +36,14 @@ async def test_an_approved_line_sounds_like_an_unmoderated_one(
 ) -> None:
     if kind == "cached":
         box.change(phrases=Phrases(1 << 20))
-    asked = request("one. two", channel="stage", request_id="r", audio_config={"encoding": pb.PCM16})
-    expected = await plain(synthesizer, asked)
+    message = request("one. two", channel="stage", request_id="r", audio_config={"encoding": pb.PCM16})
+    expected = await plain(synthesizer, message)
     async with listening(moderator) as player, overlay(moderator) as watch:
         await moderator.Moderate(on("stage"))
         if kind == "unary":
-            call = start(synthesizer.Synthesize(asked))
+            call = start(synthesizer.Synthesize(message))
         else:
-            call = start(audio_of(synthesizer.StreamSynthesize(asked)))
+            call = start(audio_of(synthesizer.StreamSynthesize(message)))
         await watch.until("stage r HELD")
         await made(box, 1)
         listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage"))

@@ -50,8 +50,8 @@ async def test_places_to_watch_are_shared_by_connection_and_caller(box: Box) -> 
         async with grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
             queue = appliance_pb2_grpc.QueueStub(local)
             for name in ("http 192.0.2.1", "http 192.0.2.2"):
-                told = partial(queue.WatchQueue, pb.WatchQueueRequest(), metadata=caller(name))
-                held += (watches := await opened(told, 20))
+                watch = partial(queue.WatchQueue, pb.WatchQueueRequest(), metadata=caller(name))
+                held += (watches := await opened(watch, 20))
                 assert len(watches) == 16
         assert len(box.callers._calls) == 48
 

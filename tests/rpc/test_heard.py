@@ -55,11 +55,11 @@ async def test_a_skipped_stream_ends_with_its_heard_characters(box: Box) -> None
 
 
 async def test_a_cancelled_utterance_is_counted(box: Box, stays_at_second_segment: Event) -> None:
-    heard = await session(box, nfe_steps=3, channel="stage")
-    await heard.write(WRITTEN)
+    client = await session(box, nfe_steps=3, channel="stage")
+    await client.write(WRITTEN)
     await until_heard(box, len(FIRST))
-    await heard.write(cancel(1))
-    await heard.until(box, 1, "CANCELLED")
-    assert heard.heard == {1: len(FIRST)}
+    await client.write(cancel(1))
+    await client.until(box, 1, "CANCELLED")
+    assert client.heard == {1: len(FIRST)}
     stays_at_second_segment.set()
-    await heard.end()
+    await client.end()

@@ -32,15 +32,15 @@ async def spoken(synthesizer: Stub, **fields: object) -> np.ndarray:
 
 
 async def test_segments_of_other_levels_are_all_at_the_target(synthesizer: Stub, box: Box) -> None:
-    made = np.split(await spoken(synthesizer), 3)
-    levels = [loudness(part, RATE_HZ) for part in made]
+    segments = np.split(await spoken(synthesizer), 3)
+    levels = [loudness(part, RATE_HZ) for part in segments]
     assert max(levels) - min(levels) > 9
     box.change(audio=AudioConfig(loudness_lufs=LUFS))
     whole = await spoken(synthesizer)
     for part in (whole, *np.split(whole, 3)):
         assert loudness(part, RATE_HZ) == pytest.approx(LUFS, abs=0.2)
-    asked = request("one. two. three", segmentation=pb.LOW_LATENCY)
-    messages = [message async for message in synthesizer.StreamSynthesize(asked)]
+    query = request("one. two. three", segmentation=pb.LOW_LATENCY)
+    messages = [message async for message in synthesizer.StreamSynthesize(query)]
     streamed = b"".join(message.audio.data for message in messages)
     assert np.array_equal(np.frombuffer(streamed, "<i2") / np.float32(32_767), whole)
 

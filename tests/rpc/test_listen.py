@@ -68,10 +68,10 @@ class Player(Follower):
             self.order.append(name)
             self.utterances[name] = Utterance(message.begin)
         elif kind == "audio":
-            heard = self.utterances[message.audio.request_id]
-            assert heard.end is None and not any(piece.last for piece in heard.audio)
-            assert message.audio.sample_offset == len(heard.samples) // 2
-            heard.audio.append(message.audio)
+            utterance = self.utterances[message.audio.request_id]
+            assert utterance.end is None and not any(piece.last for piece in utterance.audio)
+            assert message.audio.sample_offset == len(utterance.samples) // 2
+            utterance.audio.append(message.audio)
         else:
             self.utterances[message.end.request_id].end = message.end
 
@@ -79,13 +79,13 @@ class Player(Follower):
         """Wait for the end of an utterance, and return its messages."""
 
         def ended() -> bool:
-            heard = self.utterances.get(name)
-            return heard is not None and heard.end is not None
+            utterance = self.utterances.get(name)
+            return utterance is not None and utterance.end is not None
 
         await self.soon(ended)
-        heard = self.utterances[name]
-        assert heard.end is not None and heard.end.reason == reason
-        return heard
+        utterance = self.utterances[name]
+        assert utterance.end is not None and utterance.end.reason == reason
+        return utterance
 
 
 @asynccontextmanager
@@ -96,10 +96,10 @@ async def listening(moderator: Moderator, channel: str = "stage") -> AsyncIterat
         yield player
 
 
-async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
+async def plain(synthesizer: Stub, message: pb.SynthesizeRequest) -> bytes:
     """PCM16 of a stream of the same request on no channel."""
     own = pb.SynthesizeRequest()
-    own.CopyFrom(asked)
+    own.CopyFrom(message)
     own.ClearField("channel")
     own.ClearField("request_id")
     own.audio_config.encoding = pb.PCM16
@@ -132,32 +132,32 @@ async def test_a_listener_hears_a_stream_of_the_same_request(
         box.change(audio=AudioConfig())
     elif kind == "cached":
         box.change(phrases=Phrases(1 << 20))
-    asked = request(text, **fields)
-    expected = await plain(synthesizer, asked)  # stores the phrase if `cached`
+    message = request(text, **fields)
+    expected = await plain(synthesizer, message)  # stores the phrase if `cached`
     name = "r"
     async with listening(moderator) as player:
         if kind == "cached":
             _hear_before_its_admission_returns(box)
         if kind == "session":
             name = "r.1"
-            await _speak_in_session(synthesizer, asked)
+            await _speak_in_session(synthesizer, message)
         elif kind in ("unary", "bulk", "long"):
-            await synthesizer.Synthesize(asked)
+            await synthesizer.Synthesize(message)
         else:
-            header, _ = await read(synthesizer.StreamSynthesize(asked))
+            header, _ = await read(synthesizer.StreamSynthesize(message))
             assert header.cached == (kind == "cached")
         await player.soon(lambda: name in player.utterances and _is_whole(player.utterances[name]))
         if kind != "unary":  # a unary call waits for its end
             await moderator.CancelUtterances(pb.CancelUtterancesRequest(channel="stage"))
-        heard = await player.until(name, "SPOKEN" if kind == "unary" else "CANCELLED")
+        utterance = await player.until(name, "SPOKEN" if kind == "unary" else "CANCELLED")
     assert len(expected) == 2 * 49 * 256 * len(text.split(". "))
-    assert heard.samples == expected
-    complete = [(piece.sample_offset + len(piece.data) // 2) // 480 for piece in heard.audio]
-    assert [len(piece.mouth) for piece in heard.audio] == np.diff(complete, prepend=0).tolist()
-    assert b"".join(piece.mouth for piece in heard.audio) == Mouth(24_000).push(expected)
-    assert [piece.last for piece in heard.audio] == [*[False] * (len(heard.audio) - 1), True]
-    assert max(len(piece.data) for piece in heard.audio) <= 0.2 * 48_000 + 2
-    begin, end = heard.begin, heard.end
+    assert utterance.samples == expected
+    complete = [(piece.sample_offset + len(piece.data) // 2) // 480 for piece in utterance.audio]
+    assert [len(piece.mouth) for piece in utterance.audio] == np.diff(complete, prepend=0).tolist()
+    assert b"".join(piece.mouth for piece in utterance.audio) == Mouth(24_000).push(expected)
+    assert [piece.last for piece in utterance.audio] == [*[False] * (len(utterance.audio) - 1), True]
+    assert max(len(piece.data) for piece in utterance.audio) <= 0.2 * 48_000 + 2
+    begin, end = utterance.begin, utterance.end
     u = begin.utterance
     assert (u.channel, u.user_key, u.voice, u.text) == ("stage", "mo", "ann", text)
     assert begin.sample_rate_hertz == 24_000
@@ -165,8 +165,8 @@ async def test_a_listener_hears_a_stream_of_the_same_request(
     words = [word.word for word in begin.words]
     assert words == text.replace(".", "").split() if kind != "session" else ["one"]
     assert end is not None and [word.word for word in end.words] == words
-    assert [word for piece in heard.audio for word in piece.words] == list(end.words)
-    assert end.samples == len(heard.samples) // 2
+    assert [word for piece in utterance.audio for word in piece.words] == list(end.words)
+    assert end.samples == len(utterance.samples) // 2
 
 
 def _hear_before_its_admission_returns(box: Box) -> None:
@@ -183,23 +183,23 @@ def _hear_before_its_admission_returns(box: Box) -> None:
 
     def admit_and_wait(job: Job, *others: Any) -> int | None:
         way = admit(job, *others)
-        assert not job.kept or come.wait(PATIENCE_S)
+        assert not job.cached or come.wait(PATIENCE_S)
         return way
 
     box.speaking.on_segment, box.scheduler.admit = publish_and_tell, admit_and_wait  # type: ignore[method-assign]
 
 
-def _is_whole(heard: Utterance) -> bool:
-    return any(piece.last for piece in heard.audio)
+def _is_whole(utterance: Utterance) -> bool:
+    return any(piece.last for piece in utterance.audio)
 
 
-async def _speak_in_session(synthesizer: Stub, asked: pb.SynthesizeRequest) -> None:
+async def _speak_in_session(synthesizer: Stub, message: pb.SynthesizeRequest) -> None:
     configure = pb.SynthesizeRequest()
-    configure.CopyFrom(asked)
+    configure.CopyFrom(message)
     configure.ClearField("text")
     call = synthesizer.Session()
     await call.write(pb.SessionRequest(configure=configure))
-    await call.write(pb.SessionRequest(text=asked.text))
+    await call.write(pb.SessionRequest(text=message.text))
     await call.done_writing()
     async for _ in call:
         pass
@@ -289,12 +289,12 @@ async def test_the_first_message_tells_of_the_rest(synthesizer: Stub, moderator:
 
 
 async def test_a_late_listener_joins_in(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
-    asked = request(sentences(6), channel="stage", request_id="r")
-    expected = await plain(synthesizer, asked)
+    message = request(sentences(6), channel="stage", request_id="r")
+    expected = await plain(synthesizer, message)
     async with listening(moderator) as player:
         assert player.paused == []
     await box.soon(lambda: box.broadcaster.listening == 0)
-    await synthesizer.Synthesize(asked)  # nobody listens
+    await synthesizer.Synthesize(message)  # nobody listens
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await player.soon(lambda: player.order and player.utterances["r"].samples == expected)
         assert -3_000 < player.utterances["r"].begin.utterance.starts_in_ms < 0
@@ -305,8 +305,8 @@ async def test_an_utterance_without_listeners_at_its_begin_costs_nothing(
     synthesizer: Stub, moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc.Broadcast, "__init__", lambda *arguments: pytest.fail("a broadcast was made"))
-    for asked in (request(), request(channel="stage")):
-        await synthesizer.Synthesize(asked)
+    for message in (request(), request(channel="stage")):
+        await synthesizer.Synthesize(message)
     assert box.broadcaster._task is None
 
 
@@ -320,8 +320,8 @@ async def test_a_listener_that_reads_nothing_is_ended_and_slows_nobody(
         await box.soon(lambda: box.broadcaster.listening == 2)
         for number in range(8):
             name = f"r{number}"
-            asked = request(sentences(5), channel="stage", request_id=name)
-            await asyncio.wait_for(synthesizer.Synthesize(asked), PATIENCE_S)
+            message = request(sentences(5), channel="stage", request_id=name)
+            await asyncio.wait_for(synthesizer.Synthesize(message), PATIENCE_S)
             await player.soon(lambda name=name: name in player.order and _is_whole(player.utterances[name]))
         await box.soon(lambda: box.broadcaster.listening == 1)
         with pytest.raises(grpc.aio.AioRpcError, match="audio wait") as ended:

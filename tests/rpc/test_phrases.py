@@ -24,8 +24,8 @@ def phrases(box: Box) -> Iterator[Phrases]:
     yield box.speech.phrases
 
 
-async def stream(box: Box, **asked: Any) -> list[pb.StreamSynthesizeResponse]:
-    return [message async for message in box.stream(**asked)]
+async def stream(box: Box, **fields: Any) -> list[pb.StreamSynthesizeResponse]:
+    return [message async for message in box.stream(**fields)]
 
 
 def audio(messages: list[pb.StreamSynthesizeResponse]) -> list[tuple[bytes, int, int]]:

@@ -15,7 +15,7 @@ from appliance.errors import Cancelled, StorageError
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.scheduler.workload import Kept
+from appliance.scheduler.workload import QueueState
 from tests.harness.daemons import SMALL_WINDOW
 from tests.harness.engine import raising
 from tests.harness.patience import PATIENCE_S
@@ -84,7 +84,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
         async def spoken() -> None:
             """Wait for the engine: on a loaded machine a verb could otherwise come while the engine still
             speaks."""
-            await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
+            await box.soon(lambda: all(u.job.is_done for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
             watch.lines.append(f"-- {what}")
@@ -205,9 +205,9 @@ VERBS = {
 async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    reached, go, asked = threading.Event(), threading.Event(), VERBS[verb](channel="stage")
+    reached, go, message = threading.Event(), threading.Event(), VERBS[verb](channel="stage")
     monkeypatch.setattr(box.kept, "save", lambda: reached.set() or go.wait(PATIENCE_S))
-    call = start(getattr(moderator, verb)(asked))
+    call = start(getattr(moderator, verb)(message))
     await asyncio.to_thread(reached.wait, PATIENCE_S)
     await moderator.ListUtterances(pb.ListUtterancesRequest())  # arrives after the verb
     assert not call.done()
@@ -215,12 +215,12 @@ async def test_a_verb_answers_once_it_is_stored_or_with_the_error(
     await call
     monkeypatch.setattr(box.kept, "save", raising(StorageError("not stored: the disk is full")))
     await refused(
-        getattr(moderator, verb)(asked), "disk is full", code="FAILED_PRECONDITION", reason="STORAGE_ERROR"
+        getattr(moderator, verb)(message), "disk is full", code="FAILED_PRECONDITION", reason="STORAGE_ERROR"
     )
 
 
 async def test_the_queue_reports_since_when_a_channel_is_paused(moderator: Moderator, box: Box) -> None:
-    box.scheduler.queue.restore(Kept(paused={"stage": 1_000.5, "alerts": 2_000.0}))
+    box.scheduler.queue.restore(QueueState(paused={"stage": 1_000.5, "alerts": 2_000.0}))
     listed = await moderator.ListUtterances(pb.ListUtterancesRequest())
     assert (list(listed.paused), list(listed.paused_since)) == (["alerts", "stage"], [2_000.0, 1_000.5])
     listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="stage"))
@@ -242,8 +242,8 @@ async def test_a_count_adds_to_the_waiting_one_unless_it_is_total(
 
 
 async def test_a_verb_needs_its_object(moderator: Moderator) -> None:
-    for method, message, told in INCOMPLETE:
-        await refused(getattr(moderator, method)(message), told)
+    for method, message, error in INCOMPLETE:
+        await refused(getattr(moderator, method)(message), error)
 
 
 @large_buffer

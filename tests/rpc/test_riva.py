@@ -25,7 +25,7 @@ from appliance.config import USUAL_NFE as NFE
 from appliance.contract.sampler import Sampler
 from appliance.encodings import Encoding
 from appliance.errors import VoiceNotFound
-from appliance.request import Handling, Spoken
+from appliance.request import Handling, SpokenText
 from appliance.rpc import riva as module
 from appliance.rpc.server import riva_services
 from appliance.voices.index import VoiceIndex
@@ -44,30 +44,30 @@ def stub(channel: grpc.aio.Channel) -> Any:
 
 
 def asked(text: str = "one. two", **fields: Any) -> Any:
-    given = {"voice_name": "F5.ann", "language_code": "en-US", "sample_rate_hz": 24_000, "encoding": 1}
-    return riva.SynthesizeSpeechRequest(text=text, **{**given, **fields})
+    defaults = {"voice_name": "F5.ann", "language_code": "en-US", "sample_rate_hz": 24_000, "encoding": 1}
+    return riva.SynthesizeSpeechRequest(text=text, **{**defaults, **fields})
 
 
 @pytest.fixture
 def read_as(box: Box) -> list[tuple[Handling, dict[str, str], str]]:
     """Handling, words and language of the texts that were read; each text becomes "one"."""
-    found: list[tuple[Handling, dict[str, str], str]] = []
+    calls: list[tuple[Handling, dict[str, str], str]] = []
 
-    def speakable(text: str, handling: Handling, words: Any, language: str, *_: Any) -> Spoken:
-        found.append((handling, dict(words), language))
-        return Spoken("one")
+    def speakable(text: str, handling: Handling, words: Any, language: str, *_: Any) -> SpokenText:
+        calls.append((handling, dict(words), language))
+        return SpokenText("one")
 
     box.change(front=FakeFront(speakable=speakable))
-    return found
+    return calls
 
 
 @pytest.fixture
 def used(box: Box) -> list[tuple[str, str]]:
     """Voices and styles of the references that the planner looked up."""
-    found: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
     resolve = box.planner.reference
-    box.planner.reference = lambda *of: found.append(of) or resolve(*of)  # type: ignore[func-returns-value]
-    return found
+    box.planner.reference = lambda *of: calls.append(of) or resolve(*of)  # type: ignore[func-returns-value]
+    return calls
 
 
 def zero_shot(audio: bytes = b"", **fields: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
 
 
 async def test_messages_of_a_stream_sound_in_order(box: Box, stub: Any) -> None:
-    seeded(box, front=FakeFront(speakable=lambda text, *_: Spoken(text.replace("!!!", ""))))
+    seeded(box, front=FakeFront(speakable=lambda text, *_: SpokenText(text.replace("!!!", ""))))
     replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
     assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
     assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")
@@ -181,12 +181,12 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_errors_are_about_rivas_fields(stub: Any) -> None:
-    for fields, told in REFUSALS:
+    for fields, error_text in REFUSALS:
         message = asked(**{"text": "one", **fields})
         for call in (stub.Synthesize(message), streamed(stub, message)):
             error, _ = await refusal(call)
-            code = "UNIMPLEMENTED" if "none of Riva's" in told else "INVALID_ARGUMENT"
-            assert (error.code().name, str(error.details())[: len(told)]) == (code, told)
+            code = "UNIMPLEMENTED" if "none of Riva's" in error_text else "INVALID_ARGUMENT"
+            assert (error.code().name, str(error.details())[: len(error_text)]) == (code, error_text)
 
 
 async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[tuple[str, str]]) -> None:
@@ -199,11 +199,11 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
     for code in ("de-AT", "de", "", "zh-TW"):
         await stub.Synthesize(asked(voice_name="", language_code=code))
     assert [voice for voice, _ in used] == ["mei", "ann", "ann", "ann", "mei"]
-    told = f"{NO_MODEL}  for language ja-JP not found. There are voices for de-DE, zh-CN."
-    await refused(stub.Synthesize(asked(voice_name="", language_code="ja-JP")), exactly=told)
+    error = f"{NO_MODEL}  for language ja-JP not found. There are voices for de-DE, zh-CN."
+    await refused(stub.Synthesize(asked(voice_name="", language_code="ja-JP")), exactly=error)
 
 
-@pytest.mark.parametrize(("languages", "code", "heard"), [
+@pytest.mark.parametrize(("languages", "code", "spoken_language"), [
     (("de",), "de-AT", "de-AT"),
     (("de",), "en-US", ""),  # clients send it if their user chose no language
     (("de", "en"), "en-US", "en-US"),
@@ -212,11 +212,11 @@ async def test_a_languages_nearest_voice_speaks(box: Box, stub: Any, used: list[
     ((), "xx-XX", ""),
 ])  # fmt: skip
 async def test_a_language_that_was_chosen_reads_the_numbers(
-    box: Box, stub: Any, read_as: list[Any], languages: tuple[str, ...], code: str, heard: str
+    box: Box, stub: Any, read_as: list[Any], languages: tuple[str, ...], code: str, spoken_language: str
 ) -> None:
     box.speech.front.languages = languages  # type: ignore[misc]
     await stub.Synthesize(asked(voice_name="ann", language_code=code))
-    assert [language for _, _, language in read_as] == [heard]
+    assert [language for _, _, language in read_as] == [spoken_language]
 
 
 async def test_encodings(stub: Any) -> None:
@@ -236,12 +236,12 @@ async def test_encodings(stub: Any) -> None:
 
 def packets(framed: bytes) -> list[bytes]:
     """Packets, read as Riva's C++ client reads them."""
-    found = []
+    parts = []
     while framed:
         (length,) = struct.unpack_from("<i", framed)
-        found.append(framed[4 : 4 + length])
+        parts.append(framed[4 : 4 + length])
         framed = framed[4 + length :]
-    return found
+    return parts
 
 
 def test_opus_packets_do_not_depend_on_how_the_pages_are_cut() -> None:
@@ -280,13 +280,13 @@ async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
         box.store.create(Place("bo"), prompt, "Good day.")
     else:
         fields["voice_name"] = "F5.ann"
-    seen: list[str] = []
+    transcripts: list[str] = []
     resolve = box.planner.reference
     box.planner.reference = lambda voice, style: (
-        seen.append(resolve(voice, style).transcript) or resolve(voice, style)  # type: ignore[func-returns-value]
+        transcripts.append(resolve(voice, style).transcript) or resolve(voice, style)  # type: ignore[func-returns-value]
     )
     assert any(reply.audio for reply in await streamed(stub, asked(**fields)))
-    assert seen == ["Hello there. " if how == "named" else "Good day. "]
+    assert transcripts == ["Hello there. " if how == "named" else "Good day. "]
     assert box.store.index.names() == (["ann", "bo"] if how == "stored" else ["ann"])
 
 
@@ -312,7 +312,7 @@ async def test_a_dictionary_of_plain_words_and_ssml(stub: Any, read_as: list[Any
     await stub.Synthesize(asked("Ask Xx_Anna", custom_dictionary="Xx_Anna  Anna,GPU gee pee you"))
     await stub.Synthesize(asked(" <speak>one</speak>"))
     words = {"Xx_Anna": "Anna", "GPU": "gee pee you"}
-    assert [told[:2] for told in read_as] == [(Handling.CHAT, words), (Handling.SSML, {})]
+    assert [reading[:2] for reading in read_as] == [(Handling.CHAT, words), (Handling.SSML, {})]
 
 
 @pytest.mark.parametrize(("text", "configured", "handling"), rows(__file__, "riva_ssml.jsonl"))
@@ -321,7 +321,7 @@ async def test_a_text_is_ssml_as_riva_says_or_as_its_sender_says(
 ) -> None:
     configuration = {"text_handling": configured} if configured else {}
     await stub.Synthesize(asked(text, custom_configuration=configuration))
-    assert [told.name for told, _, _ in read_as] == [handling]
+    assert [read_handling.name for read_handling, _, _ in read_as] == [handling]
 
 
 async def test_word_times(stub: Any) -> None:
@@ -364,8 +364,8 @@ async def test_a_style_is_a_key_of_a_configuration(box: Box, stub: Any, used: li
     await stub.Synthesize(asked("one", custom_configuration={"style": "Happy"}))
     assert used == [("ann", "happy")]
     message = asked("one", custom_configuration={"style": "angry"})
-    told = "custom_configuration[\"style\"]: voice 'ann' has no style 'angry'; it has neutral, happy"
-    await refused(stub.Synthesize(message), exactly=told)
+    error = "custom_configuration[\"style\"]: voice 'ann' has no style 'angry'; it has neutral, happy"
+    await refused(stub.Synthesize(message), exactly=error)
     message = asked("one", custom_configuration={"style": "happy", "transcript": "Hello."})
     message.zero_shot_data.audio_prompt = speech_wav(1.3)
     await refused(stub.Synthesize(message), "an audio prompt has none")

@@ -75,7 +75,7 @@ async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Bo
     texts = [f"{number} " + ("word " * 50).strip() for number in range(32)]
     async with grpc.aio.insecure_channel(f"unix:{box.socket}") as local:
         stranger, planned, plain = appliance_pb2_grpc.SynthesizerStub(local), list[str](), box.planner.cut
-        box.planner.cut = lambda asked: planned.append(asked.text) or plain(asked)
+        box.planner.cut = lambda inputs: planned.append(inputs.text) or plain(inputs)
         with box.planning(texts[0]) as (reached, go):
             long = [start(box.say(texts[0]))]
             await box.soon(reached.is_set)
@@ -92,12 +92,12 @@ async def test_a_strangers_line_is_planned_ahead_of_a_callers_long_texts(box: Bo
 
 async def test_a_request_planned_after_a_swap_is_parsed_again(box: Box) -> None:
     """A request without a number of steps: the new bundle does not take the old bundle's number."""
-    asked = request("asked before")
-    asked.ClearField("nfe_steps")
+    message = request("asked before")
+    message.ClearField("nfe_steps")
     with box.planning("slow") as (reached, go):
         slow = start(box.synthesizer.Synthesize(pb.SynthesizeRequest(text="slow", voice="ann")))
         await box.soon(reached.is_set)
-        quick = start(box.synthesizer.Synthesize(asked))
+        quick = start(box.synthesizer.Synthesize(message))
         named = start(box.say("named", nfe_steps=3))
         await box.soon(lambda: box.speaking.planning == 3)
         other = FakeEngine()
@@ -120,9 +120,9 @@ async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thre
     del box.store.index.at_hand
     planned, looked, plain = list[str](), list[str](), box.planner.cut
 
-    def cut(asked: Request) -> list[Segment]:
+    def cut(inputs: Request) -> list[Segment]:
         planned.append(threading.current_thread().name)
-        return plain(asked)
+        return plain(inputs)
 
     def version(path: Path) -> object:
         looked.append(threading.current_thread().name)
@@ -177,11 +177,11 @@ async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_l
     box: Box, frame_s: float, seed: int | None, backend: str, frames: int, reference: int,
     streamed: int, whole: int,
 ) -> None:  # fmt: skip
-    def cut(asked: Request) -> list[Segment]:
+    def cut(inputs: Request) -> list[Segment]:
         """A piece, or a short piece and the rest, which together cost more."""
-        each = [frames] if asked.segmentation is Segmentation.UPSTREAM else [reference + 60, frames]
-        given = {"nfe": asked.nfe, "reference_frames": reference}
-        return [segment(f"{i}", index=i, frames=n, **given) for i, n in enumerate(each)]
+        each = [frames] if inputs.segmentation is Segmentation.UPSTREAM else [reference + 60, frames]
+        settings = {"nfe": inputs.nfe, "reference_frames": reference}
+        return [segment(f"{i}", index=i, frames=n, **settings) for i, n in enumerate(each)]
 
     box.planner.cut, box.engine.costs.device, box.engine.backend = cut, Device(0.002, frame_s), backend
     header, _ = await read(box.stream(seed=seed))
@@ -192,11 +192,11 @@ async def test_a_text_is_cut_where_its_first_sound_would_be_late_or_its_pieces_l
 
 async def test_fewer_steps_are_taken_if_allowed_and_are_reported(synthesizer: Stub, box: Box) -> None:
     box.engine.costs.device = Device(scaled(0.1))
-    asked = request("one", nfe_steps=32)
-    late = synthesizer.Synthesize(asked, timeout=scaled(2.5))
+    message = request("one", nfe_steps=32)
+    late = synthesizer.Synthesize(message, timeout=scaled(2.5))
     await refused(late, code="DEADLINE_EXCEEDED", reason="DEADLINE_MISSED")
-    asked.min_nfe_steps = 4
-    call = synthesizer.Synthesize(asked, timeout=scaled(2.5))
+    message.min_nfe_steps = 4
+    call = synthesizer.Synthesize(message, timeout=scaled(2.5))
     reply = await call
     taken = reply.header.nfe_steps
     assert 4 <= taken <= 24 and reply.timings.nfe_steps == taken
@@ -207,24 +207,24 @@ async def test_fewer_steps_are_taken_if_allowed_and_are_reported(synthesizer: St
 async def test_more_steps_than_are_allowed_are_refused(box: Box) -> None:
     box.change(synthesis=SynthesisConfig(max_nfe=8))
     assert (await box.say(nfe_steps=8)).audio
-    told = "nfe_steps: must be between 1 and 8, not 9"
-    await refused(box.say(nfe_steps=9), field="nfe_steps", exactly=told)
+    error = "nfe_steps: must be between 1 and 8, not 9"
+    await refused(box.say(nfe_steps=9), field="nfe_steps", exactly=error)
 
 
 async def test_steps_that_the_bundle_lacks_are_refused(box: Box) -> None:
     few = Sampler(guidance="none", steps=(2, 4, 8), strengths=(2.0,))
     box.set_sampler(few, guidance=0.0)
-    for asked in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
-        reply = await box.synthesizer.Synthesize(asked)
+    for message in (request(nfe_steps=4), request(nfe_steps=4, guidance=0.0)):
+        reply = await box.synthesizer.Synthesize(message)
         assert (reply.header.nfe_steps, reply.header.guidance) == (4, 0.0)
-    told = "nfe_steps: must be 2, 4 or 8 with this bundle, not 7"
-    await refused(box.say(nfe_steps=7), field="nfe_steps", exactly=told)
-    told = "guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2"
-    await refused(box.say(nfe_steps=4, guidance=2.0), exactly=told)
+    error = "nfe_steps: must be 2, 4 or 8 with this bundle, not 7"
+    await refused(box.say(nfe_steps=7), field="nfe_steps", exactly=error)
+    error = "guidance: must be 0 or absent with this bundle, whose weights have it in them, not 2"
+    await refused(box.say(nfe_steps=4, guidance=2.0), exactly=error)
     box.set_sampler(Sampler(guidance="embedded", strengths=(1, 3)), guidance=2.0)
     assert (await box.say(guidance=1.5)).header.guidance == 1.5
-    told = "guidance: must be between 1 and 3 with this bundle, not 0.5"
-    await refused(box.say(guidance=0.5), exactly=told)
+    error = "guidance: must be between 1 and 3 with this bundle, not 0.5"
+    await refused(box.say(guidance=0.5), exactly=error)
 
 
 def test_fewer_steps_fit_the_bundle() -> None:
@@ -254,8 +254,8 @@ async def test_a_queue_timeout_bounds_the_wait_for_what_plays_before(box: Box) -
         calls = [start(box.say(sentences(20)))]
         await box.soon(lambda: box.scheduler.load.running == 1)
         for seconds in (0, 2):
-            call, told = box.say(queue_timeout=Duration(seconds=seconds)), f"queue_timeout is {seconds} s"
-            details = await refused(call, told, code="RESOURCE_EXHAUSTED", reason="OVERLOADED")
+            call, error = box.say(queue_timeout=Duration(seconds=seconds)), f"queue_timeout is {seconds} s"
+            details = await refused(call, error, code="RESOURCE_EXHAUSTED", reason="OVERLOADED")
             assert details["RetryInfo"].retry_delay.ToMilliseconds() > 5_000
         calls += [start(box.say(queue_timeout=Duration(seconds=60))), start(box.say())]
         await box.soon(lambda: box.scheduler.load.waiting == 2)
@@ -281,14 +281,14 @@ async def cancel(synthesizer: Stub, request_id: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_is_cancelled_by_its_id(synthesizer: Stub, box: Box, stream: bool) -> None:
     with box.held():
-        asked = request(request_id="mine")
-        call = synthesizer.StreamSynthesize(asked) if stream else synthesizer.Synthesize(asked)
+        message = request(request_id="mine")
+        call = synthesizer.StreamSynthesize(message) if stream else synthesizer.Synthesize(message)
         if stream:
             assert (await call.read()).header.request_id == "mine"
         waiting = asyncio.ensure_future(refusal(call.read() if stream else call))
         await box.soon(lambda: box.scheduler.load.running == 1)
         for _ in range(2):
-            await refused(synthesizer.Synthesize(asked), field="request_id")
+            await refused(synthesizer.Synthesize(message), field="request_id")
         await cancel(synthesizer, "mine")
         error, details = await waiting
         assert error.code() is grpc.StatusCode.CANCELLED
@@ -297,7 +297,7 @@ async def test_a_request_is_cancelled_by_its_id(synthesizer: Stub, box: Box, str
         for unknown in ("mine", "other", ""):
             await refused(cancel(synthesizer, unknown), code="NOT_FOUND", reason="REQUEST_NOT_FOUND")
     await box.soon(lambda: box.engine.lanes == 0)
-    assert (await synthesizer.Synthesize(asked)).audio
+    assert (await synthesizer.Synthesize(message)).audio
 
 
 async def test_another_connection_cancels_by_the_id_that_the_daemon_drew(box: Box) -> None:
@@ -340,8 +340,8 @@ async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on
     """A stream of minutes that the engine has finished, after its header was read; needs `large_buffer`."""
     box.change(synthesis=SynthesisConfig())
     fields = {"request_id": request_id, "channel": on, "audio_config": {"sample_rate_hertz": 48_000}}
-    asked = request(sentences(300), nfe_steps=1, **fields)
-    call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(asked)
+    message = request(sentences(300), nfe_steps=1, **fields)
+    call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(message)
     assert (await call.read()).WhichOneof("message") == "header"
     await box.soon(lambda: box.speaking.sending == 1)
     return call
@@ -467,7 +467,7 @@ async def test_the_states_of_requests_add_up(box: Box) -> None:
 
 async def test_the_wait_is_from_arrival_and_logged(box: Box, caplog: pytest.LogCaptureFixture) -> None:
     plain = box.planner.cut
-    box.planner.cut = lambda asked: time.sleep(0.1) or plain(asked)
+    box.planner.cut = lambda inputs: time.sleep(0.1) or plain(inputs)
     with caplog.at_level(logging.INFO, "appliance.rpc"):
         call = box.say("Secret words", request_id="chat-7")
         await call

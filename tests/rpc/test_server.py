@@ -80,8 +80,8 @@ async def test_clocks_have_a_health_of_their_own(box: Box, channel: grpc.aio.Cha
 async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.aio.Channel) -> None:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
     questions = ({"list_services": ""}, {"file_containing_symbol": "appliance.v1.Voices"})
-    asked = (reflection_pb2.ServerReflectionRequest(**question) for question in questions)  # type: ignore[arg-type]
-    replies = [reply async for reply in stub.ServerReflectionInfo(iter(list(asked)))]
+    messages = (reflection_pb2.ServerReflectionRequest(**question) for question in questions)  # type: ignore[arg-type]
+    replies = [reply async for reply in stub.ServerReflectionInfo(iter(list(messages)))]
     assert {service.name for service in replies[0].list_services_response.service} == {
         *SERVICES,
         "nvidia.riva.tts.RivaSpeechSynthesis",
@@ -190,9 +190,9 @@ with grpc.insecure_channel(
 
 def peak_mib() -> float:
     """Peak of this process's memory since the last reset."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) / 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match
+    return int(match[1]) / 1024
 
 
 async def test_a_compressed_message_is_refused_before_it_is_inflated(box: Box) -> None:
@@ -226,12 +226,12 @@ class ByHand:
             return None
         return head[3], head[4], content
 
-    async def until(self, wanted: int) -> bytes:
+    async def until(self, awaited: int) -> bytes:
         """Content of the next frame of a kind, without acknowledgements of settings."""
-        while (found := await self.frame()) is not None:
-            kind, _, content = found
+        while (frame := await self.frame()) is not None:
+            kind, _, content = frame
             assert kind != GOAWAY, content
-            if kind == wanted:
+            if kind == awaited:
                 return content
         raise AssertionError("the server has closed")
 

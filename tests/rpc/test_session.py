@@ -46,7 +46,7 @@ def cancel(number: int) -> pb.SessionRequest:
 FLUSH = pb.SessionRequest(flush=pb.Flush())
 
 
-class Heard:
+class SessionClient:
     """Messages of a session, by utterance."""
 
     def __init__(self, call: Any) -> None:
@@ -68,9 +68,9 @@ class Heard:
                 if message.header.skipped_reason:
                     self.skipped[number] = message.header.skipped_reason
             elif kind == "audio":
-                kept = self.audio.get(number, b"")
-                assert message.audio.sample_offset == len(kept) // 2
-                self.audio[number] = kept + message.audio.data
+                audio = self.audio.get(number, b"")
+                assert message.audio.sample_offset == len(audio) // 2
+                self.audio[number] = audio + message.audio.data
             elif kind == "end":
                 assert message.end.samples == len(self.audio.get(number, b"")) // 2
                 self.ends[number], self.heard[number] = "END", message.end.heard_characters
@@ -91,10 +91,10 @@ class Heard:
         await asyncio.wait_for(self.task, PATIENCE_S)
 
 
-async def session(box: Box, **fields: Any) -> Heard:
-    heard = Heard(box.synthesizer.Session())
-    await heard.write(configure(**fields))
-    return heard
+async def session(box: Box, **fields: Any) -> SessionClient:
+    client = SessionClient(box.synthesizer.Session())
+    await client.write(configure(**fields))
+    return client
 
 
 def read_english(box: Box, **changes: Any) -> None:
@@ -112,76 +112,76 @@ def spoken(*clauses: str) -> bytes:
 
 
 async def test_an_end_may_wait_until_all_sent_is_played(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[tuple[Any, float]] = []
+    sent: list[tuple[Any, float]] = []
     send = PlacedCall.send
 
     async def noted(call: PlacedCall, message: Any, played: float = -math.inf) -> None:
-        given.append((message, played))
+        sent.append((message, played))
         await send(call, message, played)
 
     monkeypatch.setattr(PlacedCall, "send", noted)
-    heard = await session(box)
+    client = await session(box)
     begun = time.monotonic()
-    await heard.end("One. Two. ", FLUSH)
-    [(message, played)] = given
+    await client.end("One. Two. ", FLUSH)
+    [(message, played)] = sent
     assert begun < played - message.end.timings.audio_ms / 1e3 < time.monotonic()
 
 
 async def test_clauses_sound_before_the_rest_is_written(box: Box) -> None:
-    heard = await session(box, request_id="chat")
-    await heard.write("Thanks for the raid, e")
-    await box.soon(lambda: heard.texts.get(1) == ["Thanks for the raid,"])
-    await heard.write("veryone! ")
-    assert heard.ends == {}
-    await heard.write(FLUSH)
-    await heard.until(box, 1, "END")
-    await heard.end("And now, news")
-    assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, news"]}
-    assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, news")}
-    assert heard.ends == {1: "END", 2: "END"}
+    client = await session(box, request_id="chat")
+    await client.write("Thanks for the raid, e")
+    await box.soon(lambda: client.texts.get(1) == ["Thanks for the raid,"])
+    await client.write("veryone! ")
+    assert client.ends == {}
+    await client.write(FLUSH)
+    await client.until(box, 1, "END")
+    await client.end("And now, news")
+    assert client.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, news"]}
+    assert client.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, news")}
+    assert client.ends == {1: "END", 2: "END"}
     present, ended, _ = box.scheduler.queue.utterances()
     assert [u.job.terms.request_id for u in ended + present] == ["chat.1", "chat.1-2", "chat.2"]
     assert {u.job.terms.channel for u in ended + present} == {"chat"}
 
 
 async def test_a_cancelled_utterance_leaves_the_next_untouched(box: Box) -> None:
-    heard = await session(box)
+    client = await session(box)
     with box.held():
-        await heard.write("One two three four. Five six seven eight. ", "Never said")
+        await client.write("One two three four. Five six seven eight. ", "Never said")
         await box.soon(lambda: box.scheduler.load.running == 1)
-        await heard.write(cancel(1), "The next one.", FLUSH)
-        await heard.until(box, 1, "CANCELLED")
-    await heard.until(box, 2, "END")
-    await heard.end(cancel(1))  # this utterance has ended
-    assert heard.audio == {2: spoken("The next one.")}
+        await client.write(cancel(1), "The next one.", FLUSH)
+        await client.until(box, 1, "CANCELLED")
+    await client.until(box, 2, "END")
+    await client.end(cancel(1))  # this utterance has ended
+    assert client.audio == {2: spoken("The next one.")}
     assert not any("Never" in name for name in box.engine.calls)
 
 
 async def test_an_utterance_that_is_refused_does_not_end_the_session(box: Box) -> None:
-    heard = await session(box)
-    await heard.write("x" * 501, FLUSH)
-    await heard.until(box, 1, "INVALID_REQUEST")
-    await heard.write("\u200b ", FLUSH)
-    await heard.until(box, 2, "END")
-    await heard.end("Good.")
-    assert heard.audio == {3: spoken("Good.")}
+    client = await session(box)
+    await client.write("x" * 501, FLUSH)
+    await client.until(box, 1, "INVALID_REQUEST")
+    await client.write("\u200b ", FLUSH)
+    await client.until(box, 2, "END")
+    await client.end("Good.")
+    assert client.audio == {3: spoken("Good.")}
 
 
 async def test_text_without_words_is_spoken_as_in_a_request_or_reported_as_skipped(box: Box) -> None:
     read_english(box)
-    heard = await session(box)
-    await heard.end("🙂", FLUSH, "... !", FLUSH, "Well.")
-    kinds = {number: [kind for n, kind in heard.order if n == number] for number in (1, 2, 3)}
-    assert heard.texts == {1: ["slightly smiling face"], 2: [""], 3: ["Well."]}
-    assert kinds[2] == ["header", "end"] and heard.skipped == {2: "nothing in it can be spoken"}
-    assert set(heard.audio) == {1, 3} and len(box.skipped) == 1
+    client = await session(box)
+    await client.end("🙂", FLUSH, "... !", FLUSH, "Well.")
+    kinds = {number: [kind for n, kind in client.order if n == number] for number in (1, 2, 3)}
+    assert client.texts == {1: ["slightly smiling face"], 2: [""], 3: ["Well."]}
+    assert kinds[2] == ["header", "end"] and client.skipped == {2: "nothing in it can be spoken"}
+    assert set(client.audio) == {1, 3} and len(box.skipped) == 1
 
 
 async def test_two_sessions_do_not_wait_for_one_another(box: Box) -> None:
     both = [await session(box) for _ in range(2)]
     await both[1].end("Said at once.")
     await both[0].end("Said later.")
-    assert [heard.audio for heard in both] == [{1: spoken("Said later.")}, {1: spoken("Said at once.")}]
+    assert [client.audio for client in both] == [{1: spoken("Said later.")}, {1: spoken("Said at once.")}]
 
 
 async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
@@ -196,9 +196,9 @@ async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
         return plain(splitter)
 
     monkeypatch.setattr(TextSplitter, "cut", cut)
-    begin_cuts, heard = Event(), await session(box)
+    begin_cuts, client = Event(), await session(box)
     with box.planning("Hello") as (reached, go):
-        await heard.write(sentences(90) + " ")
+        await client.write(sentences(90) + " ")
         await box.soon(lambda: bool(cuts))
         short = start(box.say("Hello"))
         await box.soon(lambda: box.speaking.planning == 1)
@@ -207,7 +207,7 @@ async def test_a_short_line_waits_for_one_cut_of_a_long_message_of_its_caller(
         assert len(cuts) == 1
         go.set()
         assert (await short).audio
-    await heard.end()
+    await client.end()
     assert len(cuts) > 10
 
 
@@ -225,9 +225,9 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(box: Box) ->
 
 
 REFUSED = [
-    ([text("Hello")], "configure: must be the first message, and no other"),
-    ([FLUSH], "configure: must be the first message, and no other"),
-    ([configure(), configure()], "configure: must be the first message, and no other"),
+    ([text("Hello")], "configure: must be in the first message, and in no other"),
+    ([FLUSH], "configure: must be in the first message, and in no other"),
+    ([configure(), configure()], "configure: must be in the first message, and in no other"),
     ([pb.SessionRequest(configure=request("Hi"))], "configure.text: must be empty"),
     ([configure(supersede_key="a")], "configure.supersede_key: has no meaning in a session"),
     ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),
@@ -243,8 +243,8 @@ async def test_refusals_of_a_session(synthesizer: Stub) -> None:
         async for _ in synthesizer.Session(iter(messages)):
             pass
 
-    for messages, told in REFUSED:
-        await refused(all_of(*messages), told)
+    for messages, error in REFUSED:
+        await refused(all_of(*messages), error)
     await refused(all_of(configure(audio_config={"encoding": "WAV"})), code="UNIMPLEMENTED")
     await refused(all_of(pb.SessionRequest(configure={"voice": "nobody"})), code="NOT_FOUND")
 
@@ -272,15 +272,15 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 
 async def test_a_silent_session_ends_not_while_it_speaks(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box.speaking, "session_idle_s", scaled(0.2))
-    heard = await session(box)
+    client = await session(box)
     with box.held():
-        await heard.write("One two three four. Five", FLUSH)
+        await client.write("One two three four. Five", FLUSH)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(heard.task), scaled(0.5))
-    await heard.until(box, 1, "END")
+            await asyncio.wait_for(asyncio.shield(client.task), scaled(0.5))
+    await client.until(box, 1, "END")
     with pytest.raises(grpc.aio.AioRpcError, match=r"nothing was written for \d"):
-        await asyncio.wait_for(heard.task, PATIENCE_S)
-    assert heard.audio[1]
+        await asyncio.wait_for(client.task, PATIENCE_S)
+    assert client.audio[1]
     assert {code for _, code, _ in box.observed} == {"DEADLINE_EXCEEDED"}
 
 
@@ -296,15 +296,15 @@ async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
 
 async def test_a_session_that_stays_open_speaks_more_than_may_wait(box: Box) -> None:
     """Utterances come singly, each after the end of the previous one; then all at once."""
-    heard = await session(box, nfe_steps=1)
+    client = await session(box, nfe_steps=1)
     many = MAX_WAITING + 6
     for number in range(1, many + 1):
-        await heard.write("Hi.", FLUSH)
-        await heard.until(box, number, "END")
-    await heard.write(*many * ("Hi.", FLUSH))
-    await heard.until(box, 2 * many, "END")
-    await heard.end()
-    assert len(heard.ends) == 2 * many
+        await client.write("Hi.", FLUSH)
+        await client.until(box, number, "END")
+    await client.write(*many * ("Hi.", FLUSH))
+    await client.until(box, 2 * many, "END")
+    await client.end()
+    assert len(client.ends) == 2 * many
 
 
 @pytest.mark.parametrize("style", ["", "sad"])
@@ -312,14 +312,14 @@ async def test_a_tag_holds_for_the_clauses_after_it(box: Box, style: str) -> Non
     for number, name in enumerate(("happy", "sad")):
         box.store.create(Place("ann", name), speech_wav(1.2 + number), "Hello there.")
     read_english(box)
-    requests, heard = box.record(), await session(box, style=style)
-    await heard.write(
+    requests, client = box.record(), await session(box, style=style)
+    await client.write(
         "Hello to all of you. [hap", "py] Thank you for the follow. It is nice of you", ". [neutral] "
     )
-    await heard.write("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] ", FLUSH)
-    await heard.end("Another one begins anew. ")
-    assert heard.ends == {1: "END", 2: "END"}
-    assert [(run.speaker[1], run.text.strip()) for asked in requests for run in asked.runs] == [
+    await client.write("Now to the game we play. ", "[laugh] And on it goes.", " [SAD] ", FLUSH)
+    await client.end("Another one begins anew. ")
+    assert client.ends == {1: "END", 2: "END"}
+    assert [(run.speaker[1], run.text.strip()) for inputs in requests for run in inputs.runs] == [
         (style, "Hello to all of you."),
         ("happy", "Thank you for the follow."),
         ("happy", "It is nice of you."),
@@ -333,13 +333,13 @@ async def test_a_voice_that_is_removed_is_followed_by_the_session_s_own(box: Box
     for place in (Place("bob"), Place("bob", "calm")):
         box.store.create(place, speech_wav(1.2), "Hello there.")
     read_english(box)
-    requests, heard = box.record(), await session(box, voice_tags=True)
-    await heard.write("Hello to all of you. [voice:bob] [calm] Thank you for the follow. It is so kind. ")
-    await box.soon(lambda: len(heard.texts.get(1, ())) == 3)
+    requests, client = box.record(), await session(box, voice_tags=True)
+    await client.write("Hello to all of you. [voice:bob] [calm] Thank you for the follow. It is so kind. ")
+    await box.soon(lambda: len(client.texts.get(1, ())) == 3)
     box.store.delete(Place("bob"))
-    await heard.end("It is nice of you. ")
-    assert heard.ends == {1: "END"} and heard.texts[1][3:] == ["It is nice of you."]
-    speakers = [run.speaker for asked in requests for run in asked.runs]
+    await client.end("It is nice of you. ")
+    assert client.ends == {1: "END"} and client.texts[1][3:] == ["It is nice of you."]
+    speakers = [run.speaker for inputs in requests for run in inputs.runs]
     assert speakers == [("ann", ""), ("bob", "calm"), ("bob", "calm"), ("ann", "")]
     present, ended, _ = box.scheduler.queue.utterances()
     voices = [list(utterance_message(one, 0.0).voices) for one in (*ended, *present)]
@@ -351,27 +351,27 @@ async def test_the_first_clause_and_not_the_opening_decides_the_language(box: Bo
     box.change(table=LanguageTable({"en": LanguageRow("ann"), "ru": LanguageRow("bob")}))
     sizes = {"ann": Budgets(40, 60, 80), "bob": Budgets(10, 40, 80)}
     box.planner.budgets = lambda request: sizes[request.voice]  # type: ignore[method-assign]
-    left = {"voice": "", "channel": "chat"}
-    assert (await box.say("Привет, как дела", **left)).header.voice == "bob"
-    heard, silent = await session(box, **left), await session(box, language_code="en", **left)
-    for opened in (heard, silent):
+    fields = {"voice": "", "channel": "chat"}
+    assert (await box.say("Привет, как дела", **fields)).header.voice == "bob"
+    client, silent = await session(box, **fields), await session(box, language_code="en", **fields)
+    for opened in (client, silent):
         await opened.call.initial_metadata()
-    assert (await box.say("666", **left)).header.voice == "bob"
-    await heard.end("Hello to all of you. It is nice of you. Thank you all for the follow. ")
-    assert heard.texts[1] == ["Hello to all of you.", "It is nice of you. Thank you all for the follow."]
-    assert (await box.say("666", **left)).header.voice == "ann"
+    assert (await box.say("666", **fields)).header.voice == "bob"
+    await client.end("Hello to all of you. It is nice of you. Thank you all for the follow. ")
+    assert client.texts[1] == ["Hello to all of you.", "It is nice of you. Thank you all for the follow."]
+    assert (await box.say("666", **fields)).header.voice == "ann"
 
 
 async def test_a_clause_without_speech_ends_no_utterance_early(box: Box) -> None:
     read_english(box)
-    heard = await session(box)
+    client = await session(box)
     with box.held() as go:
-        await heard.write("Hello to all of you. ", "[laugh]", FLUSH)
-        await heard.call.done_writing()
+        await client.write("Hello to all of you. ", "[laugh]", FLUSH)
+        await client.call.done_writing()
         # Both clauses were read while the engine still makes the first one.
         await box.soon(lambda: bool(box.engine.calls))
         await box.say("!!!")
         go.set()
-        await asyncio.wait_for(heard.task, PATIENCE_S)
-    assert heard.order[-1] == (1, "end") and heard.ends == {1: "END"}
-    assert heard.audio[1] == spoken("Hello to all of you.")
+        await asyncio.wait_for(client.task, PATIENCE_S)
+    assert client.order[-1] == (1, "end") and client.ends == {1: "END"}
+    assert client.audio[1] == spoken("Hello to all of you.")

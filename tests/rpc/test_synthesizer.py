@@ -62,17 +62,17 @@ async def test_unary_wav_holds_the_engines_samples(box: Box) -> None:
 
 async def test_stream_and_unary_give_the_same_samples(synthesizer: Stub) -> None:
     for rate in (0, 8_000, 44_100):
-        asked = request(audio_config={"encoding": pb.PCM16, "sample_rate_hertz": rate})
-        whole = (await synthesizer.Synthesize(asked)).audio
-        streamed = [message async for message in synthesizer.StreamSynthesize(asked)]
+        query = request(audio_config={"encoding": pb.PCM16, "sample_rate_hertz": rate})
+        whole = (await synthesizer.Synthesize(query)).audio
+        streamed = [message async for message in synthesizer.StreamSynthesize(query)]
         assert b"".join(message.audio.data for message in streamed) == whole
 
 
 @pytest.mark.parametrize("encoding", [pb.FLAC, pb.MP3, pb.OGG_OPUS, pb.MULAW, pb.ALAW])
 async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encoding: int) -> None:
-    asked = request(audio_config={"encoding": encoding, "sample_rate_hertz": 48_000})
-    reply = await synthesizer.Synthesize(asked)
-    messages = [message async for message in synthesizer.StreamSynthesize(asked)]
+    query = request(audio_config={"encoding": encoding, "sample_rate_hertz": 48_000})
+    reply = await synthesizer.Synthesize(query)
+    messages = [message async for message in synthesizer.StreamSynthesize(query)]
     assert reply.header.encoding == messages[0].header.encoding == encoding
     streamed = b"".join(message.audio.data for message in messages)
     offsets = [message.audio.sample_offset for message in messages[1:-1]]
@@ -95,9 +95,9 @@ async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encodin
 
 
 async def test_a_wrong_rate_names_the_rates_of_the_encoding(synthesizer: Stub) -> None:
-    asked = request(audio_config={"encoding": pb.OGG_OPUS, "sample_rate_hertz": 44_100})
+    query = request(audio_config={"encoding": pb.OGG_OPUS, "sample_rate_hertz": 44_100})
     message = "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100"
-    await refused(synthesizer.Synthesize(asked), message, field="audio_config.sample_rate_hertz")
+    await refused(synthesizer.Synthesize(query), message, field="audio_config.sample_rate_hertz")
 
 
 async def test_a_stream_is_header_audio_end(box: Box) -> None:
@@ -117,16 +117,16 @@ async def test_a_stream_is_header_audio_end(box: Box) -> None:
 
 
 async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
-    asked = request(audio_config={"encoding": pb.WAV})
-    data = b"".join([m.audio.data async for m in synthesizer.StreamSynthesize(asked)])
+    message = request(audio_config={"encoding": pb.WAV})
+    data = b"".join([m.audio.data async for m in synthesizer.StreamSynthesize(message)])
     assert data == wav_header(24_000, mark=MARK) + encode.pcm16(expected("one", "two"))
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
 async def test_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_marked: bool) -> None:
     box.change(audio=AudioConfig(loudness_lufs=None, marked=is_marked))
-    asked = request(audio_config={"encoding": pb.WAV})
-    whole, stream = synthesizer.Synthesize(asked), synthesizer.StreamSynthesize(asked)
+    query = request(audio_config={"encoding": pb.WAV})
+    whole, stream = synthesizer.Synthesize(query), synthesizer.StreamSynthesize(query)
     async with grpc.aio.insecure_channel(box.address) as channel:
         listen = appliance_pb2_grpc.QueueStub(channel).Listen(pb.ListenRequest())
         for call in (whole, stream, listen):
@@ -138,8 +138,8 @@ async def test_audio_is_marked_as_configured(box: Box, synthesizer: Stub, is_mar
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_trailers_carry_the_figures(synthesizer: Stub, box: Box, stream: bool) -> None:
-    asked = request(request_id="chat-1")
-    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(asked)
+    message = request(request_id="chat-1")
+    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(message)
     if stream:
         async for _ in call:
             pass
@@ -192,8 +192,8 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize("stream", [False, True])
 async def test_bad_requests_get_their_error_and_the_daemon_goes_on(box: Box, stream: bool) -> None:
     for fields, fault, message in BAD_REQUESTS:
-        asked = request(**fields)
-        call = box.synthesizer.StreamSynthesize(asked).read() if stream else box.synthesizer.Synthesize(asked)
+        query = request(**fields)
+        call = box.synthesizer.StreamSynthesize(query).read() if stream else box.synthesizer.Synthesize(query)
         code = fault if fault.isupper() else "INVALID_ARGUMENT"
         details = await refused(call, message, code=code)
         if fault != code:

@@ -48,15 +48,15 @@ async def test_the_header_has_the_spoken_text_and_its_changes(box: Box) -> None:
 
 async def test_nothing_to_say_is_no_error_and_costs_nothing(synthesizer: Stub, box: Box) -> None:
     for encoding in ("WAV", "PCM16", "FLAC", "MP3", "OGG_OPUS", "MULAW", "ALAW"):
-        asked = request("主播", audio_config={"encoding": encoding})
-        reply = await synthesizer.Synthesize(asked)
+        message = request("主播", audio_config={"encoding": encoding})
+        reply = await synthesizer.Synthesize(message)
         assert (reply.header.text, reply.header.skipped_reason) == ("", NOTHING)
         assert changes(reply.header) == [("unsayable", "主播", "")]
         if encoding == "WAV":
             assert soundfile.info(io.BytesIO(reply.audio)).frames == 0
         elif encoding in ("PCM16", "MULAW", "ALAW"):
             assert reply.audio == b""
-        messages = [m async for m in synthesizer.StreamSynthesize(asked)]
+        messages = [m async for m in synthesizer.StreamSynthesize(message)]
         assert [m.WhichOneof("message") for m in messages] == ["header", "end"]
         assert messages[0].header.skipped_reason == NOTHING and messages[1].end.samples == 0
     assert box.engine.calls == [] and len(box.skipped) == 14
@@ -80,23 +80,23 @@ async def test_the_requests_language_precedes_the_bundles(box: Box) -> None:
     vocabulary = Vocabulary((*map(chr, range(32, 127)), *"一二三十百点"))
     front = FrontEnd(replace(vocabulary, tokenizer="char"), languages=("en",))
     box.change(front=front)
-    for code, heard in (("", "three"), ("en-GB", "three"), ("zh-CN", "三")):
+    for code, word in (("", "three"), ("en-GB", "three"), ("zh-CN", "三")):
         reply = await box.say("3", language_code=code)
-        assert reply.header.text == heard, code
-    for code, told in (
+        assert reply.header.text == word, code
+    for code, error in (
         ("english", "language_code: must be a tag like"),
         ("de_" + "x" * 99, "language_code: must be a tag like"),
         ("tlh", "language_code: 'tlh' is not known; "),
     ):
-        await refused(box.say("3", language_code=code), told, field="language_code")
+        await refused(box.say("3", language_code=code), error, field="language_code")
 
 
 async def test_a_row_sets_voice_style_and_bundle_if_the_request_does_not(box: Box) -> None:
     for number, place in enumerate((Place("ann", "happy"), Place("ann", "sad"), Place("auto"))):
         box.store.create(place, speech_wav(1.2 + number), "Hello there.")
     box.scheduler.engines.add("/en", own := FakeEngine())
-    beside = {"en": replace(box.speech, bundle="/en", generation=None)}
-    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}), beside=beside)
+    secondary = {"en": replace(box.speech, bundle="/en", generation=None)}
+    box.change(table=LanguageTable({"en": LanguageRow("ann", "happy")}), secondary=secondary)
     requests = box.record()
     for voice, style in (("", ""), ("", "sad"), ("auto", "")):
         await box.say("Hello", voice=voice, style=style)
@@ -123,15 +123,15 @@ async def test_names_sound_as_the_voice_or_the_request_defines(box: Box) -> None
 async def test_stage_directions_reach_the_planner(box: Box) -> None:
     requests = box.record()
     await box.say("*waves* hi [laugh]")
-    [asked] = requests
-    assert (asked.text, asked.written) == ("hi", "*waves* hi [laugh]")
-    assert asked.directions == (Direction(0, "waves"), Direction(2, "laugh"))
+    [inputs] = requests
+    assert (inputs.text, inputs.written) == ("hi", "*waves* hi [laugh]")
+    assert inputs.directions == (Direction(0, "waves"), Direction(2, "laugh"))
 
 
 async def test_ssml_is_read_as_a_whole(box: Box) -> None:
     document = "<speak>Ann sent <say-as interpret-as='ordinal'>2</say-as> 5<break/></speak>"
-    asked = request(document, text_handling="SSML", merge_key="r", merge_count=12)
-    reply = await box.synthesizer.Synthesize(asked)
+    message = request(document, text_handling="SSML", merge_key="r", merge_count=12)
+    reply = await box.synthesizer.Synthesize(message)
     assert reply.header.text == "Ann sent second five twelve times"
     await refused(box.say("<speak>", text_handling="SSML"), "not well-formed", field="text")
     reply = await box.say("<speak><break/></speak>", text_handling="SSML")
@@ -142,6 +142,6 @@ async def test_ssml_is_read_as_a_whole(box: Box) -> None:
 
 
 async def test_a_session_drops_unspeakable_text(synthesizer: Stub, box: Box) -> None:
-    heard = await session(box)
-    await heard.end("主播好主播好主播好。", " It costs 5$.")
-    assert heard.texts == {1: ["It costs five dollars."]} and heard.ends == {1: "END"}
+    client = await session(box)
+    await client.end("主播好主播好主播好。", " It costs 5$.")
+    assert client.texts == {1: ["It costs five dollars."]} and client.ends == {1: "END"}

@@ -28,14 +28,14 @@ def create(**fields: Any) -> pb.CreateVoiceRequest:
 
 
 async def test_a_voice_from_creation_to_deletion(voices: Stub) -> None:
-    asked = create(consent_note="Bea agreed.")
-    made = await voices.CreateVoice(asked)
-    assert (made.name, made.transcript, made.consent_note) == ("bea", "Good day.", "Bea agreed.")
-    assert (made.sha256, made.size_bytes) == (hashlib.sha256(asked.audio).hexdigest(), len(asked.audio))
-    assert made.duration_s == pytest.approx(2.05, abs=0.01)
-    assert any(warning.startswith("only 2.0 s of speech:") for warning in made.warnings)
-    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
-    assert await voices.CreateVoice(asked) == made
+    message = create(consent_note="Bea agreed.")
+    bea = await voices.CreateVoice(message)
+    assert (bea.name, bea.transcript, bea.consent_note) == ("bea", "Good day.", "Bea agreed.")
+    assert (bea.sha256, bea.size_bytes) == (hashlib.sha256(message.audio).hexdigest(), len(message.audio))
+    assert bea.duration_s == pytest.approx(2.05, abs=0.01)
+    assert any(warning.startswith("only 2.0 s of speech:") for warning in bea.warnings)
+    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == bea
+    assert await voices.CreateVoice(message) == bea
     listed = await voices.ListVoices(pb.ListVoicesRequest())
     assert [voice.name for voice in listed.voices] == ["ann", "bea"]
     assert listed.next_page_token == ""
@@ -55,10 +55,10 @@ async def test_pages(voices: Stub) -> None:
 
 async def test_a_voice_with_other_content_or_consent_is_not_overwritten(voices: Stub) -> None:
     await refused(voices.CreateVoice(create(name="ann")), code="ALREADY_EXISTS", reason="VOICE_EXISTS")
-    made = await voices.CreateVoice(create(consent_note="Bea agreed."))
+    voice = await voices.CreateVoice(create(consent_note="Bea agreed."))
     other = voices.CreateVoice(create(consent_note="Bea agreed to more."))
     await refused(other, "another consent note", code="ALREADY_EXISTS")
-    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
+    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == voice
 
 
 async def test_a_damaged_voice_is_repaired_over_the_wire(voices: Stub, box: Box, tmp_path: Path) -> None:
@@ -72,20 +72,20 @@ async def test_a_damaged_voice_is_repaired_over_the_wire(voices: Stub, box: Box,
         assert (listed.name, listed.state, listed.problem) == ("ann", pb.DAMAGED, error.details())
         if mend == "delete":
             await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"))
-        made = await voices.CreateVoice(create(name="ann"))
-        assert await voices.GetVoice(pb.GetVoiceRequest(name="ann")) == made
+        voice = await voices.CreateVoice(create(name="ann"))
+        assert await voices.GetVoice(pb.GetVoiceRequest(name="ann")) == voice
 
 
 async def test_fields_of_a_voice_can_be_changed(voices: Stub) -> None:
-    made = await voices.CreateVoice(create(display_name="ベア", pronunciations={"GG": "good game"}))
-    assert (made.display_name, made.state) == ("ベア", pb.READY)
-    assert dict(made.pronunciations) == {"GG": "good game"}
+    voice = await voices.CreateVoice(create(display_name="ベア", pronunciations={"GG": "good game"}))
+    assert (voice.display_name, voice.state) == ("ベア", pb.READY)
+    assert dict(voice.pronunciations) == {"GG": "good game"}
     changed = await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", display_name=""))
-    made.display_name = ""
-    assert changed == made == await voices.GetVoice(pb.GetVoiceRequest(name="bea"))
+    voice.display_name = ""
+    assert changed == voice == await voices.GetVoice(pb.GetVoiceRequest(name="bea"))
     changed = await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", pronunciations={}))
-    made.pronunciations.clear()
-    assert changed == made
+    voice.pronunciations.clear()
+    assert changed == voice
     wrong = pb.UpdateVoiceRequest(name="bea", pronunciations=pb.Pronunciations(words={"x" * 65: "y"}))
     await refused(voices.UpdateVoice(wrong), field="pronunciations")
     await refused(voices.UpdateVoice(pb.UpdateVoiceRequest(name="cea")), code="NOT_FOUND")
@@ -175,8 +175,8 @@ async def test_speech_and_lists_do_not_wait_for_uploads(
     assert (await voices.GetVoice(pb.GetVoiceRequest(name="ann"), timeout=PATIENCE_S)).name == "ann"
     await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"), timeout=PATIENCE_S)
     uploads.go.set()
-    made = await asyncio.gather(*calls)
-    assert sorted(voice.name for voice in made) == box.store.index.names()
+    stored = await asyncio.gather(*calls)
+    assert sorted(voice.name for voice in stored) == box.store.index.names()
 
 
 async def test_only_a_few_uploads_may_wait(voices: Stub, local: Stub, box: Box, uploads: Uploads) -> None:
@@ -190,7 +190,7 @@ async def test_only_a_few_uploads_may_wait(voices: Stub, local: Stub, box: Box, 
 
 async def test_cancelled_uploads_end_early(voices: Stub, local: Stub, box: Box, uploads: Uploads) -> None:
     calls = await fill(voices, local, uploads, box)
-    begun, (first, kept, *waiting) = uploads.begun[0], calls
+    begun, (first, remaining, *waiting) = uploads.begun[0], calls
     for call in waiting:
         call.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -200,27 +200,27 @@ async def test_cancelled_uploads_end_early(voices: Stub, local: Stub, box: Box, 
     first.cancel()
     await box.soon(lambda: uploads.stopped == [begun])
     uploads.go.set()
-    names = {(await kept).name, (await more).name}
+    names = {(await remaining).name, (await more).name}
     assert set(uploads.begun) == {begun, *names}
     assert box.store.index.names() == sorted({"ann", *names})
 
 
 async def test_a_style_from_creation_to_deletion(voices: Stub, box: Box) -> None:
-    made = await voices.CreateVoice(create(consent_note="Bea agreed."))
-    asked = pb.CreateStyleRequest(
+    voice = await voices.CreateVoice(create(consent_note="Bea agreed."))
+    message = pb.CreateStyleRequest(
         voice="bea", style="happy", audio=speech_wav(1.5), transcript="I am glad.", consent_note="Again."
     )
     checked = pb.CreateStyleRequest()
-    checked.CopyFrom(asked)
+    checked.CopyFrom(message)
     checked.validate_only = True
     (style,) = (await voices.CreateStyle(checked)).styles
-    assert style.name == "happy" and await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
-    whole = await voices.CreateStyle(asked)
+    assert style.name == "happy" and await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == voice
+    whole = await voices.CreateStyle(message)
     assert [(one.name, one.transcript, one.consent_note, one.state) for one in whole.styles] == [
         ("happy", "I am glad.", "Again.", pb.READY)
     ]
-    assert whole.sha256 == made.sha256 != whole.styles[0].sha256
-    assert await voices.CreateStyle(asked) == await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == whole
+    assert whole.sha256 == voice.sha256 != whole.styles[0].sha256
+    assert await voices.CreateStyle(message) == await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == whole
     assert list((await voices.ListVoices(pb.ListVoicesRequest())).voices)[-1] == whole
     assert (await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea"))).styles == whole.styles
     for changes, code, field in (
@@ -231,16 +231,16 @@ async def test_a_style_from_creation_to_deletion(voices: Stub, box: Box) -> None
         ({"style": "sad", "audio": b"RIFF"}, "INVALID_ARGUMENT", "audio"),
     ):
         wrong = pb.CreateStyleRequest()
-        wrong.CopyFrom(asked)
+        wrong.CopyFrom(message)
         wrong.MergeFrom(pb.CreateStyleRequest(**changes))
         await refused(voices.CreateStyle(wrong), code=code, field=field)
 
     for style in ("happy", "HAPPY", "neutral"):
         assert (await box.say("Hi.", voice="bea", style=style)).audio
-    told = "voice 'bea' has no style 'angry'; it has neutral, happy"
-    await refused(box.say("Hi.", voice="bea", style="angry"), told, field="style")
+    error = "voice 'bea' has no style 'angry'; it has neutral, happy"
+    await refused(box.say("Hi.", voice="bea", style="angry"), error, field="style")
     await refused(box.say("Hi.", voice="cea", style="happy"), code="NOT_FOUND")
 
     await voices.DeleteStyle(pb.DeleteStyleRequest(voice="bea", style="happy"))
     await refused(voices.DeleteStyle(pb.DeleteStyleRequest(voice="bea", style="happy")), code="NOT_FOUND")
-    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
+    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == voice

@@ -44,7 +44,7 @@ def kept(bench: Bench, name: str, segments: int = 2, **terms: Any) -> Job:
     """Admit a job whose audio is cached."""
     job = bench.job(name, **terms)
     planned = pieces(name, segments, frames=400)
-    job.kept = tuple(SegmentAudio(samples_of(one), one.index, one is planned[-1]) for one in planned)
+    job.cached = tuple(SegmentAudio(samples_of(one), one.index, one is planned[-1]) for one in planned)
     bench.scheduler.admit(job, [planned])
     return job
 

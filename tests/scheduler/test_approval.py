@@ -35,7 +35,7 @@ def approve(bench: Bench, *names: str) -> list[tuple[str, State]]:
 def test_nothing_of_a_held_line_goes_out_before_it_is_approved(bench: Bench) -> None:
     line = say(bench, "a", segments=3)
     bench.work()
-    assert line.made and made(bench, "a") == 0
+    assert line.is_done and made(bench, "a") == 0
     bench.now += 1_000.0
     bench.work()
     assert made(bench, "a") == 0 and seen(bench) == {"a": State.HELD}
@@ -77,9 +77,9 @@ def test_a_held_line_is_synthesised_in_idle_time(bench: Bench) -> None:
     bench.scheduler.run_once()
     promised = bench.admit("promised", 3, nfe=10)
     bench.until("promised", 3)
-    assert promised.ended and not any(line.done for line in held)
+    assert promised.ended and not any(line.segments_done for line in held)
     bench.work()
-    assert all(line.made for line in held)
+    assert all(line.is_done for line in held)
 
 
 def test_a_held_line_leaves_its_lane_to_promised_work(bench: Bench) -> None:

@@ -146,12 +146,12 @@ def test_a_light_caller_precedes_a_heavy_one_if_all_are_in_time(bench: Bench) ->
 
 def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> None:
     slow = bench.admit("slow", 3, buffer_s=0.5)
-    while not slow.done:
+    while not slow.segments_done:
         bench.scheduler.run_once()
     bench.admit("next", priority=Priority.BULK)
     bench.work()
     assert bench.ends()["next"] is SPOKEN
-    assert slow.done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
+    assert slow.segments_done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
     bench.scheduler.queue.sent(slow, 1.0)
     bench.serve()
     assert bench.ends()["slow"] is SPOKEN
@@ -431,7 +431,7 @@ def test_a_finished_reply_that_waits_keeps_no_old_engine(bench: Bench) -> None:
     bench.work()
     bench.scheduler.engines.replace(FakeEngine(), lambda: None)
     bench.scheduler.run_once()
-    assert bench.engine.calls[-1] == "shutdown" and job.made and not job.ended
+    assert bench.engine.calls[-1] == "shutdown" and job.is_done and not job.ended
     assert job.engine is bench.scheduler.engines.current
     bench.scheduler.queue.resume("")
     assert bench.ends() == {"a": SPOKEN}

@@ -103,7 +103,7 @@ def test_a_paused_channel_is_synthesised_and_resumes_in_place(bench: Bench) -> N
     second = say(bench, "b")
     other = say(bench, "c", "other")
     bench.work()
-    assert made(bench, "b") == 0 and second.made and not second.ended
+    assert made(bench, "b") == 0 and second.is_done and not second.ended
     assert made(bench, "c") == 1 and other.ended
     bench.now += 100.0
     assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}

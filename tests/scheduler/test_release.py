@@ -22,12 +22,12 @@ OUT, LATER, EARLY = -math.inf, math.inf, "due"
     (OUT, {"late_s": 1.0}, {}),
     (OUT, {}, {"in_s": 0.0}),
     (OUT, {"audible": 0.0}, {}),
-    (OUT, {"done": 2}, {}),
-    (OUT, {"done": 2, "stream": False}, {}),
+    (OUT, {"segments_done": 2}, {}),
+    (OUT, {"segments_done": 2, "stream": False}, {}),
     (LATER, {"stream": False}, {}),
     (LATER, {"stream": False, "late_s": 1.0}, {"breaks": False, "in_s": 0.0}),
     (LATER, {}, {"hold": Paused(0.0)}),
-    (LATER, {"done": 2, "audible": 0.0}, {"hold": Unapproved(0.0)}),
+    (LATER, {"segments_done": 2, "audible": 0.0}, {"hold": Unapproved(0.0)}),
 ])  # fmt: skip
 def test_the_rule(
     monkeypatch: pytest.MonkeyPatch, until: float | str, job: dict[str, object], rule: dict[str, Any]
@@ -53,7 +53,7 @@ def test_a_finished_reply_is_sent_before_it_is_due_even_if_others_are_late(segme
     early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
     bench.scheduler.run_once()
     bench.now = early.due - (6 * segments + 1) * CALL_S  # one call took far longer than estimated
-    while not early.made:
+    while not early.is_done:
         assert bench.results["early"] == []
         bench.scheduler.run_once()
     assert bench.now < early.due and bench.now + 62 * CALL_S > behind.due
@@ -72,7 +72,7 @@ def held_first_piece() -> tuple[Bench, Job]:
     job = bench.job("a")
     first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
     bench.scheduler.admit(job, [[replace(first, audio_s=0.1), replace(second, audio_s=9.0)]])
-    while job.done < 1:
+    while job.segments_done < 1:
         bench.scheduler.run_once()
     assert bench.results["a"] == []
     return bench, job
@@ -83,7 +83,7 @@ def test_a_first_sound_too_early_for_the_rest_is_held_until_its_time() -> None:
     while not bench.results["a"]:
         before = bench.now
         bench.scheduler.run_once()
-    assert before < bench.now < job.due and job.done == 1, "what is left has become short enough"
+    assert before < bench.now < job.due and job.segments_done == 1, "what is left has become short enough"
     assert [when for when, _ in bench.alarms] == [job.due]
     bench.serve()
     assert bench.ends() == {"a": SegmentAudio}
@@ -104,12 +104,12 @@ def test_a_held_first_sound_goes_out_when_it_is_due(before_s: float) -> None:
 
 
 def test_an_alarm_rings_for_each_held_first_sound(monkeypatch: pytest.MonkeyPatch) -> None:
-    audio = held_first_piece()[1].held
+    audio = held_first_piece()[1].unreleased
     monkeypatch.setattr(Early, "_breaks_promise", lambda *_: True)
     bench = Bench()
     jobs = {due: bench.admit(f"due {due}", 2) for due in (2.0, 1.0, 3.0)}
     for due, job in jobs.items():
-        job.due, job.done, job.held = due, 1, list(audio)
+        job.due, job.segments_done, job.unreleased = due, 1, list(audio)
     bench.scheduler._delivery.release_all()
     for due in sorted(jobs):
         bench.advance(due)
@@ -127,13 +127,13 @@ def test_a_held_first_sound_does_not_go_out_of_a_job_that_is_cancelled_or_paused
     bench.alarms[0][1]()
     assert not any(isinstance(result, SegmentAudio) for result in bench.results["a"])
     _, ended, _ = bench.scheduler.queue.utterances()
-    assert not any(one.job.held for one in ended), "the history keeps no audio"
+    assert not any(one.job.unreleased for one in ended), "the history keeps no audio"
 
 
 def test_a_reply_that_is_not_streamed_goes_out_whole() -> None:
     bench = Bench()
     job = bench.admit("a", 3, stream=False)
-    while not job.made:
+    while not job.is_done:
         assert bench.results["a"] == [] and job.audible is None
         bench.scheduler.run_once()
     assert len(bench.results["a"]) == 3 and job.audible == bench.now
@@ -145,6 +145,6 @@ def test_audio_without_a_promise_is_sent_at_once() -> None:
         bench = Bench(Device(call_s), patience_s=0.0)
         job = bench.admit("a", 3, **terms)
         assert bool(job.late_s) is (call_s == 1.0)
-        while not job.done:
+        while not job.segments_done:
             bench.scheduler.run_once()
         assert len(bench.results["a"]) == 1

@@ -266,7 +266,7 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
         reply = stub.Synthesize(request(user_key="bob", playout=pb.OVERLAP), timeout=PATIENCE_S)
         assert (reply.header.nfe_steps, reply.header.guidance) == (3, 1.5)
         for asked, words in (
-            (request(user_key="bob"), "1 requests a minute are allowed of one user"),
+            (request(user_key="bob"), "1 requests a minute are allowed for one user"),
             (request(nfe_steps=21), "between 1 and 20, not 21"),
         ):
             with pytest.raises(grpc.RpcError) as caught:

@@ -20,7 +20,7 @@ from appliance.errors import Cancelled, Cleared, Rejected, Skipped, StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.scheduler.job import State
 from appliance.scheduler.queue import Queue
-from appliance.scheduler.workload import DECISIONS, HISTORY, Kept
+from appliance.scheduler.workload import DECISIONS, HISTORY, QueueState
 from appliance.serve.held import NAME, RESENT_S, HeldFile
 from tests.harness.engine import EVEN, FakeEngine, raising
 from tests.harness.scheduler import Bench
@@ -119,7 +119,7 @@ class Life:
     def without_gateway(self, door: str) -> Life:
         """End the calls of a gateway with it; its clients call the next gateway."""
         job = self.bench.scheduler._workload.jobs.get(LINE)
-        if job is not None and door in ("http", "elevenlabs") and not job.done:
+        if job is not None and door in ("http", "elevenlabs") and not job.segments_done:
             self.queue.cancel(job)
             self.say(door)
         return self
@@ -254,7 +254,7 @@ def test_the_file_is_its_owners_alone_bounded_and_forgets_old_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = Life(tmp_path)
-    life.queue.restore(Kept(order={f"old {number}": True for number in range(HISTORY + 5)}))
+    life.queue.restore(QueueState(order={f"old {number}": True for number in range(HISTORY + 5)}))
     for number in range(DECISIONS + 5):
         say(life.bench, f"new {number}", CHANNEL)
         life.queue.end(lambda u: True, Rejected("no"))

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.box.checks.finding import Finding, Level
 from appliance.box.checks.health_json import last_run, publish
-from appliance.box.checks.readiness import told
+from appliance.box.checks.readiness import read_state
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.request import PassedOver, RequestCounts, Timings
@@ -178,7 +178,7 @@ def test_pages(good: bool, status: int) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "[::]"])
 def test_a_daemon_on_all_addresses_tells_this_machine_its_state(host: str) -> None:
     with served(f"{host}:0") as server:
-        assert told(f"{host}:{server.port}").state == "running"
+        assert read_state(f"{host}:{server.port}").state == "running"
 
 
 def status_of(port: int, page: str, method: str = "GET", host: str = "127.0.0.1") -> int:

@@ -125,7 +125,7 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
         box.await_true(lambda: any("warming up" in text for text in box.messages("STATUS")))
         assert box.health() == "NOT_SERVING"
         step, metrics = "warming up tiny fp32 on ort-cpu", box.config["server"]["metrics"]
-        told = readiness.told(metrics)
+        told = readiness.read_state(metrics)
         assert (told.state, told.step, told.backend, told.on_cpu) == ("starting", step, "", "")
         with box.channel() as channel:
             with pytest.raises(grpc.RpcError) as caught:
@@ -140,7 +140,7 @@ def test_ready_only_once_warm_and_serving_then_fed_in_time(tmp_path: Path) -> No
         box.release("warm_up")
         box.await_message("READY")
         assert box.health() == "SERVING"
-        told = readiness.told(metrics)
+        told = readiness.read_state(metrics)
         assert (told.state, told.step, told.backend) == ("running", "", "ort-cpu")
         assert told.on_cpu.startswith("ort-cpu, ")
         box.await_message("WATCHDOG")

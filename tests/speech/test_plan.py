@@ -49,15 +49,15 @@ def make_reference(
 
 
 def make_request(text: str, **fields: Any) -> Request:
-    given = {"voice": "voice", "nfe": 4, "seed": 1, "guidance": 2.0, "segmentation": Segmentation.UPSTREAM}
-    return Request(text=text, **{**given, **fields})
+    defaults = {"voice": "voice", "nfe": 4, "seed": 1, "guidance": 2.0, "segmentation": Segmentation.UPSTREAM}
+    return Request(text=text, **{**defaults, **fields})
 
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
 
 
 def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
-    made = reference or make_reference()
+    prepared = reference or make_reference()
     durations = fields.pop("durations", {})
     text = {"duration": fields.pop("duration", "script"), "around": fields.pop("around", ("", ""))}
     manifest = replace(
@@ -68,14 +68,14 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
         text=Text(durations=durations, **text),
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
-    return Planner(manifest, reference=lambda voice, style: made, **settings)
+    return Planner(manifest, reference=lambda voice, style: prepared, **settings)
 
 
 def test_the_vocabularys_tokenizer_makes_the_ids() -> None:
-    given = []
+    texts = []
 
     def pinyin(text: str) -> list[str]:
-        given.append(text)
+        texts.append(text)
         return ["b", "a"]
 
     vocabulary = Vocabulary((" ", *"abc"))
@@ -83,8 +83,8 @@ def test_the_vocabularys_tokenizer_makes_the_ids() -> None:
     assert segment.ids.tolist() == [2, 1]
     characters = make_planner(vocabulary=replace(vocabulary, tokenizer="char"), to_tokens=pinyin)
     (segment,) = characters.plan(make_request("ab c"))
-    assert segment.ids.tolist() == vocabulary.ids(list(given[0])).tolist()
-    assert given[0].endswith("ab c") and len(given) == 1
+    assert segment.ids.tolist() == vocabulary.ids(list(texts[0])).tolist()
+    assert texts[0].endswith("ab c") and len(texts) == 1
 
 
 def test_signs_around_a_text_stand_around_the_transcript_too_and_count_for_no_length() -> None:
@@ -106,19 +106,19 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     text = f"{first.strip()} {second}"
     pauses = (Pause(len(first) - 1, 0.5), Pause(len(text), 1.5))
     silent = make_plan(first.strip(), segmentation=segmentation), make_plan(second, segmentation=segmentation)
-    made = make_plan(text, segmentation=segmentation, pauses=pauses)
-    assert [s.text for s in made] == [s.text for part in silent for s in part]
-    ends = [len(silent[0]) - 1, len(made) - 1]
-    assert [s.pause_s for s in made] == [{ends[0]: 0.5, ends[1]: 1.5}.get(n, 0.0) for n in range(len(made))]
+    parts = make_plan(text, segmentation=segmentation, pauses=pauses)
+    assert [s.text for s in parts] == [s.text for part in silent for s in part]
+    ends = [len(silent[0]) - 1, len(parts) - 1]
+    assert [s.pause_s for s in parts] == [{ends[0]: 0.5, ends[1]: 1.5}.get(n, 0.0) for n in range(len(parts))]
     # Nothing is cross-faded over a pause.
     total_s = sum(s.audio_s for part in silent for s in part)
-    assert sum(s.audio_s for s in made) == pytest.approx(total_s + 2.0)
-    assert [s.frames for s in made] == [s.frames for part in silent for s in part]
+    assert sum(s.audio_s for s in parts) == pytest.approx(total_s + 2.0)
+    assert [s.frames for s in parts] == [s.frames for part in silent for s in part]
     cut = done(make_planner().ways([make_request(text, pauses=pauses, max_spoken_s=1.0)]))[0][0]
     assert len(cut.text) < len(first) and cut.pauses == ()
-    heard = (Direction(0, "waves"), Direction(len(text) - 1, "sighs"))
-    cut = done(make_planner().ways([make_request(text, directions=heard, max_spoken_s=1.0)]))[0][0]
-    assert cut.directions == heard[:1]
+    directions = (Direction(0, "waves"), Direction(len(text) - 1, "sighs"))
+    cut = done(make_planner().ways([make_request(text, directions=directions, max_spoken_s=1.0)]))[0][0]
+    assert cut.directions == directions[:1]
 
 
 @pytest.mark.parametrize("segmentation", Segmentation)
@@ -131,20 +131,20 @@ def test_each_run_is_planned_as_in_a_voice_of_its_style(segmentation: Segmentati
     cuts = len(first) - 1, len(first + second) - 1
     switches = Switch(cuts[0], "happy"), Switch(cuts[1], "")
     request = make_request(text, switches=switches, segmentation=segmentation)
-    made = planner.plan(request)
+    segments = planner.plan(request)
     parts = [
         make_plan(part.strip(), reference, segmentation=segmentation)
         for part, reference in ((first, own), (second, styles["happy"]), (third, own))
     ]
     alone = [segment for part in parts for segment in part]
-    assert len(made) == len(alone) > 3 and [s.index for s in made] == list(range(len(made)))
-    for one, other in zip(made, alone, strict=True):
+    assert len(segments) == len(alone) > 3 and [s.index for s in segments] == list(range(len(segments)))
+    for one, other in zip(segments, alone, strict=True):
         assert (one.text, one.frames, one.gain) == (other.text, other.frames, other.gain)
         assert (one.ids == other.ids).all() and one.reference_frames == other.reference_frames
         assert one.reference_log_mel.shape == other.reference_log_mel.shape
     # Runs of different styles are cross-faded like the pieces of a run.
     fades_s = 2 * MANIFEST.defaults.cross_fade_s
-    assert sum(s.audio_s for s in made) == pytest.approx(sum(s.audio_s for s in alone) - fades_s)
+    assert sum(s.audio_s for s in segments) == pytest.approx(sum(s.audio_s for s in alone) - fades_s)
 
     # A switch to the present style changes nothing.
     plain = planner.plan(make_request(text, segmentation=segmentation))
@@ -179,26 +179,26 @@ def test_durations_by_tokens_are_zipvoices(speed: float, samples: int, frames: i
     """⌈R / tokens · tokens / speed⌉ frames besides the R of the reference, which is rounded; no space before
     the text."""
     spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
-    made = make_reference("Ab cé. ", samples, spec=spec)
+    reference = make_reference("Ab cé. ", samples, spec=spec)
     vocabulary = Vocabulary((" ", *"Abcdefg."), "letters")
-    planner = make_planner(made, spec=spec, duration="tokens", vocabulary=vocabulary)
+    planner = make_planner(reference, spec=spec, duration="tokens", vocabulary=vocabulary)
     for text, tokens in (("bc d", 5), ("bc d?", 4), ("b.", 2), ("bé c d e f g b c d e f.", 22)):
         (segment,) = planner.plan(make_request(text, speaking_rate=speed))
-        said = text if text[-1] in ".?" else f"{text}."
-        known = [character for character in f"Ab cé.{said}" if character in vocabulary.tokens]
-        assert segment.ids.tolist() == [vocabulary.tokens.index(character) for character in known]
-        assert len(known) == 5 + tokens
+        ended = text if text[-1] in ".?" else f"{text}."
+        characters = [character for character in f"Ab cé.{ended}" if character in vocabulary.tokens]
+        assert segment.ids.tolist() == [vocabulary.tokens.index(character) for character in characters]
+        assert len(characters) == 5 + tokens
         assert segment.reference_frames == len(segment.reference_log_mel) == frames
-        wanted = np.ceil(np.float32(frames) / np.float32(5) * np.float32(tokens) / np.float32(speed))
-        assert segment.frames == frames + int(wanted)
+        expected = np.ceil(np.float32(frames) / np.float32(5) * np.float32(tokens) / np.float32(speed))
+        assert segment.frames == frames + int(expected)
 
 
 def test_tokens_that_set_a_length_come_from_each_text_alone() -> None:
     """ZipVoice's transcript and text are separate sentences. A text without tokens would have no length."""
-    given: list[str] = []
+    texts: list[str] = []
 
     def make(text: str) -> list[str]:
-        given.append(text)
+        texts.append(text)
         return [] if text.startswith("e") else ["b"]
 
     vocabulary = Vocabulary((" ", "b"), "emilia")
@@ -206,7 +206,7 @@ def test_tokens_that_set_a_length_come_from_each_text_alone() -> None:
     sizes = (max(one.ways([make_request("a d")])) for one in (planner, make_planner()))
     assert next(sizes) >= LOOKUP > next(sizes)
     (segment,) = planner.plan(make_request("a d"))
-    assert segment.ids.tolist() == [1, 1] and "a d." in given
+    assert segment.ids.tolist() == [1, 1] and "a d." in texts
     # A text whose tokens just fit is not cut.
     dense: dict[str, Any] = {"duration": "tokens", "vocabulary": vocabulary, "to_tokens": list}
     reference = make_reference("e" * 60 + "b. ", 20_000)
@@ -235,22 +235,22 @@ def test_tokens_are_placed_by_the_table_within_reference_and_reply(speed: float)
         "aab.b.": ("aab.b.", [20, 20, 2, 30, 2, 12]),
         "c bbbbbb": (" bbbbbb.", [2, 1, 1, 2, 2, 2, 2, 12]),  # the vocabulary lacks c
     }
-    for text, (said, after) in texts.items():
+    for text, (spoken, after) in texts.items():
         (segment,) = make_plan(text, reference, speaking_rate=speed, **PLACED)
-        assert segment.ids.tolist() == [" ab.!".index(token) for token in f"aaaaaab! {said}"]
+        assert segment.ids.tolist() == [" ab.!".index(token) for token in f"aaaaaab! {spoken}"]
         reply = math.ceil(390 / sum(before) * sum(after) / speed)
-        assert (segment.reference_frames, segment.frames) == (390, 390 + max(reply, len(said)))
+        assert (segment.reference_frames, segment.frames) == (390, 390 + max(reply, len(spoken)))
         assert segment.upsample_index is not None and segment.upsample_index.dtype == np.int32
         assert (np.diff(segment.upsample_index) >= 0).all()
         lasts = np.bincount(segment.upsample_index, minlength=len(segment.ids))
-        wanted = [
+        expected = [
             n * part / sum(of) for of, part in ((before, 390), (after, segment.frames - 390)) for n in of
         ]
         assert sum(lasts[: len(before)]) == 390
         ends = np.cumsum(after) * (segment.frames - 390) / sum(after) / VOCOS.frames_per_second
-        begin = ends[0] if said[0] == " " else 0.0
+        begin = ends[0] if spoken[0] == " " else 0.0
         assert segment.words == (pytest.approx((begin, ends[-2])),)
-        np.testing.assert_allclose(lasts, wanted, atol=1.0)
+        np.testing.assert_allclose(lasts, expected, atol=1.0)
     assert make_plan("ab")[0].upsample_index is None
 
 
@@ -277,22 +277,22 @@ def make_plan(text: str, reference: Reference | None = None, **fields: Any) -> l
 
 @pytest.mark.parametrize("voice", range(len(generate.REFERENCES)))
 def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
-    given = golden["references"][voice]
-    reference = make_reference(given["transcript"], given["samples"])
+    row_of_voice = golden["references"][voice]
+    reference = make_reference(row_of_voice["transcript"], row_of_voice["samples"])
     vocabulary = Vocabulary(tuple(golden["vocabulary"]))
     assert len(golden["plans"][voice]) == len(golden["lines"])
     for row, passes in zip(golden["lines"], golden["plans"][voice], strict=True):
         of = {"vocabulary": vocabulary, "to_tokens": to_tokens, "duration": "bytes"}
-        segments = make_plan(row["line"], reference, speaking_rate=given["speed"], **of)
+        segments = make_plan(row["line"], reference, speaking_rate=row_of_voice["speed"], **of)
         is_short = any(len(segment.text.encode()) < SHORT_TEXT_BYTES for segment in segments)
-        got = [
+        planned = [
             {"frames": s.frames, "condition_frames": len(s.reference_log_mel), "ids": s.ids.tolist()}
             for s in segments
         ]
-        if is_short and given["speed"] != 1.0:  # our rate changes their length, upstream's does not
-            assert [p.pop("frames") for p in got] != [p["frames"] for p in passes]
+        if is_short and row_of_voice["speed"] != 1.0:  # our rate changes their length, upstream's does not
+            assert [p.pop("frames") for p in planned] != [p["frames"] for p in passes]
             passes = [{name: p[name] for name in ("condition_frames", "ids")} for p in passes]
-        assert got == passes, row["line"]
+        assert planned == passes, row["line"]
 
 
 def syllables(text: str) -> int:
@@ -314,15 +314,15 @@ def test_a_line_of_another_script_keeps_the_pace(voice: int, segmentation: Segme
     pace = syllables(transcripts[voice]) / 4.4
 
     def ratio(text: str, duration: str) -> float:
-        made = make_plan(text, reference, duration=duration, segmentation=segmentation)
-        frames = sum(segment.frames - segment.reference_frames for segment in made)
+        segments = make_plan(text, reference, duration=duration, segmentation=segmentation)
+        frames = sum(segment.frames - segment.reference_frames for segment in segments)
         return syllables(text) / (frames / 93.75) / pace
 
     assert 0.8 < ratio(line, "script") < 1.25
     assert not 0.67 < ratio(line, "bytes") < 1.5
     # The longest piece lasts as long as a piece in the voice's own script may.
-    made = make_plan(f"{line} " * 8, reference, segmentation=Segmentation.LOW_LATENCY)
-    longest_s = max(segment.frames - segment.reference_frames for segment in made) / 93.75
+    pieces = make_plan(f"{line} " * 8, reference, segmentation=Segmentation.LOW_LATENCY)
+    longest_s = max(segment.frames - segment.reference_frames for segment in pieces) / 93.75
     assert LONGEST_PIECE_S / 2 < longest_s < 1.05 * LONGEST_PIECE_S
 
 
@@ -353,16 +353,16 @@ def test_bigvgan_has_a_frame_of_condition_less():
     assert (len(segment.reference_log_mel), segment.reference_frames) == (391, 390)
 
 
-@pytest.mark.parametrize(("spreads", "duration", "wanted"), [
+@pytest.mark.parametrize(("spreads", "duration", "frames"), [
     (True, "script", (455, 498, 517)), (True, "bytes", (455, 552, 682)), (False, "script", (455, 552, 682)),
 ])  # fmt: skip
-def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(spreads, duration, wanted):
+def test_short_texts_are_slowed_less_where_letters_are_spread_over_all_frames(spreads, duration, frames):
     planner = make_planner(make_reference("x" * 39), duration=duration)
     arch = replace(planner.manifest.arch, text_embedding_average_upsampling=spreads)
     planner = replace(planner, manifest=replace(planner.manifest, arch=arch))
     # The reference has 390 frames for 40 bytes. Two, five and nine bytes follow at 0.3, or at 0.3, 0.45 and
     # 0.69, of the pace.
-    assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == wanted
+    assert tuple(planner.plan(make_request("a" * n))[0].frames for n in (2, 5, 9)) == frames
 
 
 @pytest.mark.parametrize(("transcript", "text", "speed", "reply"), [
@@ -395,8 +395,8 @@ def test_the_seconds_of_the_segments_add_up_to_the_reply(segmentation):
     joiner = Joiner(overlap_samples(MANIFEST.defaults.cross_fade_s, VOCOS.sample_rate_hz))
     samples = 0
     for place, segment in enumerate(segments):
-        made = np.zeros((segment.frames - segment.reference_frames - 1) * VOCOS.hop, np.float32)
-        samples += len(joiner.push(made, last=place == len(segments) - 1))
+        audio = np.zeros((segment.frames - segment.reference_frames - 1) * VOCOS.hop, np.float32)
+        samples += len(joiner.push(audio, last=place == len(segments) - 1))
     assert len(segments) > 1
     assert sum(s.audio_s for s in segments) == pytest.approx(samples / VOCOS.sample_rate_hz, abs=1e-6)
 
@@ -488,9 +488,9 @@ def test_low_latency_starts_short():
 
 
 def test_a_text_that_does_not_fit_is_refused_with_the_limit():
-    told = r"^text: .* allowed in one piece.*shorter reference"
+    message = r"^text: .* allowed in one piece.*shorter reference"
     for segmentation in Segmentation:
-        with pytest.raises(InvalidRequest, match=told) as caught:
+        with pytest.raises(InvalidRequest, match=message) as caught:
             make_plan("hello there", max_frames=300, segmentation=segmentation)
         assert caught.value.field == "text"
 

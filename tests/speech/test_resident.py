@@ -21,7 +21,7 @@ def test_a_path_is_resolved_when_it_is_first_named(tmp_path: Path) -> None:
     rows = {code: LanguageRow("ann", bundle=path) for code, path in paths.items() if code != "es"}
     config = Config(bundle=BundleConfig(link), text=TextConfig(languages=rows))
     residents = Residents(config, first := bundle_of(config))
-    assert [*residents.beside] == [str(second)]
+    assert [*residents.secondary] == [str(second)]
     link.unlink()
     link.symlink_to(second)
     swapped = bundle.read(second, verify=False)

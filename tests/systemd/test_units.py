@@ -230,7 +230,7 @@ def test_the_daemon_starts_after_the_gpus_driver() -> None:
 ])  # fmt: skip
 def test_missing_hardening_has_a_reason(key: str) -> None:
     assert not values(DAEMON, key)
-    reasons = DAEMON.partition("not kept from, and why")[2]
+    reasons = DAEMON.partition("Not restricted, and why")[2]
     assert re.search(rf"^# .*\b{key}\b.*", reasons, re.MULTILINE)
 
 

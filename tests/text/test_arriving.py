@@ -25,8 +25,8 @@ KINDS = "a.|. |...|1|1,|1 |1:|$1.|a|A. |LOL |好|你好，|二|สวัสด�
 
 def pieces(parts: list[str], budgets: Budgets = BUDGETS, languages: tuple[str, ...] = ()) -> list[str]:
     written = TextSplitter(budgets, languages)
-    found = [piece for part in parts for piece in written.add(part)]
-    return [*found, rest] if (rest := written.rest()) else found
+    cut = [piece for part in parts for piece in written.add(part)]
+    return [*cut, rest] if (rest := written.rest()) else cut
 
 
 @pytest.mark.parametrize(("parts", "expected", "by_letters"), rows(__file__, "arriving.jsonl"))
@@ -38,7 +38,7 @@ def test_complete_clauses_are_returned(
     assert pieces(list("".join(parts))) == (expected if by_letters is None else by_letters)
 
 
-def test_the_next_utterance_starts_afresh() -> None:
+def test_the_next_utterance_starts_without_the_last_one_s_text() -> None:
     written = TextSplitter(BUDGETS)
     assert written.add("One two three, four") == ["One two three,"]
     assert [written.rest(), written.rest()] == ["four", ""]
@@ -48,26 +48,26 @@ def test_the_next_utterance_starts_afresh() -> None:
 
 
 @given(st.lists(st.text(alphabet="ab ,.!?，。好1", max_size=30), max_size=12))
-def test_nothing_is_lost_however_it_is_sent(parts: list[str]) -> None:
-    found = pieces(parts)
-    assert "".join("".join(found).split()) == "".join("".join(parts).split())
-    assert all(piece == piece.strip() and piece for piece in found)
+def test_no_text_is_lost_whatever_its_parts_are(parts: list[str]) -> None:
+    cut = pieces(parts)
+    assert "".join("".join(cut).split()) == "".join("".join(parts).split())
+    assert all(piece == piece.strip() and piece for piece in cut)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("code", LANGUAGES)
-def test_a_stream_has_the_words_of_its_whole(code: str) -> None:
+def test_a_stream_has_the_same_words_as_the_whole_text(code: str) -> None:
     lines, chance = [text for of, text in LINES if of == code], random.Random(7)
     differ = []
     for _ in range(40):
         text = ("。" if code in ("ja", "zh") else " ").join(chance.choices(lines, k=chance.randint(1, 5)))
         ends = [*itertools.accumulate(chance.randint(1, 20) for _ in text)]
         parts = [text[begin:end] for begin, end in itertools.pairwise([0, *ends])]
-        said = [
+        spoken = [
             re.sub(r"[\W_]+", "", "".join(front(code).speakable(piece).text for piece in whole).casefold())
             for whole in ([text], pieces(parts, Budgets(15, 60, 240), (code,)))
         ]
-        differ += [text] if said[0] != said[1] else []
+        differ += [text] if spoken[0] != spoken[1] else []
     assert len(differ) <= 1, differ  # 2 to 10 if the cuts ignore how the text is read
 
 

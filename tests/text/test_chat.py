@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from appliance.config import TextConfig
 from appliance.contract import bundle
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Handling, Spoken
+from appliance.request import Handling, SpokenText
 from appliance.text.chat.marks import PRIVATE
 from appliance.text.chat.rewrite import MOST_CHARACTERS
 from appliance.text.languages import language
@@ -54,12 +54,12 @@ def unknown(text: str, vocabulary: Vocabulary) -> list[str]:
 
 @pytest.mark.parametrize("vocabulary", [ENGLISH, DEMO], ids=["letters", "demo"])
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
-def test_english_reads_nothing_as_a_space(line: dict[str, str], vocabulary: Vocabulary) -> None:
-    said = FrontEnd(vocabulary, languages=BOTH).speakable(line["text"])
-    assert unknown(said.text, vocabulary) == []
+def test_no_spoken_character_is_unknown(line: dict[str, str], vocabulary: Vocabulary) -> None:
+    spoken = FrontEnd(vocabulary, languages=BOTH).speakable(line["text"])
+    assert unknown(spoken.text, vocabulary) == []
     han = [character for character in line["text"] if "\u4e00" <= character <= "\u9fff"]
     if any(unknown(character, vocabulary) for character in han):  # for example, 啊 is "a"
-        assert any(change.kind in ("unsayable", "link", "mail") for change in said.changes)
+        assert any(change.kind in ("unsayable", "link", "mail") for change in spoken.changes)
 
 
 ANY = st.text(
@@ -77,13 +77,13 @@ ANY = st.text(
     st.dictionaries(ANY.filter(normalise), st.text(min_size=1, max_size=20).filter(normalise), max_size=5),
 )
 def test_any_text_becomes_speakable(text: str, handling: Handling, words: dict[str, str]) -> None:
-    said = front("en").speakable(text, handling, words)
-    assert unknown(said.text, ENGLISH) == []
-    assert not said.text or any(character.isalnum() for character in said.text)
-    assert said.pauses == ()
-    assert all(len(side) <= MOST_CHARACTERS for c in said.changes for side in (c.before, c.after))
-    assert not PRIVATE.search(repr(said))
-    assert words or len(said.text) <= 40 * len(text) + 40
+    spoken = front("en").speakable(text, handling, words)
+    assert unknown(spoken.text, ENGLISH) == []
+    assert not spoken.text or any(character.isalnum() for character in spoken.text)
+    assert spoken.pauses == ()
+    assert all(len(side) <= MOST_CHARACTERS for c in spoken.changes for side in (c.before, c.after))
+    assert not PRIVATE.search(repr(spoken))
+    assert words or len(spoken.text) <= 40 * len(text) + 40
 
 
 WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "tonight"]
@@ -92,27 +92,27 @@ WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "t
 @given(st.lists(st.sampled_from(WORDS), min_size=1))
 def test_prose_does_not_change(words: list[str]) -> None:
     text = " ".join(word for n, word in enumerate(words) if word not in words[max(n - 3, 0) : n]).capitalize()
-    assert front("en").speakable(f"{text}.") == Spoken(f"{text}.")
+    assert front("en").speakable(f"{text}.") == SpokenText(f"{text}.")
 
 
 @pytest.mark.parametrize("text", [
     "1" * 2_000, "a" * 2_000, ":" * 2_000, "**a" * 600, "@a_" * 600, "1-" * 1_000, "😂" * 2_000, "<a" * 900,
 ])  # fmt: skip
-def test_hostile_lines_are_bounded(text: str) -> None:
+def test_hostile_lines_have_spoken_texts_of_limited_length(text: str) -> None:
     assert len(front("en").speakable(text).text) < 20 * len(text)
 
 
 def test_characters_outside_a_vocabulary_are_named() -> None:
-    said = front("en").speakable("主播 nice café")
-    assert said.text == "nice cafe"
-    assert [(c.kind, c.before, c.after) for c in said.changes] == [
+    spoken = front("en").speakable("主播 nice café")
+    assert spoken.text == "nice cafe"
+    assert [(c.kind, c.before, c.after) for c in spoken.changes] == [
         ("unsayable", "主播", ""),
         ("letter", "é", "e"),
     ]
     assert front("en").speakable("主播").text == front("en").speakable("!!!").text == ""
-    said = front("en").speakable("C3PO 50%", Handling.VERBATIM)
-    assert said.text == "C three PO five zero percent"
-    assert {c.kind for c in said.changes} == {"letter", "sign"}
+    spoken = front("en").speakable("C3PO 50%", Handling.VERBATIM)
+    assert spoken.text == "C three PO five zero percent"
+    assert {c.kind for c in spoken.changes} == {"letter", "sign"}
 
 
 def test_ambiguous_text_is_read_by_configuration() -> None:
@@ -128,13 +128,13 @@ def test_ambiguous_text_is_read_by_configuration() -> None:
     (10_010, "ten thousand ten", "ten thousand tenth", "一万零一十"),
     (100_020_003, "one hundred million twenty thousand three", "", "一亿零二万零三"),
 ])  # fmt: skip
-def test_numbers(number: int, words: str, ordinal: str, han: str) -> None:
+def test_numbers_in_english_and_chinese(number: int, words: str, ordinal: str, han: str) -> None:
     assert (english(number), chinese(number)) == (words, han)
     assert not ordinal or english_ordinal(number) == ordinal
     assert language("de").number(f"-{number}", False).startswith("minus ")
 
 
-def test_years() -> None:
+def test_english_years() -> None:
     assert [english_year(y) for y in (1905, 2000, 2005, 2010, 1900, 99)] == [
         "nineteen oh five", "two thousand", "two thousand five", "twenty ten", "nineteen hundred",
         "ninety-nine",

@@ -39,18 +39,18 @@ def numbers(emilia: Emilia, line: str) -> list[int]:
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_tokens_are_upstreams(number: int) -> None:
+def test_tokens_equal_upstreams(number: int) -> None:
     """espeak-ng 1.51's phones come from the golden file."""
     assert numbers(Emilia(recorded), LINES[number]) == GOLDEN["ids"][number], LINES[number]
 
 
 @needs_library
-def test_tokens_are_upstreams_with_the_library_that_is_installed(library: Espeak) -> None:
-    found = [numbers(Emilia(library.phones), line) for line in LINES]
+def test_tokens_by_the_installed_library_equal_upstreams(library: Espeak) -> None:
+    tokens = [numbers(Emilia(library.phones), line) for line in LINES]
     # Other releases read some words differently. In all of them, a text does not depend on earlier texts.
     if library.version in ("1.50", "1.51"):
-        assert found == GOLDEN["ids"]
-    assert [numbers(Emilia(library.phones), line) for line in LINES[::-1]] == found[::-1]
+        assert tokens == GOLDEN["ids"]
+    assert [numbers(Emilia(library.phones), line) for line in LINES[::-1]] == tokens[::-1]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def library() -> Iterator[Espeak]:
 
 
 @needs_library
-def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
+def test_phones_of_other_voices_equal_upstreams(library: Espeak) -> None:
     """Upstream is `EspeakTokenizer` of piper_phonemize 1.1.0; a single process reads all lines."""
     if library.version != "1.51":
         pytest.skip("other releases say some words otherwise")
@@ -71,7 +71,7 @@ def test_phones_of_other_voices_are_upstreams(library: Espeak) -> None:
 
 
 @needs_library
-def test_a_text_leaves_no_voice_behind(library: Espeak) -> None:
+def test_a_text_does_not_change_the_voice_of_the_next(library: Espeak) -> None:
     """Tone marks and letters of another script made 1.51 change its voice."""
     before = library.phones("Guten Tag", "de")
     for text in ("Tag ꜆", "Тag ஃ", "你"):
@@ -80,7 +80,7 @@ def test_a_text_leaves_no_voice_behind(library: Espeak) -> None:
 
 
 @needs_library
-def test_a_voice_is_found_as_the_command_finds_it(library: Espeak) -> None:
+def test_a_voice_is_chosen_as_by_the_espeak_command(library: Espeak) -> None:
     british, own = library.phones("rather", "en-gb"), library.phones("rather", "en-gb-x-rp")
     assert british[-1] == "ə" != library.phones("rather")[-1] and own
     assert library.phones("hei", "no") == library.phones("hei", "nb")
@@ -91,7 +91,7 @@ def test_a_voice_is_found_as_the_command_finds_it(library: Espeak) -> None:
     assert library.phones("Hi. X") == (*"hˈaɪ.ˈɛks",)
 
 
-def test_a_voice_speaks_its_script() -> None:
+def test_a_voice_says_the_letters_of_its_script() -> None:
     german, hindi = (Vocabulary(("a", "."), "espeak", voice) for voice in ("de", "hi"))
     sayable = {german: "aäßé5%'-.,!?:;…؟。€\u0301", hindi: "aनि।5\u200d"}
     for vocabulary, characters in sayable.items():
@@ -109,7 +109,7 @@ def test_a_text_is_cut_by_language() -> None:
     assert list(segments("")) == []
 
 
-def test_numbers_are_words() -> None:
+def test_numbers_become_words() -> None:
     assert cardinal(1_234_005) == "one million, two hundred thirty-four thousand five"
     assert cardinal(305, with_and=True) == "three hundred and five"
     assert english_words("in 2005, 1999 and 3000") == (
@@ -120,7 +120,7 @@ def test_numbers_are_words() -> None:
     assert english_words("9" * 40).split() == ["nine"] * 40
 
 
-def test_marks_are_found_in_the_phones_of_a_clause() -> None:
+def test_phones_of_clauses_are_joined_with_their_marks() -> None:
     assert joined([("hi", "Hi. Y"), ("yes", "es!\0")]) == "hi.yes!"
     assert joined([("a", "a, b"), ("b", "; c"), ("c", "\0")]) == "a, b; c"
     assert joined([("wait", "Wait... n"), ("no", "o\0")]) == "waitno"
@@ -130,7 +130,7 @@ def test_marks_are_found_in_the_phones_of_a_clause() -> None:
     assert single("what?!?! a…. b, c") == "what? a… b, c"
 
 
-def test_the_program_is_apart() -> None:
+def test_the_program_imports_nothing_of_the_package() -> None:
     """The program that loads the library imports nothing of the package."""
     tree = ast.parse(PROGRAM.read_text("utf-8"))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
@@ -138,7 +138,7 @@ def test_the_program_is_apart() -> None:
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
-def test_speakable_text_stays() -> None:
+def test_chat_text_becomes_sayable_by_emilia() -> None:
     front = FrontEnd(VOCABULARY, languages=("en", "zh"))
     spoken = front.speakable("Café 50% off — ok, really, 3 <b>x</b>. 三百。你好 50%, привет")
     assert spoken.text == "Café fifty percent off - ok, really, three x. 三百. 你好百分之五十,"
@@ -163,13 +163,13 @@ PROCESS = """
 def process(tmp_path: Path) -> Iterator[Espeak]:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROCESS))
-    made = Espeak((sys.executable, "-I", "-S", str(program)), patience_s=5.0)
-    yield made
-    made.close()
+    espeak_process = Espeak((sys.executable, "-I", "-S", str(program)), patience_s=5.0)
+    yield espeak_process
+    espeak_process.close()
 
 
 @pytest.mark.parametrize("text", ["die", "garbage"])
-def test_a_text_on_which_it_fails_is_refused_and_the_next_is_read(process: Espeak, text: str) -> None:
+def test_a_text_on_which_espeak_fails_is_refused_and_the_next_is_read(process: Espeak, text: str) -> None:
     with pytest.raises(InvalidRequest, match="espeak fails on it"):
         process.phones(text)
     assert process.phones("good.") == ("p", "p", "p", ".")
@@ -223,9 +223,9 @@ def test_a_process_that_ends_reports_the_missing_part(
 
     start = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", ended)
-    told = Espeak((sys.executable, "-c", """print('{"missing": "it is not there"}')"""))
+    failing = Espeak((sys.executable, "-c", """print('{"missing": "it is not there"}')"""))
     with pytest.raises(PhonesMissing, match="it is not there; with the internet: sudo apt"):
-        told.phones("Hello.")
+        failing.phones("Hello.")
 
 
 @needs_library

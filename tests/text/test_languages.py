@@ -14,7 +14,7 @@ from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import ConfigError, InvalidRequest
 from appliance.request import Handling
-from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, known, language
+from appliance.text.languages import LANGUAGES, UnknownLanguage, base_code, language, resolve
 from appliance.text.languages.plain import PLAIN
 from appliance.text.sayable import FrontEnd
 from appliance.text.scripts import LETTERS
@@ -39,30 +39,30 @@ def front(*languages: str, configured: str = "") -> FrontEnd:
 
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_each_registered_language_loads_and_has_words_and_a_known_script(code: str) -> None:
-    found = language(code)
-    assert (found.code, found.says_digits) == (code, True)
-    assert found.link.strip() and found.mail.strip() and set(found.scripts) <= set(LETTERS)
-    assert all(word == word.lower() and word[-1] != "." for word in found.abbreviations)
+    loaded = language(code)
+    assert (loaded.code, loaded.says_digits) == (code, True)
+    assert loaded.link.strip() and loaded.mail.strip() and set(loaded.scripts) <= set(LETTERS)
+    assert all(word == word.lower() and word[-1] != "." for word in loaded.abbreviations)
 
 
-def test_tags_of_regions_and_languages_that_are_not_registered() -> None:
+def test_tags_of_regions_and_of_unregistered_languages() -> None:
     assert [base_code(tag) for tag in ("de-AT", "en_GB", "zh-CN", " EN ")] == ["de", "en", "zh", "en"]
     assert language("en-GB") is language("en")
     with pytest.raises(UnknownLanguage, match=r"'tlh' is not known; ar, de, en, "):
         language("tlh")
-    assert [known(of).scripts for of in ("nl", "uk", "mr")] == [("LATIN",), ("CYRILLIC",), ("DEVANAGARI",)]
-    assert known("nl").numbers is PLAIN.numbers and known("en") is language("en")
+    assert [resolve(of).scripts for of in ("nl", "uk", "mr")] == [("LATIN",), ("CYRILLIC",), ("DEVANAGARI",)]
+    assert resolve("nl").numbers is PLAIN.numbers and resolve("en") is language("en")
 
 
 @pytest.mark.parametrize(
     ("languages", "text", "spoken"),
-    [*rows(__file__, "in_force.jsonl"), *(("", *line) for line in rows(__file__, "no_language.jsonl"))],
+    [*rows(__file__, "active.jsonl"), *(("", *line) for line in rows(__file__, "no_language.jsonl"))],
 )
-def test_a_line_is_in_the_languages_in_force(languages: str, text: str, spoken: str) -> None:
+def test_a_line_is_spoken_in_the_active_languages(languages: str, text: str, spoken: str) -> None:
     assert front(*languages.split()).speakable(text).text == spoken
 
 
-def test_a_request_comes_before_the_configuration_and_that_before_the_bundle() -> None:
+def test_the_request_s_language_precedes_the_configured_and_the_bundle_s() -> None:
     assert front("zh", configured="en").speakable("5").text == "five"
     assert front("zh", configured="en").speakable("5", language="de-AT").text == "fünf"
     assert front("en").speakable("5", language="zh-CN").text == "五"
@@ -73,7 +73,7 @@ def test_a_request_comes_before_the_configuration_and_that_before_the_bundle() -
         FrontEnd(chinese_too(), TextConfig(language="nl"), ("en",))
 
 
-def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
+def test_a_language_that_the_vocabulary_cannot_say_is_not_active() -> None:
     letters = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz0123456789"))
     english = FrontEnd(letters, languages=("zh", "en"))
     assert english.speakable("等级5 5").text == "five five"
@@ -87,30 +87,30 @@ def test_a_language_that_the_vocabulary_cannot_say_is_not_in_force() -> None:
 def test_random_lines_of_unknown_language_get_no_words() -> None:
     for line in lines():
         for handling in (Handling.CHAT, Handling.VERBATIM):
-            said = front().speakable(line, handling)
-            added = Counter(c for c in said.text.lower() if c.isalpha())
+            spoken = front().speakable(line, handling)
+            added = Counter(c for c in spoken.text.lower() if c.isalpha())
             written = unicodedata.normalize("NFKC", line).lower()
-            assert not added - Counter(c for c in written if c.isalpha()), (line, said)
+            assert not added - Counter(c for c in written if c.isalpha()), (line, spoken)
 
 
-def test_signs_and_digits_that_the_vocabulary_lacks_are_in_the_words_of_the_language_or_dropped() -> None:
+def test_signs_and_digits_outside_the_vocabulary_become_words_or_are_dropped() -> None:
     letters = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ."))
     verbatim = Handling.VERBATIM
     assert FrontEnd(letters, languages=("en",)).speakable("a % 5 ٥", verbatim).text == "a percent five five"
-    said = FrontEnd(letters).speakable("a % 5 b", verbatim)
-    assert said.text == "a b" and [(c.kind, c.before) for c in said.changes] == [("unsayable", "%5")]
+    spoken = FrontEnd(letters).speakable("a % 5 b", verbatim)
+    assert spoken.text == "a b" and [(c.kind, c.before) for c in spoken.changes] == [("unsayable", "%5")]
     chinese = front("zh").speakable("好 ÷", verbatim)
     assert chinese.text == "好除以"
 
 
-def test_no_name_of_an_emoji_tells_a_skin_tone_in_any_language() -> None:
+def test_names_of_emoji_omit_skin_tones_in_every_language() -> None:
     from appliance.text.chat.chat import _emoji_name
 
     toned = [character for character in emoji.EMOJI_DATA if re.search("[🏻-🏿]", character[1:])]
     assert len(toned) > 2_000
     for code in emoji.LANGUAGES:
-        bare = {_emoji_name(character, known(code)) for character in toned}
-        named = {_emoji_name(c, known(code)) for c in emoji.EMOJI_DATA if not re.search("[🏻-🏿]", c)}
+        bare = {_emoji_name(character, resolve(code)) for character in toned}
+        named = {_emoji_name(c, resolve(code)) for c in emoji.EMOJI_DATA if not re.search("[🏻-🏿]", c)}
         assert bare <= named and "" not in bare, (code, sorted(bare - named)[:5])
 
 
@@ -141,6 +141,6 @@ def test_text_of_any_script_becomes_speakable(text: str, handling: Handling, cod
         Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz\u0301\u0308\u0327"), "char"),
         Vocabulary(tuple(dict.fromkeys(" " + DEVANAGARI + CYRILLIC.upper())), "char"),
     ):
-        said = FrontEnd(vocabulary, languages=("ru", "mr")).speakable(text, handling, language=code)
-        tokens = vocabulary.split(said.text, to_tokens)
-        assert all(token in vocabulary.index for token in tokens), (said, vocabulary)
+        spoken = FrontEnd(vocabulary, languages=("ru", "mr")).speakable(text, handling, language=code)
+        tokens = vocabulary.split(spoken.text, to_tokens)
+        assert all(token in vocabulary.index for token in tokens), (spoken, vocabulary)

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.config import TextConfig
 from appliance.contract.tokens import Vocabulary
-from appliance.request import Handling, Pause, Spoken
+from appliance.request import Handling, Pause, SpokenText
 from appliance.text.chat import rewrite
 from appliance.text.sayable import FrontEnd
 from tests.text.test_chat import BOTH, chinese_too, front
@@ -51,7 +51,7 @@ def lines() -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
-def spoken(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, Spoken]]]:
+def spoken(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, SpokenText]]]:
     """Random lines with their spoken forms; every change is written out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite, "MOST_CHARACTERS", 1_000)
@@ -62,31 +62,31 @@ def letters(text: str) -> Counter[str]:
     return Counter(c for c in text.lower() if c.isalnum())
 
 
-def test_no_letter_or_digit_is_lost_silently(spoken: list[tuple[str, Spoken]]) -> None:
-    for line, said in spoken:
+def test_no_letter_or_digit_is_lost_silently(spoken: list[tuple[str, SpokenText]]) -> None:
+    for line, result in spoken:
         named: Counter[str] = Counter()
-        for change in said.changes:
+        for change in result.changes:
             named += letters(change.before)
-        missing = letters(line) - letters(said.text) - named
-        assert not missing, (line, said)
+        missing = letters(line) - letters(result.text) - named
+        assert not missing, (line, result)
         digits = Counter(c for c in line if c in string.digits)
-        assert not digits - named, (line, said)
+        assert not digits - named, (line, result)
 
 
-def test_no_two_words_are_glued(spoken: list[tuple[str, Spoken]]) -> None:
+def test_no_two_words_run_together(spoken: list[tuple[str, SpokenText]]) -> None:
     word = re.compile("[A-Za-z]+")
-    for line, said in spoken:
-        known = set(word.findall(line.lower().replace("é", "e").replace("\u200b", "")))
-        for change in said.changes:
-            known |= set(word.findall(change.after.lower().replace("é", "e")))
-        unknown = set(word.findall(said.text.lower())) - known
-        assert not unknown, (line, said, unknown)
+    for line, result in spoken:
+        words = set(word.findall(line.lower().replace("é", "e").replace("\u200b", "")))
+        for change in result.changes:
+            words |= set(word.findall(change.after.lower().replace("é", "e")))
+        unknown = set(word.findall(result.text.lower())) - words
+        assert not unknown, (line, result, unknown)
 
 
-def test_no_tag_is_read(spoken: list[tuple[str, Spoken]]) -> None:
-    for line, said in spoken:
+def test_no_html_tag_is_spoken(spoken: list[tuple[str, SpokenText]]) -> None:
+    for line, result in spoken:
         if "<br>" in line:
-            assert not re.search(r"\bbr\b", said.text), (line, said)
+            assert not re.search(r"\bbr\b", result.text), (line, result)
 
 
 SMALL = str.split(
@@ -131,20 +131,20 @@ def number_of_chinese(words: str) -> int:
     ("zh", "考了", "分"), ("zh", "微信号", "，谢谢"),
 ])  # fmt: skip
 def test_a_number_keeps_its_value_in_words(language: str, before: str, after: str) -> None:
-    source, read = random.Random(1), {"en": number_of, "zh": number_of_chinese}[language]
+    source, value_of = random.Random(1), {"en": number_of, "zh": number_of_chinese}[language]
     drawn = (source.randrange(10**9 if language == "en" else 10**8) for _ in range(300))
     for number in [*range(1, 1_100), 2_333, 6_666, 8_888, 66_666, 888_888, 8_888_888, *drawn]:
-        said = front(language).speakable(f"{before}{number}{after}").text
-        assert read(said.removeprefix(before).removesuffix(after)) == number, (number, said)
+        words = front(language).speakable(f"{before}{number}{after}").text
+        assert value_of(words.removeprefix(before).removesuffix(after)) == number, (number, words)
 
 
 def test_stage_directions_are_dropped_and_named_or_spoken_as_configured() -> None:
-    said = front("en").speakable("*waves* Hi chat [laugh] that's *really* good [pause:1s] (sighs) bye")
-    assert said.text == "Hi chat that's really good bye"
-    directions = [(c.before, c.after) for c in said.changes if c.kind == "direction"]
+    result = front("en").speakable("*waves* Hi chat [laugh] that's *really* good [pause:1s] (sighs) bye")
+    assert result.text == "Hi chat that's really good bye"
+    directions = [(c.before, c.after) for c in result.changes if c.kind == "direction"]
     assert directions == [("*waves*", ""), ("[laugh]", ""), ("(sighs)", "")]
-    assert [(d.after, d.text) for d in said.directions] == [(0, "waves"), (7, "laugh"), (26, "sighs")]
-    assert said.pauses == (Pause(26, 1.0),)
+    assert [(d.after, d.text) for d in result.directions] == [(0, "waves"), (7, "laugh"), (26, "sighs")]
+    assert result.pauses == (Pause(26, 1.0),)
     speaking = FrontEnd(chinese_too(), TextConfig(directions="speak"), BOTH)
     assert speaking.speakable("*waves* Hi [laugh]").text == "waves Hi laugh"
     assert front("zh").speakable("（笑）好的").text == "好的"

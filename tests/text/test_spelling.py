@@ -46,8 +46,8 @@ def test_words_take_the_vocabularys_case(letters: str, text: str, expected: str,
     "sinteză și propozițiile", "cảm ơn bạn", "ệ ậ", "über café", "ɛ\u0303 ɔ\u0301",
 ])  # fmt: skip
 def test_a_vocabulary_of_letters_and_marks_gets_marks(text: str) -> None:
-    said = spoken(SMALL + "ɛɔ" + MARKS, text)
-    assert unicodedata.normalize("NFC", said) == unicodedata.normalize("NFC", text)
+    result = spoken(SMALL + "ɛɔ" + MARKS, text)
+    assert unicodedata.normalize("NFC", result) == unicodedata.normalize("NFC", text)
 
 
 @given(st.text(alphabet=SMALL + SMALL.upper() + "àáâãäåçèéêëìíîïñòóôõöùúûüýășțếệậẩơưčšžÀÉÜẾ ", max_size=40))
@@ -70,14 +70,14 @@ def test_any_accented_text_survives_in_either_form(text: str) -> None:
     ("".join(map(chr, range(0x620, 0x6CD))), "می\u200cخواهم", "میخواهم"),
     (JAMO, "한국", unicodedata.normalize("NFD", "한국")),
 ])  # fmt: skip
-def test_nukta_letters_joiners_marks_and_jamo(letters: str, text: str, expected: str) -> None:
+def test_letters_are_composed_as_in_the_vocabulary(letters: str, text: str, expected: str) -> None:
     assert spoken(letters, text) == expected
 
 
 def test_a_dropped_letter_leaves_no_space_in_its_word_and_others_leave_one() -> None:
-    said = FrontEnd(vocabulary(SMALL)).speakable("boжx aжжb a§b ab主播cd")
-    assert said.text == "box ab a b ab cd"
-    assert [(c.kind, c.before) for c in said.changes] == [
+    result = FrontEnd(vocabulary(SMALL)).speakable("boжx aжжb a§b ab主播cd")
+    assert result.text == "box ab a b ab cd"
+    assert [(c.kind, c.before) for c in result.changes] == [
         ("unsayable", "ж"), ("unsayable", "жж"), ("unsayable", "§"), ("unsayable", "主播"),
     ]  # fmt: skip
 
@@ -99,6 +99,6 @@ def test_missing_letters_are_replaced_as_by_zipvoices_cleaners(text: str, cleane
     capitals = Vocabulary(tuple(" !',.?" + SMALL.upper()), "letters")
     assert Spelling(capitals).read(text) == cleaned
     assert FrontEnd(capitals, languages=("en",)).speakable(text).text == cleaned
-    said = FrontEnd(capitals, languages=("en",)).speakable("ok 1 % \u0e01 ☃")
-    assert said.text == "OK ONE PERCENT, SNOWMAN"
-    assert [change.before for change in said.changes if change.kind == "unsayable"] == ["\u0e01"]
+    result = FrontEnd(capitals, languages=("en",)).speakable("ok 1 % \u0e01 ☃")
+    assert result.text == "OK ONE PERCENT, SNOWMAN"
+    assert [change.before for change in result.changes if change.kind == "unsayable"] == ["\u0e01"]

@@ -45,7 +45,7 @@ def size(text: str) -> int:
     return len(text.encode())
 
 
-def test_a_hundred_lines_equal_golden():
+def test_chunks_of_a_hundred_lines_equal_the_golden_file():
     for row in json.loads(generate.GOLDEN_LINES.read_text("utf-8"))["lines"]:
         for budget, chunks in row["chunks"].items():
             assert chunk_text(row["line"], int(budget)) == chunks, row["line"]
@@ -55,7 +55,7 @@ def test_a_hundred_lines_equal_golden():
 @given(st.one_of(TEXTS, st.text()), st.integers(-5, 300))
 @example("   ", 10)
 @example("", 10)
-def test_upstream_chunks_equal_for_any_text(text, budget):
+def test_chunks_of_any_text_equal_upstreams(text, budget):
     assert chunk_text(text, budget) == upstream.chunk_text(text, budget)
 
 
@@ -92,7 +92,7 @@ def test_numbers_and_urls_stay_whole(text, budgets):
 
 
 @given(TEXTS)
-def test_no_piece_but_a_lone_one_is_too_short_where_words_are_ordinary(text):
+def test_no_piece_of_several_is_too_short_if_words_are_short(text):
     words = [word for word in text.split() if size(word) <= 15]
     pieces = split_low_latency(" ".join(words), AT_ENGLISH_PACE)
     if len(pieces) > 1:
@@ -105,7 +105,7 @@ def test_first_pieces_are_the_shortest_clauses_that_are_long_enough(text, pieces
     assert split_low_latency(text, budgets) == pieces
 
 
-def test_a_text_is_cut_where_its_first_sound_comes_a_third_sooner():
+def test_a_text_is_cut_if_its_first_sound_comes_a_third_sooner():
     text = "Thanks for the follow, and welcome to the stream."
     cut, whole = ["Thanks for the follow,", "and welcome to the stream."], [text]
     assert (size(cut[0]), size(text)) == (22, 49)
@@ -130,7 +130,7 @@ def test_numbers_of_several_groups_stay_whole(number):
 
 
 @pytest.mark.parametrize(("sentence", "ends"), [(20, "."), (19, ",")])
-def test_a_sentence_that_fills_half_a_piece_is_in_its_second_half(sentence, ends):
+def test_a_sentence_of_half_a_piece_is_preferred_to_a_longer_clause(sentence, ends):
     """Budgets are 20 bytes, then 40: a sentence of half a piece is preferred to a longer clause."""
     first, then = "a" * 19 + ",", "b" * (sentence - 1) + "."
     text = f"{first} {then} {'c' * 12}, {'d' * 60}"
@@ -144,7 +144,7 @@ def test_later_pieces_end_with_sentences_rather_than_clauses():
     assert all(piece.endswith(".") for piece in later)
 
 
-def test_a_pace_makes_the_budgets():
+def test_budgets_follow_the_pace():
     budgets = Budgets.at_pace(15.0, minimum=10, largest=200)
     assert (budgets.minimum, budgets.first, budgets.largest) == (15, 60, 200)
     assert Budgets.at_pace(5.0, minimum=10, largest=200).minimum == 10

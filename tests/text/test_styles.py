@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from appliance.request import AT_FIRST, Change, Handling, Request, Run, Segmentation, Spoken, Switch
+from appliance.request import AT_FIRST, Change, Handling, Request, Run, Segmentation, SpokenText, Switch
 from appliance.text.styles import Voiced
 from tests.harness.rows import rows
 from tests.text.test_chat import front
@@ -13,20 +13,20 @@ from tests.text.test_chat import front
 STYLES = ("happy", "very-sad", "9")
 
 
-def said(
+def with_tags(
     text: str, handling: Handling = Handling.CHAT, styles: tuple[str, ...] = STYLES, **words: str
-) -> Spoken:
+) -> SpokenText:
     return front("en").speakable(text, handling, words, styles=styles)
 
 
-def runs(spoken: Spoken) -> list[tuple[str, str]]:
+def runs(spoken: SpokenText) -> list[tuple[str, str]]:
     request = Request(spoken.text, "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=spoken.switches)
     return [(run.speaker[1], run.text.strip()) for run in request.runs]
 
 
 @pytest.mark.parametrize(("text", "expected"), rows(__file__, "styles.jsonl"))
 def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[list[str]]) -> None:
-    spoken = said(text)
+    spoken = with_tags(text)
     assert runs(spoken) == [*map(tuple, expected)]
     tags = [change.before for change in spoken.changes if change.kind == "style"]
     assert tags and all(tag in text for tag in tags) and "happy" not in spoken.text.lower()
@@ -37,35 +37,35 @@ def test_a_tag_switches_the_style_and_is_not_spoken(text: str, expected: list[li
     "(happy) *happy* 【happy】 <happy> [/happy] [happy hour] happy",
     "[happy](https://a.example) link",
 ])  # fmt: skip
-def test_other_brackets_are_read_as_without_styles(text: str) -> None:
-    assert said(text) == front("en").speakable(text)
+def test_other_brackets_are_read_as_in_a_voice_without_styles(text: str) -> None:
+    assert with_tags(text) == front("en").speakable(text)
 
 
 def test_a_voice_without_styles_has_no_tags() -> None:
     for text in ("[happy] there", "[neutral] there"):
-        assert said(text, styles=()) == front("en").speakable(text)
-        assert [change.kind for change in said(text, styles=()).changes] == ["direction"]
+        assert with_tags(text, styles=()) == front("en").speakable(text)
+        assert [change.kind for change in with_tags(text, styles=()).changes] == ["direction"]
 
 
-def test_a_style_may_have_any_name_that_brackets_mean_otherwise() -> None:
-    spoken = said("[pause] a [b] b [laugh] c [5] d", styles=("pause", "b", "laugh", "5"))
+def test_a_style_may_have_the_name_of_another_tag() -> None:
+    spoken = with_tags("[pause] a [b] b [laugh] c [5] d", styles=("pause", "b", "laugh", "5"))
     assert runs(spoken) == [("pause", "a"), ("b", "b"), ("laugh", "c"), ("5", "d")]
     assert spoken.pauses == spoken.directions == ()
 
 
-def test_verbatim_has_no_tags_and_ssml_has() -> None:
-    assert said("[happy] a", Handling.VERBATIM) == front("en").speakable("[happy] a", Handling.VERBATIM)
-    spoken = said('<speak>a <break time="1s"/> [happy] b</speak>', Handling.SSML)
+def test_tags_switch_in_ssml_but_not_in_verbatim_text() -> None:
+    assert with_tags("[happy] a", Handling.VERBATIM) == front("en").speakable("[happy] a", Handling.VERBATIM)
+    spoken = with_tags('<speak>a <break time="1s"/> [happy] b</speak>', Handling.SSML)
     assert runs(spoken) == [("", "a"), ("happy", "b")] and [p.seconds for p in spoken.pauses] == [1.0]
 
 
-def test_a_pronunciation_of_its_word_does_not_hide_a_tag() -> None:
-    spoken = said("[happy] so happy", happy="glad")
+def test_a_pronunciation_of_the_style_s_name_leaves_the_tag() -> None:
+    spoken = with_tags("[happy] so happy", happy="glad")
     assert (spoken.text, runs(spoken)) == ("so glad", [("happy", "so glad")])
 
 
 def test_a_tag_in_dropped_text_switches_nothing() -> None:
-    spoken = said("<think>[happy] hm</think> a `[very-sad]` b")
+    spoken = with_tags("<think>[happy] hm</think> a `[very-sad]` b")
     assert runs(spoken)[0] == ("", "a") and "hm" not in spoken.text
 
 
@@ -73,7 +73,7 @@ def test_no_word_is_lost_wherever_tags_stand() -> None:
     words = ["one", "two,", "three.", "four!", "five"]
     for where in itertools.product((0, 1), repeat=len(words) + 1):
         parts = [f"{'[happy] ' if tag else ''}{word}" for tag, word in zip(where, [*words, ""], strict=True)]
-        spoken = said(" ".join(parts))
+        spoken = with_tags(" ".join(parts))
         assert "".join(filter(str.isalnum, spoken.text)) == "onetwothreefourfive", parts
         assert "".join(text for _, text in runs(spoken)).replace(" ", "") == spoken.text.replace(" ", "")
 
@@ -92,23 +92,21 @@ def speakers(
 
 
 @pytest.mark.parametrize(("text", "expected"), rows(__file__, "voices.jsonl"))
-def test_a_tag_goes_on_in_another_voice_with_its_styles_and_words(
-    text: str, expected: list[list[str]]
-) -> None:
-    found = speakers(text)
-    assert [[*run[:2]] for run in found] == [run[:2] for run in expected]
-    assert [re.sub(r"\W+", " ", run[2]).strip() for run in found] == [
+def test_a_voice_tag_switches_voice_styles_and_pronunciations(text: str, expected: list[list[str]]) -> None:
+    spoken = speakers(text)
+    assert [[*run[:2]] for run in spoken] == [run[:2] for run in expected]
+    assert [re.sub(r"\W+", " ", run[2]).strip() for run in spoken] == [
         re.sub(r"\W+", " ", run[2]).strip() for run in expected
     ]
 
 
-def test_a_text_that_goes_on_in_another_voice_returns_to_the_request_s() -> None:
+def test_an_empty_voice_tag_returns_to_the_request_s_voice() -> None:
     begin = Switch(0, "calm", "berta")
     spoken = speakers("bo [voice] bo [happy] c", style="", begin=begin)
     assert spoken == [("berta", "calm", "Beau"), ("ann", "", "own"), ("ann", "happy", "c")]
 
 
-def test_voices_of_ssml_nest() -> None:
+def test_voice_elements_of_ssml_nest() -> None:
     text = (
         '<speak>a <voice name="Berta">b <voice name="o_1">c</voice> d<break time="1s"/></voice> e '
         '<voice name="nobody">f</voice> <voice gender="female">g</voice></speak>'
@@ -121,14 +119,14 @@ def test_voices_of_ssml_nest() -> None:
 def test_no_word_is_lost_wherever_voices_change() -> None:
     words, tags = ["one", "two,", "three.", "four!"], ("", "[voice:berta] ", "[voice] ")
     for where in itertools.product(tags, repeat=len(words) + 1):
-        found = speakers(" ".join(f"{tag}{word}" for tag, word in zip(where, [*words, ""], strict=True)))
-        assert re.sub(r"\W", "", "".join(run[2] for run in found)) == "onetwothreefour", where
+        spoken = speakers(" ".join(f"{tag}{word}" for tag, word in zip(where, [*words, ""], strict=True)))
+        assert re.sub(r"\W", "", "".join(run[2] for run in spoken)) == "onetwothreefour", where
 
 
 def test_the_change_names_the_tag() -> None:
-    assert Change("style", "[Happy]", "") in said("[Happy] a").changes
-    assert said("[Happy] a").switches == (Switch(0, "happy"),)
-    assert said("a [neutral] b").switches == (Switch(1, ""),)
+    assert Change("style", "[Happy]", "") in with_tags("[Happy] a").changes
+    assert with_tags("[Happy] a").switches == (Switch(0, "happy"),)
+    assert with_tags("a [neutral] b").switches == (Switch(1, ""),)
     assert [Run(0, "a", ("ann", "")), Run(1, " b", ("ann", "happy"))] == Request(
         "a b", "ann", 7, 0, 2.0, Segmentation.UPSTREAM, switches=(Switch(1, "happy"),)
     ).runs

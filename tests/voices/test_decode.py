@@ -68,7 +68,7 @@ def test_lossy_files_sound_the_same(format, subtype, rate_hz):
     (b"\x89PNG\r\n\x1a\n" + bytes(500), "is not audio that can be read"),
     (b"ID3\x04\x00\x00\x00\x00\x00\x02..", "is not audio that can be read"),
     (b"\xff\xfb", "is not audio that can be read"),
-    (to_file(burst(0.0)), "holds no samples"),
+    (to_file(burst(0.0)), "contains no samples"),
     (to_file(burst(0.5), format="AIFF"), "is not audio that can be read .it begins with b'FORM"),
     (to_file(burst(0.5), 4_000), "has 4000 samples a second, allowed are 8000 to 192000"),
     (to_file(burst(0.5, channels=3)), "has 3 channels, at most 2"),

@@ -115,13 +115,13 @@ def test_zipvoices_references_are_conditioned_as_its_makers_do(pydub, rms, subty
     audio = to_file(given, rate_hz, subtype=subtype)
     read, _ = soundfile.read(io.BytesIO(audio), dtype="float32", always_2d=True)
     at_24_khz = np.stack([resample(channel, rate_hz, RATE_HZ) for channel in read.T], axis=1)
-    wanted, level = of_zipvoice(pydub, at_24_khz)
+    expected, level = of_zipvoice(pydub, at_24_khz)
     spec = MelSpec("vocos", scale=10.0, floor=1e-7, rounded=True)
     ours = prepare(audio, spec, 0.1, rule=ZIPVOICE)
     assert ours.rms == pytest.approx(level, rel=1e-6)
-    assert ours.samples.shape == wanted.shape and np.abs(ours.samples - wanted).max() <= 1e-6
+    assert ours.samples.shape == expected.shape and np.abs(ours.samples - expected).max() <= 1e-6
     assert not ours.samples[-4_800 + 10 :].any() and ours.samples[-4_900:-4_800].any()
-    assert len(ours.log_mel) == round(len(wanted) / 256)
+    assert len(ours.log_mel) == round(len(expected) / 256)
     assert len(ours.samples) > len(prepare(audio, spec, 0.1).samples)
 
 

@@ -10,5 +10,7 @@ broken.
     application  runs the application's own checks in another process
     health_json  health.json: a run of f5-health writes it, the next run and the daemon read it
 
-To add a check, write a function with @check in a file of this folder, and a row in systemd/README.md.
+To add a check, write a function with @check in a file of this folder, a row in tests/box/cases.py, and, in
+the order of harm and place, a row in systemd/README.md. tests/fakes/jetson/tree.py has the files that checks
+read, tests/box/technician.py the commands of remedies.
 """

@@ -50,9 +50,9 @@ class Application:
         try:
             return from_document(json.loads(ran.output))
         except (ValueError, RecursionError):
-            why = f"{self.python} is not there" if ran.missing else ran.summary
+            why = f"{self.python} does not exist" if ran.missing else ran.summary
         remedy = (
-            "go back to the package before: sudo f5-upgrade --back. Or install this one again: sudo apt "
+            "go back to the previous package: sudo f5-upgrade --back. Or install this one again: sudo apt "
             "install --reinstall ./FILE.deb. Details: appliance check"
         )
         return [Finding("application", Level.FAIL, f"it cannot be run: {why}", "", remedy)]

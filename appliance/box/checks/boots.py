@@ -13,12 +13,12 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.paths import BOOTS, DAMAGED_BOOTS
 
 MANY = 3
-"""Boots in one mode that lost power, from which on they give a warning.
+"""Number of boots in one mode that lost power, from which on the check warns.
 
-Fewer may be somebody pulling the plug.
+For fewer losses, somebody may have pulled the plug.
 """
 FORGET = f"send the maker a bundle: sudo f5-support-bundle. Then: sudo rm {DAMAGED_BOOTS}"
-RECORD = "see whether the disk is full: sudo f5-health --only disk. Then: sudo f5-clock-lock lock writes it"
+RECORD = "see whether the disk is full: sudo f5-health --only disk. Then write it: sudo f5-clock-lock lock"
 HEAR = "sudo f5-health --speak --publish"
 
 
@@ -40,7 +40,7 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
         return Finding("boots", level, value, limit, remedy, figures, reason)
 
     if isinstance(boots, Exception) or damaged:
-        return finding(Level.WARN, "the record of boots was damaged, and a new one was begun", FORGET)
+        return finding(Level.WARN, "the record of boots was damaged; a new one has begun", FORGET)
     is_recorded = bool(boots) and boots[-1].boot_id == boot_id
     all_boots = boots if is_recorded else (*boots, Boot())
     now, past = all_boots[-1], all_boots[:-1]
@@ -54,8 +54,8 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
         value = f"{len(lost)} of {len(past)} boots lost power within {minutes:.0f} min of pinning in {mode}"
         return finding(Level.WARN, value, f"if nobody switched it off: {stronger(lower)}")
     if not is_recorded and boots:
-        return finding(Level.WARN, f"this boot is not on record: {BOOTS} is not written", RECORD)
-    ended = f"{len(unclean)} of {len(past)} before this one ended without a shutdown" if past else "the first"
+        return finding(Level.WARN, f"this boot is not recorded: {BOOTS} was not written", RECORD)
+    ended = f"{len(unclean)} of {len(past)} earlier boots had no shutdown" if past else "the first boot"
     return finding(Level.PASS, ended)
 
 
@@ -63,7 +63,7 @@ def check_boots(boots: Sequence[Boot] | Exception, boot_id: str, damaged: bool, 
 def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
     """WARN if this boot passed over a backend that spoke in an earlier boot."""
     if isinstance(boots, Exception) or not boots or boots[-1].boot_id != boot_id or not boots[-1].backend:
-        return skipped("backend", f"nothing was heard in this boot; {HEAR} notes what speaks")
+        return skipped("backend", f"no speech was tried in this boot. To try it: {HEAR}")
     now = boots[-1]
     before = next((boot for boot in reversed(boots[:-1]) if boot.backend in now.passed_over), None)
     if before is None:
@@ -75,9 +75,9 @@ def check_backend(boots: Sequence[Boot] | Exception, boot_id: str) -> Finding:
         if (then := getattr(before, key)) != (today := getattr(now, key))
     ]
     since = f"since then {', '.join(changes)}" if changes else "no version has changed since"
-    value = f"it speaks on {now.backend}, and on {before.backend} in an earlier boot: {since}"
+    value = f"it speaks on {now.backend}, but spoke on {before.backend} in an earlier boot: {since}"
     remedy = (
-        f"see why: {HEAR}. Put back what changed (see the check versions). For TensorRT, with the internet: "
+        f"see why: {HEAR}. Undo the change (see the check versions). For TensorRT, with the internet: "
         "sudo apt install --reinstall {python3-libnvinfer}. Then: sudo systemctl restart f5-appliance"
     )
-    return Finding("backend", Level.WARN, value, "the one of the boots before", remedy)
+    return Finding("backend", Level.WARN, value, "the backend of earlier boots", remedy)

@@ -15,7 +15,7 @@ from appliance.box.clocks.verdict import Cause, ClockVerdict, grouped, megahertz
 from appliance.box.platform import Platform
 
 LOCK = f"run: {LOCK_COMMAND}"
-REBOOT = f"when the box may be away for two minutes, run: {LOCK_COMMAND} --allow-reboot"
+REBOOT = f"when the box may be offline for two minutes, run: {LOCK_COMMAND} --allow-reboot"
 RESTART_COMMAND = "sudo systemctl restart f5-clocks"
 RESTART = f"run: {RESTART_COMMAND}"
 TIMER_COMMAND = "sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
@@ -23,25 +23,23 @@ TIMER = f"run: {TIMER_COMMAND}"
 MAKE_CONF = "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
 INSTALL_CONFS = "with the internet: sudo apt install --reinstall {nvidia-l4t-nvpmodel}. Then: " + MAKE_CONF
 REMAKE_CONF = (
-    f"run: sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}. NVIDIA's link is made again only if there is none"
+    f"run: sudo rm {paths.NVPMODEL_CONF} && {MAKE_CONF}. nvpower makes NVIDIA's link only if none exists"
 )
-MAKERS_CONF = f"{paths.NVPMODEL_CONF} is this box's maker's: keep it, and ask the maker for one that fits"
+MAKERS_CONF = f"{paths.NVPMODEL_CONF} is this box's maker's: keep it, and ask the maker for a file that fits"
 NAME_MODE = (
-    f"name a mode that it has: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`. "
+    f"choose a mode that it has: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`. "
     "Then: sudo f5-clock-lock lock"
 )
 READ_MODE = (
     "see why: sudo nvpmodel -q --verbose. Then: sudo systemctl restart nvpmodel && sudo f5-clock-lock lock"
 )
-MENU = "end the desktop's power mode menu, which sets modes: sudo pkill -f nvpmodel_indicator. Then "
+MENU = "stop the desktop's power mode menu, which sets modes: sudo pkill -f nvpmodel_indicator. Then "
 REBOOT_FAILED = (
     "{first}. If it is not set then, see what opens the GPU before nvpmodel sets the mode: sudo journalctl "
     "-k -b -g nvgpu, and sudo journalctl -b -u nvpmodel. Until that is found, name the present mode for "
     f"`power_mode:` below `device:` in {paths.CONFIG}, and do not reboot for it again"
 )
-SET_AT_BOOT = (
-    "have it set at the next boot: echo pmode:{id:04d} | sudo tee /var/lib/nvpmodel/status, then reboot"
-)
+SET_AT_BOOT = "set it at the next boot: echo pmode:{id:04d} | sudo tee /var/lib/nvpmodel/status, then reboot"
 MOUNT = (
     "run: sudo mount -t debugfs debugfs /sys/kernel/debug && sudo f5-clock-lock lock. To mount it at each "
     "boot: sudo systemctl unmask sys-kernel-debug.mount"
@@ -60,7 +58,7 @@ FIND_CAUSE = f"See who unpinned them: {LOG_COMMAND}"
 SEND = "look: sudo f5-clock-lock status. If this stays, send the maker a bundle: sudo f5-support-bundle"
 COUNTS = ("cores", "tpc")
 """Domains that count units and are no clocks."""
-ALLOWED = "at the most that module and power mode allow"
+ALLOWED = "at the highest that module and power mode allow"
 
 
 @check("platform", Harm.SILENCE, 2, lambda now: (now.platform,))
@@ -73,7 +71,7 @@ def check_platform(platform: Platform) -> Finding:
         return Finding("platform", Level.PASS, value, figures=figures)
     remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
     if not wrong.by_flashing:
-        remedy = "remove the package: sudo apt remove f5-appliance. Use a Jetson AGX Orin in its place"
+        remedy = "remove the package: sudo apt remove f5-appliance. Use a Jetson AGX Orin instead"
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
@@ -96,16 +94,16 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, boots: 
         return Finding("power_mode", level, value, limit, remedy, figures)
 
     if reading.wrong_conf:
-        causes = [domain.why for domain in reading.domains.values() if domain.cause is Cause.CONF]
-        value = "; ".join(dict.fromkeys(filter(None, [reading.mode_fault, *causes])))
+        causes = {name: domain.why for name, domain in reading.domains.items() if domain.cause is Cause.CONF}
+        value = "; ".join(filter(None, [reading.mode_fault, *grouped(causes)]))
         return finding(Level.FAIL, value, conf_remedy(reading))
     if reading.target.needs_root:
         if published.state == "pinned" and published.mode == reading.mode:
-            return finding(Level.PASS, f"{reading.mode}, as root's check saw it")
-        return skipped("power_mode", f"{reading.mode or 'unknown'}; which it is to be needs root")
+            return finding(Level.PASS, f"{reading.mode}, as root's check read it")
+        return skipped("power_mode", f"{reading.mode or 'unknown'}; only root can read the right one")
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
-    if reading.seen.modes.current.unset:
+    if reading.raw.modes.current.unset:
         return finding(Level.FAIL, reading.mode_fault, again)
     if not reading.mode:
         return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
@@ -124,19 +122,19 @@ def check_mode(reading: ClockVerdict, published: Clocks, indicator: str, boots: 
 def conf_remedy(reading: ClockVerdict) -> str:
     """Remedy that deletes only files that something creates again, and never leads back to the same file."""
     by_kind = {
-        ConfFile.ABSENT: f"have it made: {MAKE_CONF}. If there is none then, {INSTALL_CONFS}",
+        ConfFile.ABSENT: f"create it: {MAKE_CONF}. If it is still missing, {INSTALL_CONFS}",
         ConfFile.DANGLING: INSTALL_CONFS,
         ConfFile.FOREIGN: REMAKE_CONF,
     }
-    fits = reading.seen.modes.conf is not None and reading.domains["cores"].cause is not Cause.CONF
-    return by_kind.get(reading.seen.conf_file, NAME_MODE if fits else MAKERS_CONF)
+    fits = reading.raw.modes.conf is not None and reading.domains["cores"].cause is not Cause.CONF
+    return by_kind.get(reading.raw.conf_file, NAME_MODE if fits else MAKERS_CONF)
 
 
 def _reboot_remedy(published: Clocks, reading: ClockVerdict) -> str:
     target = reading.target_mode
     if published.reason is not Reason.REBOOT_FAILED or target is None:
         return REBOOT
-    driver = gpu_services(reading.seen.platform.l4t)
+    driver = gpu_services(reading.raw.platform.l4t)
     return REBOOT_FAILED.format(
         first=f"see what opened the GPU: {driver}" if driver else SET_AT_BOOT.format(id=target.id)
     )
@@ -206,7 +204,7 @@ def check_clocks(
         value = f"clocks are as high as the present power mode allows. {published.why}"
         return finding(Level.WARN, value, _reboot_remedy(published, reading))
     if published.state != "pinned" and not reading.faults:
-        value = "clocks are pinned again, and root's check has yet to see it"
+        value = "clocks are pinned again; root's check has not run since"
         return finding(Level.WARN, value, "wait 30 s, then look again: sudo f5-health")
     if published.reason is Reason.UNLOCKED:
         return finding(Level.WARN, f"clocks are not pinned. {published.why}", LOCK)
@@ -219,9 +217,9 @@ def check_clocks(
         return finding(Level.FAIL, published.why, NAME_MODE if no_target else conf_remedy(reading))
     if published.state != "pinned":
         remedy = f"{RESTART}. If that fails too, see why: {LOG_COMMAND}"
-        return finding(Level.FAIL, f"clocks are not pinned, pinning failed. {published.why}", remedy)
+        return finding(Level.FAIL, f"clocks are not pinned: pinning failed. {published.why}", remedy)
     if faults and reading.only_capped:
-        return finding(Level.WARN, f"clocks are held down since {age_s:.0f} s. {faults}", HELD_DOWN)
+        return finding(Level.WARN, f"clocks have been held down for {age_s:.0f} s. {faults}", HELD_DOWN)
     if faults:
         remedy = f"wait 30 s: root's check pins them again. If not: {RESTART_COMMAND}. {FIND_CAUSE}"
         return finding(Level.WARN, f"clocks came loose in the last {age_s:.0f} s. {faults}", remedy)
@@ -251,7 +249,7 @@ def check_cores(reading: ClockVerdict, published: Clocks) -> Finding:
     """Compare the online cores and GPU clusters with the power mode."""
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
-    limit = "as many as the power mode that is to be has"
+    limit = "as many as the wanted power mode has"
     faults = grouped({name: domain.why for name, domain in domains.items() if domain.pinned is False})
     if any(domain.cause is Cause.CONF for domain in domains.values()):
         return Finding("cores", Level.WARN, "; ".join(faults), limit, conf_remedy(reading), figures)
@@ -277,7 +275,7 @@ def _pinned_summary(published: Clocks, reading: ClockVerdict, age_s: float) -> s
     parts = [f"pinned in {reading.mode}"]
     if reading.unknowns:
         names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
-        parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")
+        parts.append(f"{names} as root's check read it {age_s:.0f} s ago")
     if published.repins:
         parts.append(f"pinned again {published.repins} times since boot")
     return ", ".join(parts)

@@ -47,7 +47,7 @@ class Rise:
     count: int
     span_s: float
     recorded: bool
-    """False without an earlier sample: then count and span begin at boot."""
+    """False if there is no earlier sample. Count and span then begin at boot."""
 
     def per(self, seconds: float) -> float:
         """Mean count in that time. A shorter span is not extrapolated."""
@@ -56,7 +56,7 @@ class Rise:
     @property
     def summary(self) -> str:
         if not self.recorded:
-            return f"{self.count} since boot {_duration(self.span_s)} ago; when is not on record"
+            return f"{self.count} since boot {_duration(self.span_s)} ago (no earlier record)"
         return f"{self.count} in {_duration(self.span_s)}"
 
 
@@ -91,7 +91,7 @@ def read(box: Box) -> tuple[Sample, ...]:
         if box.root.is_private(paths.COUNTERS):
             record = box.root.load(paths.COUNTERS, _CounterRecord)
             return record.samples if record.boot_id == box.boot_id else ()
-    # Without samples, the mean since boot is reported, and labelled so.
+    # Without samples, the value is the mean since boot, and says so.
     return ()
 
 

@@ -82,11 +82,11 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Union of two lists. If both have a check, the worse finding wins; among equals, the second."""
+    """Union of two lists. If both have a finding of one check, the worse wins; of equal ones the first."""
     by_check = {finding.check: finding for finding in first}
     for finding in second:
         other = by_check.get(finding.check)
-        if other is None or finding.level.rank >= other.level.rank:
+        if other is None or finding.level.rank > other.level.rank:
             by_check[finding.check] = finding
     return list(by_check.values())
 
@@ -94,13 +94,13 @@ def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
-    shown = [{**asdict(one), "level": one.level.value, "reason": one.reason.value} for one in listed]
-    return {"schema": SCHEMA, "level": worst.value, "exit": exit_code(listed), "findings": shown}
+    rows = [{**asdict(one), "level": one.level.value, "reason": one.reason.value} for one in listed]
+    return {"schema": SCHEMA, "level": worst.value, "exit": exit_code(listed), "findings": rows}
 
 
 def from_document(raw: object) -> list[Finding]:
     """Findings of a document; the inverse of `document`. Raises ValueError."""
-    read: _Document = from_mapping(_Document, raw, where="findings", error=ValueError, ignore_unknown=True)
-    if read.schema != SCHEMA:
+    content = from_mapping(_Document, raw, where="findings", error=ValueError, ignore_unknown=True)
+    if content.schema != SCHEMA:
         raise ValueError(f"not findings of schema {SCHEMA}")
-    return list(read.findings)
+    return list(content.findings)

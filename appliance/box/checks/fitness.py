@@ -28,7 +28,7 @@ NODES = (paths.GPU_NODE, paths.NVMAP, f"{paths.RENDER_NODES}/renderD*")
 If one is missing, cuInit ends with 801 or 999 (public reports). /dev/nvidia* exists on Thor alone.
 """
 MODULES = (
-    "see which driver did not load: sudo journalctl -k -b -g 'nvgpu|nvidia'. Mostly modules and kernel "
+    "see which driver did not load: sudo journalctl -k -b -g 'nvgpu|nvidia'. Usually modules and kernel "
     "differ, after a camera's driver or half an upgrade. With the internet: sudo apt install --reinstall "
     "{nvidia-l4t-kernel nvidia-l4t-kernel-oot-modules nvidia-l4t-kernel-nvgpu nvidia-l4t-display-kernel}, "
     "then sudo reboot"
@@ -41,7 +41,7 @@ FIRMWARE = re.compile(r"(?:^|\s)firmware_class\.path=(/[\w./-]{1,200})(?=\s|$)")
 LAY_FIRMWARE = "run: sudo mkdir -p {0} && sudo cp -a /lib/firmware/nvidia {0}/ && sudo reboot"
 OPEN_IT = (
     "let udev set its groups again: sudo udevadm control --reload && sudo udevadm trigger. Then: sudo "
-    "systemctl restart f5-appliance. If `ls -l {}` shows the same, its rule is lacking in "
+    "systemctl restart f5-appliance. If `ls -l {}` shows the same, its rule is missing from "
     "/etc/udev/rules.d/99-tegra-devices.rules (of nvidia-l4t-init)"
 )
 PUT_BACK = (
@@ -52,8 +52,8 @@ PUT_BACK = (
 SET_CLOCK = (
     "with a network: sudo timedatectl set-ntp true. Without one: sudo timedatectl set-ntp false, sudo date "
     "-s 'YEAR-MONTH-DAY HOUR:MINUTE', then sudo hwclock -w -f /dev/rtcN for each RTC (`grep . "
-    "/sys/class/rtc/*/name`). Which RTC a battery keeps differs, and without a battery nvvrs-pseq-rtc sets "
-    "1970 again at each boot. Only certificates and logs need the time"
+    "/sys/class/rtc/*/name`). Which RTC has a battery differs; without one, nvvrs-pseq-rtc sets 1970 again "
+    "at each boot. Only certificates and logs need the time"
 )
 INSTALL_AGAIN = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
 
@@ -62,28 +62,28 @@ def _of_versions(now: Snapshot) -> tuple[Any, ...]:
     build = BuildInfo(now.platform.l4t, versions.tensorrt(now.root), now.platform.module)
     boots = () if isinstance(now.boots, Exception) else now.boots
     mine = [boot for boot in boots if boot.backend == "tensorrt" and boot.l4t == dotted(build.l4t)]
-    spoken = {version(boot.tensorrt) for boot in mine}
-    return build, versions.installed(now.root), spoken, now.finding("l4t")
+    working = {version(boot.tensorrt) for boot in mine}
+    return build, versions.installed(now.root), working, now.finding("l4t")
 
 
 @check("versions", Harm.LATER, 2, _of_versions)
 def check_versions(
-    now: BuildInfo, installed: BuildInfo | None, spoken: Collection[Version] = (), l4t: Finding | None = None
+    now: BuildInfo, installed: BuildInfo | None, working: Collection[Version] = (), l4t: Finding | None = None
 ) -> Finding:
     """Compare the box with its state at installation, and TensorRT with the version of its JetPack.
 
-    `installed`: None without a package. `spoken`: versions of TensorRT that have spoken on this L4T. `l4t`:
+    `installed`: None without a package. `working`: versions of TensorRT that have spoken on this L4T. `l4t`:
     finding of that check, whose remedy comes first. The daemon itself checks the versions of its TensorRT
     engines.
     """
     if installed is None:
         return skipped("versions", "the package is not installed")
-    limit = "L4T, TensorRT and module as at the install; TensorRT that of its JetPack"
+    limit = "L4T, TensorRT and module as installed; TensorRT of its JetPack"
     shipped = SHIPPED.get(now.l4t[:2])
-    # If JetPack's TensorRT is known, the box is compared with that version and not with the installation's.
+    # If JetPack's TensorRT is known, that version counts, and not the version at installation.
     compared = replace(now, tensorrt=()) if shipped else now
     wrong = [installed.problem] if installed.problem else installed.differences(compared)
-    is_spoken = not now.tensorrt or now.tensorrt in spoken
+    is_spoken = not now.tensorrt or now.tensorrt in working
     if shipped and now.tensorrt[:2] != shipped and not is_spoken:
         strange = f"TensorRT is {dotted(now.tensorrt)}, not its JetPack's {dotted(shipped)}"
         return Finding("versions", Level.WARN, "; ".join([*wrong, strange]), limit, PUT_BACK)
@@ -93,7 +93,7 @@ def check_versions(
     if wrong:
         others = installed.problem or installed.differences(replace(compared, tensorrt=()))
         remedy = INSTALL_AGAIN if others or is_spoken else PUT_BACK
-        return Finding("versions", Level.WARN, f"not as at the install: {'; '.join(wrong)}", limit, remedy)
+        return Finding("versions", Level.WARN, f"changed since install: {'; '.join(wrong)}", limit, remedy)
     return passed("versions", "as installed", limit)
 
 
@@ -112,12 +112,12 @@ def check_gpu(root: Root, l4t: Version, is_installed: bool) -> Finding:
     nodes = {pattern: list(_nodes(root, pattern)) for pattern in NODES}
     if missing := [pattern for pattern, files in nodes.items() if not files]:
         services = gpu_services(l4t)
-        remedy = f"see why it did not load: {services}. {MODULES}" if services else MODULES
+        remedy = f"see why it did not load: {services}. Then {MODULES}" if services else MODULES
         if paths.GPU_NODE in missing and root.exists(paths.NVGPU):
             remedy = POWER_CYCLE
             path = FIRMWARE.search(root.text(paths.KERNEL_LINE) or "")
             if path and not root.exists(f"{path[1]}/nvidia"):
-                value = f"no GPU: the kernel is to look for firmware in {path[1]}, where none is"
+                value = f"no GPU: the kernel looks for firmware in {path[1]}, which has none"
                 return Finding("gpu_node", Level.FAIL, value, limit, LAY_FIRMWARE.format(path[1]))
         return Finding("gpu_node", Level.FAIL, f"missing: {', '.join(missing)}", limit, remedy)
     if closed := [name for name, files in nodes.items() if not any(_may_read(n, numbers) for n in files)]:
@@ -145,7 +145,7 @@ def _may_read(node: os.stat_result, groups: Collection[str]) -> bool:
 
 def _of_time(now: Snapshot) -> tuple[float, bool | None]:
     synchronised: bool | None = True
-    # systemd-timesyncd writes this file. The state of chrony is known to timedatectl alone.
+    # systemd-timesyncd writes this file. Only timedatectl knows the state of chrony.
     if not now.root.exists(paths.SYNCHRONISED):
         ran = now.box.tools.execute("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
         synchronised = {"yes": True, "no": False}.get(ran.output.strip()) if ran.code == 0 else None
@@ -156,7 +156,7 @@ def _of_time(now: Snapshot) -> tuple[float, bool | None]:
 def check_time(seconds: float, synchronised: bool | None) -> Finding:
     """`seconds`: Unix time. `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    labels = {True: "synchronised", False: "not synchronised", None: "nothing says whether synchronised"}
+    labels = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}
     value = f"{now:%Y-%m-%d %H:%M} UTC, {labels[synchronised]}"
     level = Level.of(warn=now.year < FIRST_YEAR or synchronised is False)
     limit = f"{FIRST_YEAR} or later; synchronised"

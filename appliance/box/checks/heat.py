@@ -11,16 +11,16 @@ from appliance.box.system import unit
 
 WARM_C = 85.0
 HOT_C = 95.0
-"""Temperature for FAIL. At 99 °C the module lowers its clocks."""
+"""Temperature in °C for FAIL. At 99 °C the module lowers its clocks."""
 FAN_NEEDED_C = 60.0
 STOPPED = ("inactive", "deactivating")
 RESTART_FAN = (
-    "run: sudo systemctl restart nvfancontrol. If the fan still stands, check its plug or replace it"
+    "run: sudo systemctl restart nvfancontrol. If the fan still does not turn, check its plug or replace it"
 )
 REPAIR_FAN = (
     "see why: sudo journalctl -u nvfancontrol -b. FAN_DEFAULT_PROFILE in /etc/nvfancontrol.conf must name a "
     "FAN_PROFILE of that file (NVIDIA's fan page): correct it. Then: sudo rm -f "
-    "/var/lib/nvfancontrol/status, which names the last one, and sudo systemctl restart nvfancontrol"
+    "/var/lib/nvfancontrol/status, which keeps the last profile, and sudo systemctl restart nvfancontrol"
 )
 COOL_IT = "clean the fan and the heat sink, give the box air, or lower the temperature around it"
 
@@ -30,7 +30,7 @@ def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> F
     """`junction_c`: temperature of the hottest place on the chip; None if no thermal zone can be read."""
     if junction_c is None:
         remedy = (
-            "restart the box: sudo reboot. If this stays, its kernel is not JetPack's: flash the box again"
+            "restart the box: sudo reboot. If none appears, its kernel is not JetPack's: flash the box again"
         )
         return Finding("temperature", Level.WARN, "no thermal zone can be read", remedy=remedy)
     limit = f"WARN from {WARM_C:g} °C, FAIL from {HOT_C:g} °C"
@@ -68,7 +68,7 @@ def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float 
         value = f"stands still at {junction_c:.0f} °C ({turning})"
         return Finding("fan", Level.FAIL, value, limit, REPAIR_FAN if failed else RESTART_FAN, figures)
     if service not in ("", "active"):
-        value = f"nvfancontrol is {service}" + (f" ({turning})" if turning else "")
+        value = f"nvfancontrol: {service}" + (f" ({turning})" if turning else "")
         remedy = REPAIR_FAN if failed else "run: sudo systemctl enable --now nvfancontrol"
         return Finding("fan", Level.WARN, value, limit, remedy, figures)
     if not turning:

@@ -14,9 +14,11 @@ from appliance.box.dpkg import CORE, NAME, NVIDIAS, Package
 from appliance.box.system import Box
 from appliance.box.versions import Version, differ, dotted
 
-LIMIT = "dpkg has finished; one L4T release; no reboot owed after an upgrade"
+LIMIT = "dpkg has finished; one L4T release; no reboot due after an upgrade"
 APART = ("nvidia-l4t-dla-compiler", "nvidia-l4t-jetson-multimedia-api")
-"""Packages of NVIDIA's source `common`: 36.4.0 and 36.5.0 have the first as 36.4.1 (public reports)."""
+"""Packages of NVIDIA's source `common`, whose versions may differ from the release: 36.4.0 and 36.5.0 have
+the first package as 36.4.1 (public reports).
+"""
 TEGRA = "-tegra-"
 """Separator of kernel and release in a version: 5.15.148-tegra-36.4.4-20250616085344."""
 NEEDS_BOOT = re.compile(r"nvidia-l4t-(?:(?:display-|rt-)?kernel|bootloader)(?!.*-headers)")
@@ -24,27 +26,28 @@ CLOCK_IS_SET = 1_704_067_200.0
 """Start of 2024 in Unix time. An earlier time means that the clock is not set."""
 NAMED = 12
 FINISH = (
-    "when no apt is at work, run: sudo dpkg --configure -a. Do not reboot before, since the boot files may "
-    "be half made. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
-    "nvidia-l4t-bootloader refuses the board, its maker has to say how it is configured"
+    "when no apt is running, run: sudo dpkg --configure -a. Do not reboot before, because the boot files may "
+    "be half written. If a package is missing then, with the internet: sudo apt --fix-broken install; if "
+    "nvidia-l4t-bootloader refuses the board, ask its maker for the configuration"
 )
 ONE_RELEASE = (
     "if the carrier's maker supplies the kernel, ask the maker first. Else, with the internet: sudo apt "
     "install --reinstall --allow-downgrades {}, then sudo reboot. `apt-cache madison NAME` lists versions"
 )
-REBOOT = "run: sudo reboot. If it is said again then, another kernel boots: see /boot/extlinux/extlinux.conf"
+REBOOT = "run: sudo reboot. If this remains, another kernel boots: see /boot/extlinux/extlinux.conf"
 
 
 @check("l4t", Harm.LATER, 1, lambda now: (now.packages, now.platform.l4t, reboot_owed(now.box, now.packages)))
-def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
+def check_l4t(packages: Mapping[str, Package], release_file: Version, evidence: Iterable[str]) -> Finding:
     """`release_file`: L4T of /etc/nv_tegra_release, which belongs to CORE. `evidence`: signs that a reboot is
     due.
 
-    `reason` is the first that applies of DPKG_UNFINISHED, MIXED_RELEASES, REBOOT_DUE, as is the first remedy.
+    Reason and remedy of the finding belong to the first of DPKG_UNFINISHED, MIXED_RELEASES and REBOOT_DUE
+    that applies.
     """
     owed = list(dict.fromkeys(evidence))
-    half = [package for package in known.values() if not package.is_finished]
-    mine = [one for name, one in known.items() if name.startswith("nvidia-l4t-") and name not in APART]
+    half = [package for package in packages.values() if not package.is_finished]
+    mine = [one for name, one in packages.items() if name.startswith("nvidia-l4t-") and name not in APART]
     bsp = {one.name: versions.version(one.version.rpartition(TEGRA)[2])[:3] for one in mine}
     if not bsp and not half:
         return skipped("l4t", "dpkg lists no package of L4T")
@@ -55,13 +58,13 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     # Each kind of package, kernel or not, should have the version of a package that is of the release
     # already.
     right = {TEGRA in one.version: one.version for one in mine if bsp[one.name] == release}
-    kinds = {name: TEGRA in known[name].version for name in odd or (others and [CORE])}
+    kinds = {name: TEGRA in packages[name].version for name in odd or (others and [CORE])}
     pairs = " ".join(f"{name}={right.get(kind, 'VERSION')}" for name, kind in kinds.items())
     halves = [f"{one.name} ({one.state})" for one in half]
     parts = (
         (Reason.DPKG_UNFINISHED, "dpkg has not finished ", halves, FINISH),
         (Reason.MIXED_RELEASES, f"L4T is mixed: {dotted(release)}, but ", others, ONE_RELEASE.format(pairs)),
-        (Reason.REBOOT_DUE, "a reboot is owed: ", owed, REBOOT),
+        (Reason.REBOOT_DUE, "a reboot is due: ", owed, REBOOT),
     )
     faults = [part for part in parts if part[2]]
     figures = {"unfinished": len(half), "mixed": len(others), "reboot_owed": bool(owed)}
@@ -72,13 +75,13 @@ def check_l4t(known: Mapping[str, Package], release_file: Version, evidence: Ite
     return Finding("l4t", level, value, LIMIT, faults[0][3], figures, faults[0][0])
 
 
-def reboot_owed(box: Box, known: Mapping[str, Package]) -> Iterator[str]:
+def reboot_owed(box: Box, packages: Mapping[str, Package]) -> Iterator[str]:
     """Signs that an installed package takes effect at the next boot."""
     root, now = box.root, box.wall()
     if root.exists(paths.REBOOT_REQUIRED):
         named = filter(NAME.fullmatch, (root.text(f"{paths.REBOOT_REQUIRED}.pkgs") or "").split())
         yield from [*named] or [paths.REBOOT_REQUIRED]
-    kernels = [package for name, package in known.items() if NEEDS_BOOT.match(name)]
+    kernels = [package for name, package in packages.items() if NEEDS_BOOT.match(name)]
     for file, package in ((f"{p.name}{arch}.list", p) for p in kernels for arch in ("", ":arm64")):
         with contextlib.suppress(OSError):
             unpacked = root.at(f"{paths.PACKAGE_INFO}/{file}").stat().st_mtime

@@ -16,14 +16,14 @@ from appliance.box.sensors import hwmon
 
 SPANS_S = {"an hour": 3600.0, "a minute": 60.0}
 UNDER_VOLTAGE_S, AVERAGE_S, INSTANT_S = 3600.0, 600.0, 60.0
-"""Windows in which the events of each kind are counted."""
+"""Windows, in seconds, in which the events of each kind are counted."""
 UNDER_VOLTAGES_PER_HOUR = 5
 AVERAGES_PER_MINUTE = 1
 INSTANTS_PER_SECOND = 20
 NO_COUNTERS = "no over-current counters"
 
 MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0008": 75.0}
-"""Highest rated power, by module."""
+"""Module → its highest rated power, in watts."""
 
 
 @check("oc1", Harm.LATER, 7, lambda now: (now.rise("oc1", UNDER_VOLTAGE_S),))
@@ -60,7 +60,7 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     """OC3: short peaks of the current. Some are normal at full clocks. `slower`: speech is slower, too."""
     if events is None:
         return skipped("oc3", NO_COUNTERS)
-    limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
+    limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL if speech is slower too"
     rate = events.count / max(events.span_s, 1.0)
     many = rate > INSTANTS_PER_SECOND
     value = f"{rate:.1f} bursts a second ({events.summary})"

@@ -7,7 +7,7 @@ from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.checks.snapshot import Harm, check
 from appliance.box.root import Root
 
-REMEDY = "run: sudo f5-quiet. --dry-run shows what it changes, --undo takes it back"
+REMEDY = "run: sudo f5-quiet. --dry-run shows its changes, --undo reverts them"
 
 
 @check("sleep", Harm.LATER, 13, lambda now: (now.root,))
@@ -15,7 +15,7 @@ def check_sleep(root: Root) -> Finding:
     awake = "sleep and suspend are masked"
     if loose := quiet.sleeps(root):
         return Finding(
-            "sleep", Level.WARN, f"the box may fall asleep, not masked: {', '.join(loose)}", awake, REMEDY
+            "sleep", Level.WARN, f"the box may fall asleep: not masked: {', '.join(loose)}", awake, REMEDY
         )
     return passed("sleep", "masked", awake)
 
@@ -44,19 +44,21 @@ def check_journal(root: Root) -> Finding:
 
 @check("packages", Harm.UPKEEP, 1, lambda now: (now.root,))
 def check_packages(root: Root) -> Finding:
-    """WARN without holds: an upgrade of TensorRT invalidates every engine, and one of L4T may not boot."""
+    """WARN without holds: an upgrade of TensorRT invalidates every engine, and after an upgrade of L4T the
+    box may not boot.
+    """
     limit = "NVIDIA's packages are held"
     loose, half = dpkg.loose(root)
     if half:
-        value = f"not held, since dpkg has not finished: {', '.join(half)}"
+        value = f"not held, because dpkg has not finished: {', '.join(half)}"
         return Finding("packages", Level.WARN, value, limit, dpkg.FINISH_FIRST, {"loose": len(half)})
     if not loose:
         return passed("packages", "held", limit, {"loose": 0})
-    shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+    names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
     return Finding(
         "packages",
         Level.WARN,
-        f"an upgrade may replace them, not held: {shown}",
+        f"an upgrade may replace packages that are not held: {names}",
         limit,
         REMEDY,
         {"loose": len(loose)},

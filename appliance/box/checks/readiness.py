@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
 from appliance.box.checks.snapshot import UNIT, Harm, Snapshot, check
@@ -24,15 +23,15 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 """Host of a daemon that listens on all addresses → host at which this machine reaches it."""
 HOUR_S = 3600.0
 RESTARTS_WARN, RESTARTS_FAIL = 1, 3
-LOG = "read why: sudo journalctl -u f5-appliance -n 50"
+LOG = "see why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
-WAIT = "wait, and see how far it is: sudo f5-setup"
+WAIT = "wait, and follow its start: sudo f5-setup"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 ON_ITS_GPU = "a Jetson speaks from its GPU"
 GPU_REMEDY = (
-    "put right what it names, then: sudo systemctl restart f5-appliance. engine.backend has to be auto. "
-    "TensorRT, with the internet: sudo apt install --reinstall {python3-libnvinfer}. cuda-python: sudo apt "
-    "install --reinstall ./FILE.deb"
+    "remove the reasons (f5-health --verbose), then: sudo systemctl restart f5-appliance. engine.backend "
+    "must be auto. TensorRT, with the internet: sudo apt install --reinstall {python3-libnvinfer}. "
+    "cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
 SPEAK_AGAIN = (
     "let it speak: appliance queue resume CHANNEL. Or remove the damaged file, restart, and pause and "
@@ -42,22 +41,21 @@ ANSWERS = "answers"
 """Name of a figure: false if nothing answers at /readyz."""
 STATUS_REMEDIES: Mapping[int, str] = {
     Exit.BUNDLE: "the bundle is missing or damaged: sudo appliance bundle install FOLDER",
-    Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` shows which there are; "
-    "server.listen names it",
+    Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` lists addresses; "
+    "server.listen sets it",
     Exit.STORAGE: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
-    Exit.ADDRESS_IN_USE: "its address is in use: `sudo ss -ltnp` shows by whom",
-    Exit.CONFIG: "the configuration cannot be used: "
-    f"`sudo appliance check --config {paths.CONFIG}` says where",
+    Exit.ADDRESS_IN_USE: "another program uses its address: `sudo ss -ltnp` names it",
+    Exit.CONFIG: "the configuration cannot be used: `systemctl status f5-appliance` says where",
 }
 RETRIES = 4
-"""Restarts of a failed unit from which on a start limit of the site has ended them.
+"""Restarts after which a failed unit counts as stopped by a start limit.
 
-Our units have no limit.
+The package's units have no limit, but a site may set one.
 """
 
 
 @dataclass(frozen=True)
-class Told:
+class DaemonState:
     """State that the daemon reports at /state; empty if no daemon answers."""
 
     state: str = ""
@@ -84,7 +82,7 @@ class Told:
     def silent(self) -> str:
         """Clause about channels that are silent because of a pause; "" if there are none."""
         long = ((name, s / HOUR_S) for name, s in self.paused_s.items() if s >= HOUR_S)
-        paused = (f"channel {name} is paused for {hours:.1f} h" for name, hours in long)
+        paused = (f"channel {name} has been paused for {hours:.1f} h" for name, hours in long)
         return "; ".join(filter(None, (self.held_damage, *paused)))
 
     @property
@@ -93,7 +91,7 @@ class Told:
         return on_cpu(self.backend, self.passed_over) if self.state == "running" else ""
 
 
-SILENT = Told()
+SILENT = DaemonState()
 
 
 def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
@@ -101,7 +99,7 @@ def on_cpu(backend: str, passed_over: Mapping[str, str]) -> str:
     if backend.partition(" ")[0] in ("", *GPU_BACKENDS):
         return ""
     reasons = "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
-    return f"{backend}, which is its CPU; {reasons or 'engine.backend or its bundle allows no other'}"
+    return f"{backend}, which is the CPU; {reasons or 'engine.backend or its bundle allows no other'}"
 
 
 def fetch(address: str, path: str) -> tuple[int | str, bytes]:
@@ -114,19 +112,18 @@ def fetch(address: str, path: str) -> tuple[int | str, bytes]:
     except OSError as error:
         return error_text(error), b""
     except (http.client.InvalidURL, ValueError, OverflowError):
-        return "is no host:port", b""
+        return "is not a HOST:PORT", b""
     except http.client.HTTPException:
-        return "what answers there speaks no HTTP", b""
+        return "another program answers there, not by HTTP", b""
 
 
-def told(address: str) -> Told:
+def read_state(address: str) -> DaemonState:
     """State at /state of the daemon, which listens at `address`."""
     host, _, port = address.rpartition(":")
     status, body = fetch(f"{LOOPBACK.get(host, host)}:{port}", "/state")
     try:
         raw: Any = json.loads(body) if status == 200 else {}
-        read: Told = from_mapping(Told, raw, where="/state", error=ValueError, ignore_unknown=True)
-        return read
+        return from_mapping(DaemonState, raw, where="/state", error=ValueError, ignore_unknown=True)
     except (ValueError, RecursionError):
         return SILENT
 
@@ -134,7 +131,7 @@ def told(address: str) -> Told:
 def _of_daemon(now: Snapshot) -> tuple[Any, ...]:
     ready, _ = fetch(now.readyz, "/readyz")
     alive = fetch(now.readyz, "/livez")[0] if isinstance(ready, int) else ready
-    state = told(now.readyz) if isinstance(ready, int) else SILENT
+    state = read_state(now.readyz) if isinstance(ready, int) else SILENT
     return ready, alive, now.readyz, now.unit, state, now.platform.is_jetson
 
 
@@ -144,7 +141,7 @@ def check_daemon(
     alive: int | str,
     address: str,
     unit: Unit | None,
-    now: Told = SILENT,
+    now: DaemonState = SILENT,
     needs_gpu: bool = False,
 ) -> Finding:
     """`ready`, `alive`: statuses of /readyz and /livez. `unit`: None if there is no systemd."""
@@ -212,22 +209,22 @@ def _restart_command(unit: Unit | None) -> str:
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     """Count the daemon's restarts in the last hour. FAIL if systemd has stopped trying."""
     if unit is None or not unit.installed or restarts is None:
-        return skipped("restarts", f"systemd knows no {UNIT} here")
+        return skipped("restarts", f"systemd has no {UNIT}")
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"
     # The result lasts until the next start, which sets it to success.
     watchdog = unit.result == "watchdog" and unit.active in ("activating", "failed")
     value = restarts.summary + ("; last by the watchdog" if watchdog else "")
     figures = {"restarts": restarts.count, "recorded": restarts.recorded, "result": unit.result}
     if _given_up(unit):
-        value = "systemd has given up starting it" + ("; last by the watchdog" if watchdog else "")
+        value = "systemd has stopped restarting it" + ("; last by the watchdog" if watchdog else "")
         return Finding("restarts", Level.FAIL, value, limit, _log_remedy(unit), figures)
     hourly = restarts.per(HOUR_S)
     level = Level.of(warn=hourly >= RESTARTS_WARN, fail=hourly >= RESTARTS_FAIL)
-    remedy = "send the maker a bundle: sudo f5-support-bundle. To see why: " + _log_remedy(unit)
+    remedy = "send the maker a bundle: sudo f5-support-bundle. Or " + _log_remedy(unit)
     return Finding("restarts", level, value, limit, remedy, figures)
 
 
 def _given_up(unit: Unit) -> bool:
-    """True if a start limit ended the restarts. After a crash, the unit's result stays that of the crash."""
+    """True if a start limit ended the restarts. After a crash, the unit's result still names the crash."""
     out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
     return unit.active == "failed" and (unit.result == "start-limit-hit" or out_of_retries)

@@ -26,9 +26,9 @@ def check_reset(source: str) -> Finding:
     if source.endswith("WDT"):
         value, remedy = "a watchdog: the system hung", LAST_WORDS
     elif source in HEAT:
-        value, remedy = "a temperature sensor: the module was too hot", "clean the fan, give it air"
+        value, remedy = "a temperature sensor: the module was too hot", "clean the fan and give the box air"
     elif source in SUPPLY:
         value, remedy = "a voltage out of bounds", "check the power supply and its cable"
     else:
-        return skipped("reset", f"not known: {source[:40]}" if source else "the kernel does not say")
+        return skipped("reset", f"unknown source: {source[:40]}" if source else "the kernel does not say")
     return Finding("reset", Level.WARN, f"{value} ({source})", limit, remedy)

@@ -56,6 +56,6 @@ def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
 def crashed(name: str, error: Exception) -> Finding:
     """FAIL of a check that raised. The error is in the figures, for the maker."""
     figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
-    value = f"could not be checked: a fault in this program, at {figures['at']}"
+    value = f"could not be checked: defect in this program at {figures['at']}"
     remedy = "send the maker a bundle: sudo f5-support-bundle"
     return Finding(name, Level.FAIL, value, "", remedy, figures, Reason.CRASHED)

@@ -35,7 +35,7 @@ class Harm(enum.IntEnum):
     SILENCE = 0
     SLOW = 1
     LATER = 2
-    """Harm that is still to come."""
+    """The fault does harm later."""
     UPKEEP = 3
 
 
@@ -62,7 +62,7 @@ def check(
 
 
 class Snapshot:
-    """Readings of one run that are slow, or that several checks need. Each is made once, at its first use."""
+    """Readings of one run that are slow, or that several checks need. Each is read once, at its first use."""
 
     def __init__(self, box: Box, readyz: str) -> None:
         self.box, self.root, self.readyz = box, box.root, readyz
@@ -106,7 +106,7 @@ class Snapshot:
     @cached_property
     def lower_mode(self) -> str:
         """Name of the power mode with the next lower number of watts; "" if no name has watts."""
-        conf, mine = self.reading.seen.modes.conf, self.reading.mode
+        conf, mine = self.reading.raw.modes.conf, self.reading.mode
         names = [*(mode.name for mode in conf.modes), mine] if conf else []
         watts = {name: int(match[1]) for name in names if (match := re.search(r"([0-9]{1,4})W", name))}
         most = watts.get(mine) or math.inf

@@ -12,7 +12,7 @@ from appliance.box.sensors import disk, ram
 GIB = 1 << 30
 MIB = 1 << 20
 MEMORY_WARN, MEMORY_FAIL = 0.15, 0.05
-"""Available share of memory."""
+"""Available share of memory for WARN and FAIL."""
 LARGE_BLOCKS = 4
 PLENTY = 2 * MEMORY_WARN
 """Available share of memory above which the kernel can make large blocks of small ones on demand."""
@@ -37,7 +37,7 @@ def check_memory(memory: ram.Memory | None) -> Finding:
     level = Level.of(warn=share < MEMORY_WARN, fail=share < MEMORY_FAIL)
     remedy = (
         "stop the desktop, if one runs: sudo systemctl stop display-manager. For good: sudo systemctl "
-        "disable display-manager. Stop what else uses memory or the GPU, which share it"
+        "disable display-manager. Stop other programs that use memory or the GPU, which share it"
     )
     return Finding("memory", level, value, limit, remedy, figures)
 
@@ -57,7 +57,7 @@ def check_large_blocks(blocks: int | None, memory: ram.Memory | None) -> Finding
         "gather free memory: echo 3 | sudo tee /proc/sys/vm/drop_caches. Then: echo 1 | sudo tee "
         "/proc/sys/vm/compact_memory. If that is not enough, restart the box"
     )
-    limit = f"at least {LARGE_BLOCKS} where less than {PLENTY:.0%} of memory is available"
+    limit = f"at least {LARGE_BLOCKS} if less than {PLENTY:.0%} of memory is available"
     return Finding("lfb", level, f"{blocks} free blocks of 4 MB", limit, remedy, {"blocks": blocks})
 
 
@@ -82,7 +82,7 @@ def check_swap(memory: ram.Memory | None, pages: Rise | None) -> Finding:
 
 @check("disk", Harm.LATER, 3, lambda now: (disk.volumes(now.box),), anywhere=True)
 def check_disk(volumes: Sequence[disk.Volume]) -> Finding:
-    nothing = skipped("disk", "no file system could be asked")
+    nothing = skipped("disk", "no file system can be read")
     return max(map(_check_volume, volumes), key=lambda finding: finding.level.rank, default=nothing)
 
 
@@ -97,7 +97,7 @@ def _check_volume(volume: disk.Volume) -> Finding:
             "give it a disk of its own, or turn the overlay off: overlayroot= in /etc/overlayroot.conf. It "
             "may be on the kernel's command line too"
         )
-        value = f"{volume.mount}: only in memory, so what is written there is lost at the next boot"
+        value = f"{volume.mount}: only in memory, so its files are lost at the next boot"
         return Finding("disk", Level.WARN, value, limit, remedy, figures)
     if volume.read_only:
         remedy = (
@@ -114,7 +114,7 @@ def _check_volume(volume: disk.Volume) -> Finding:
         value = f"{volume.mount}: {free_inodes:.0%} of inodes free"
         return Finding("disk", inodes, value, limit, FEW_INODES.format(mount=volume.mount), figures)
     remedy = (
-        "make room: sudo journalctl --vacuum-size=200M && sudo apt-get clean. See what else is large: "
+        "make room: sudo journalctl --vacuum-size=200M && sudo apt-get clean. List other large folders: "
         f"sudo du -xh {volume.mount} | sort -h | tail"
     )
     return Finding("disk", space, value, limit, remedy, figures)

@@ -18,14 +18,14 @@ WARN_AT, SPENT = 0x09, 0x0B
 NEAR_ITS_END, AT_ITS_END = 0x02, 0x03
 """Values of pre_eol_info: "warning" (80 % of the spare blocks used) and "urgent"."""
 LIMIT = "WARN from 80 % of its life or four fifths of its spare blocks, FAIL beyond"
-REMEDY = "save what is on it: sudo f5-backup box.tar.gz. Then replace the module or its disk"
+REMEDY = "save its data: sudo f5-backup box.tar.gz. Then replace the module or its disk"
 
 
 @check("wear", Harm.LATER, 12, lambda now: (now.root,))
 def check_wear(root: Root) -> Finding:
     disks = (disk for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk))
     findings = [_check_disk(root, disk) for disk in disks]
-    nothing = skipped("wear", "no eMMC tells it; an NVMe disk does: sudo nvme smart-log /dev/nvme0")
+    nothing = skipped("wear", "no eMMC reports its life; for an NVMe disk: sudo nvme smart-log /dev/nvme0")
     return max(filter(None, findings), key=lambda finding: finding.level.rank, default=nothing)
 
 
@@ -36,7 +36,7 @@ def _check_disk(root: Root, disk: str) -> Finding | None:
     end = max(_numbers(root.text(f"{folder}/pre_eol_info")), default=0)
     if not spent and not end:
         return None
-    value = f"{disk}: " + (f"{10 * (spent - 1)} to {10 * spent} % of its life" if spent else "life not told")
+    value = f"{disk}: " + (f"{10 * (spent - 1)} to {10 * spent} % of its life" if spent else "life unknown")
     value = f"{disk}: beyond its life" if spent >= SPENT else value
     value += ", few spare blocks" if end >= NEAR_ITS_END else ""
     figures = {"life_tenths": spent, "pre_eol": end}

@@ -29,9 +29,9 @@ TOOL_S = 60.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
 """Pauses before readings: pinning may take effect with a delay."""
-MINIMA = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
+MINIMA = f"the lowest limit of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
-"""Messages of tools that run before the GPU's driver is up."""
+"""Messages of NVIDIA's tools if the GPU's driver is not up yet."""
 
 
 # Pin.
@@ -70,15 +70,15 @@ def pin(box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, 
 def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Report) -> Iterator[str]:
     """Pin every clock. Yields a line for each failure."""
     # Setting the mode again would turn on cores and lower limits, but may ask for a reboot.
-    for number, wanted in reading.cores_to_switch.items():
-        switch, value = readings.core_switch(number), str(int(wanted))
-        yield _switch(box, switch, value, f"cpu{number} stays as it is", report)
+    for number, on in reading.cores_to_switch.items():
+        switch, value = readings.core_switch(number), str(int(on))
+        yield _switch(box, switch, value, f"cpu{number} was not switched", report)
     if reading.above:
         for path, limit in _lower_limits(reading):
             yield _switch(box, path, str(limit), f"{path} stays above the power mode", report)
         reading = take_reading(box)
     if reading.above:
-        yield f"clocks are not pinned: they would be held above {reading.target_name}"
+        yield f"clocks are not pinned: pinning would hold them above {reading.target_name}"
         return
     if not _store_baseline(box, reading, patience_s, report):
         patience_s = 0.0
@@ -91,15 +91,15 @@ def _pin_clocks(box: Box, reading: ClockVerdict, patience_s: float, report: Repo
 
 
 def _lower_limits(reading: ClockVerdict) -> Iterator[tuple[str, int]]:
-    """Files and values that lower limits above those of the target mode."""
-    conf = reading.seen.modes.conf
+    """Yields files and values that lower limits to the target mode's."""
+    conf = reading.raw.modes.conf
     for name, domain in reading.above.items():
         top = domain.values["ceiling"] or 0
         # The lower limit comes first: the upper one must not fall below it.
         if name.startswith("cpu"):
             yield from ((readings.core_limit(int(name[3:]), kind), top // KHZ) for kind in ("min", "max"))
         elif name == "gpu":
-            yield from ((f"{reading.seen.gpu_folder}/{kind}_freq", top) for kind in ("min", "max"))
+            yield from ((f"{reading.raw.gpu_folder}/{kind}_freq", top) for kind in ("min", "max"))
         elif conf and (own := conf.paths.get(("EMC", "MAX_FREQ"))):
             yield own, top
 
@@ -114,13 +114,13 @@ def _verify(box: Box) -> ClockVerdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
-    """Lines that say what `apply` would do, without doing anything."""
+    """Yields the steps that `pin` would take, and takes none."""
     mode = now.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
-    for number, wanted in now.reading.cores_to_switch.items():
-        yield f"would write {int(wanted)} to {readings.core_switch(number)}"
+    for number, on in now.reading.cores_to_switch.items():
+        yield f"would write {int(on)} to {readings.core_switch(number)}"
     for path, value in _lower_limits(now.reading) if mode is None else ():
         yield f"would write {value} to {path}"
     with contextlib.suppress(OSError):
@@ -174,8 +174,8 @@ def release(box: Box, report: Report) -> tuple[ClockVerdict, tuple[str, ...]]:
     problems = [no_baseline(box) or _errors(_jetson_clocks(box, "--restore", BASELINE))]
     reading = take_reading(box)
     if not reading.is_free:
-        report("; ".join(filter(None, [*problems, f"so {MINIMA} is written"])))
-        least = _minima(box, reading.seen)
+        report("; ".join(filter(None, [*problems, f"so {MINIMA} was written"])))
+        least = _minima(box, reading.raw)
         problems += [_switch(box, path, str(value), path, no_report) for path, value in least]
         reading = take_reading(box)
     return reading, tuple(filter(None, problems))
@@ -251,8 +251,8 @@ def _has_baseline(box: Box) -> bool:
 
 
 def _is_complete(box: Box) -> bool:
-    """True if the file has the lower limits of every core and of the GPU. A full disk or a power cut leaves
-    fewer.
+    """True if the file has the lower limits of every core and of the GPU. After a full disk or a power cut it
+    has fewer.
 
     Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
     """
@@ -287,7 +287,7 @@ def _gpu_is_late(box: Box, completed: Completed) -> bool:
 
 
 def _errors(completed: Completed) -> str:
-    """Errors in the output; some come with an exit status of 0."""
+    """Errors in a tool's output, which may have an exit status of 0."""
     lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
     errors = "; ".join(f"jetson_clocks: {line}" for line in lines)
     return errors or (completed.summary if completed.code else "")

@@ -28,9 +28,10 @@ KEPT = 20
 SOON_S = 1200.0
 """Power supply and cooling are strong enough for a pinned mode if they last longer than this in it."""
 GROWTH, LEAST_S = 1.5, 60.0
-"""BOOTS is written again, without another reason, when `held_s` has grown by this factor and this time.
+"""Growth of `held_s`, as a factor and in seconds, after which BOOTS is written again even if nothing else
+changed.
 
-A disk wears out.
+Fewer writes spare the disk.
 """
 MUTEX_WAIT_S = 120.0
 """Timeout of the mutex. Pinning takes a minute if the GPU is late, and timeouts come on top."""
@@ -57,7 +58,7 @@ class Boot(Ranged):
     after_hang: bool = False
     """True if a watchdog ended the previous boot, as the PMC reports."""
     reboot_for: str = ""
-    """Mode for which nvpmodel wants a reboot. It is asked once in a boot."""
+    """Mode for which nvpmodel wants a reboot. nvpmodel is asked once in a boot."""
     rebooting_for: str = ""
     """Mode for which a reboot has begun."""
     came_by: str = ""
@@ -77,7 +78,7 @@ class Boot(Ranged):
     backend: str = ""
     """Backend that spoke last; "" if no speech was recorded."""
     passed_over: tuple[str, ...] = ()
-    """Backends that could not be used before it."""
+    """Backends that were tried before `backend`, and could not be used."""
     l4t: str = ""
     tensorrt: str = ""
     driver: str = ""
@@ -149,7 +150,9 @@ def recorded(box: Box, report: Report) -> Boot:
 
 
 def _begun(box: Box, past: Sequence[Boot]) -> Boot:
-    """A record for this boot. Notes if the last boot asked for it, and if it followed a hang."""
+    """New record of this boot. It notes the mode for which the previous boot rebooted, and whether a watchdog
+    ended that boot.
+    """
     last = past[-1] if past else Boot()
     # Any reboot applies a mode that is set but not yet on the GPU. A mode that is not set needs nvpmodel's
     # own reboot.
@@ -198,7 +201,7 @@ def save(box: Box, boot: Boot, report: Report) -> None:
 
 
 def _has_grown(before: Boot, boot: Boot) -> bool:
-    """True if `held_s` has grown much, or past the time by which boots are judged."""
+    """True if `held_s` has grown by GROWTH and LEAST_S, or has passed SOON_S."""
     times = ((before.held_s, boot.held_s), (before.seen_at, boot.seen_at))
     return boot.held_s >= GROWTH * before.held_s + LEAST_S or any(a <= SOON_S < b for a, b in times)
 
@@ -209,7 +212,7 @@ def _lasting(boot: Boot) -> Boot:
 
 
 def try_save(box: Box, boot: Boot, report: Report) -> None:
-    """Save a record, and report a failure: pinning matters more."""
+    """Save a record. A failure is only reported, because pinning matters more."""
     try:
         save(box, boot, report)
     except OSError as error:
@@ -254,7 +257,7 @@ def mutex(box: Box) -> Iterator[None]:
             except BlockingIOError:
                 box.sleep(MUTEX_POLL_S)
         else:
-            raise TimeoutError(f"another clock-lock has been at work for {MUTEX_WAIT_S:.0f} s")
+            raise TimeoutError(f"another clock-lock has been running for {MUTEX_WAIT_S:.0f} s")
         yield
     finally:
         os.close(handle)

@@ -25,7 +25,8 @@ FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
 STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported", "unknown")
-"""`unknown`: not everything could be read, or the reader cannot use the file."""
+"""States that the file may have. `unknown`: not everything could be read, or the reader cannot use the file.
+"""
 NUMBERS = Between(-1e15, 1e15)
 """Range of numbers in a record, far above any frequency and any time."""
 Number = Annotated[float, NUMBERS]
@@ -93,20 +94,20 @@ def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
     """Read the file. The state is `unknown` if the file is absent, damaged, old or of another boot."""
     try:
         raw = box.root.record(path)
-        clocks: Clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
+        clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
         _check(raw.get("schema"), clocks)
     except FileNotFoundError:
         return _unknown(Reason.ABSENT, f"{path} is absent; is f5-clocks.service installed and running?")
     except OSError as error:
         return _unknown(Reason.DAMAGED, f"{path} cannot be read: {error_text(error)}")
     except ValueError:
-        return _unknown(Reason.DAMAGED, f"{path} cannot be used: it is damaged, or of another release")
+        return _unknown(Reason.DAMAGED, f"{path} cannot be used: it is damaged, or another release wrote it")
     if clocks.boot_id != box.boot_id:
         return _unknown(Reason.OTHER_BOOT, f"{path} is from before the last boot")
     age_s = box.uptime() - clocks.checked_at
     # `checked_at` is rounded to milliseconds, so it can be half a millisecond ahead.
     if age_s < -0.001:
-        return _unknown(Reason.DAMAGED, f"{path} cannot be used: its time is yet to come")
+        return _unknown(Reason.DAMAGED, f"{path} cannot be used: its time is in the future")
     if age_s > FRESH_S:
         why = f"{path} was written {age_s:.0f} s ago; is f5-clocks-check.timer on?"
         return dataclasses.replace(clocks, state="unknown", reason=Reason.STALE, why=why)
@@ -120,10 +121,10 @@ def _unknown(reason: Reason, why: str) -> Clocks:
 def _check(schema: object, clocks: Clocks) -> None:
     """Check a file's content. Raises ValueError."""
     if schema != SCHEMA:
-        raise ValueError("it is of another schema")
+        raise ValueError("it has another schema")
     for domain in clocks.domains.values():
         numbers = [value for name, value in domain.items() if name not in ("pinned", "why")]
         if domain.get("pinned", "") not in (True, False, None) or not isinstance(domain.get("why"), str):
             raise ValueError("a domain is damaged")
         if not all(n is None or (type(n) is int and abs(n) <= NUMBERS.most) for n in numbers):
-            raise ValueError("a domain holds no number where one belongs")
+            raise ValueError("a domain lacks a number")

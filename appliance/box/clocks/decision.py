@@ -47,23 +47,23 @@ class Assessment:
 
     @property
     def unpinned(self) -> bool:
-        """True if the clocks were unpinned after the last reading."""
+        """True if the clocks were pinned at the last reading and no longer are."""
         record = self.record
         return record.unlocked_at is None and record.held_at is not None and not self.pinned
 
     def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
         """The target mode, if it is to be set: once in a boot, or if nvpmodel may reboot the box."""
         target = self.reading.target_mode
-        done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
-        if target is None or done:
+        in_effect = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
+        if target is None or in_effect:
             return None
         return None if self.record.reboot_for == target.name and not allow_reboot else target
 
     @property
     def clocks(self) -> Clocks:
         """The clocks' state for `status`, by the verdict and this boot's record, with reasons."""
-        seen, record = self.reading.clocks, self.record
-        state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
+        base, record = self.reading.clocks, self.record
+        state, reason, parts = base.state, base.reason, base.parts + (self.problems if base.why else ())
         if state == "unpinned" and record.unlocked_at is not None:
             reason, parts = Reason.UNLOCKED, (UNLOCKED, f"`{LOCK_COMMAND}` pins again", *parts)
         elif state == "unpinned" and self.reboot_pending and self.rebooting:
@@ -71,19 +71,21 @@ class Assessment:
             parts = (f"rebooting into power mode {record.reboot_for}",)
         elif state == "unpinned" and self.reboot_pending and record.reboot_failed:
             state, reason = "reboot_pending", Reason.REBOOT_FAILED
-            parts = (f"power mode {record.reboot_for} takes a reboot, and one for it did not help", *parts)
+            parts = (f"power mode {record.reboot_for} needs a reboot, and a reboot did not set it", *parts)
         elif state == "unpinned" and self.reboot_pending:
             state, reason = "reboot_pending", Reason.REBOOT_DUE
             reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
-            parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
+            parts = (f"power mode {record.reboot_for} needs a reboot: {reboot}", *parts)
         elif state == "unpinned" and self.given_up:
-            reason, parts = self.given_up, (*self.problems, *seen.parts)
+            reason, parts = self.given_up, (*self.problems, *base.parts)
         history = {"repins": record.repins, "last_unpin": record.last_unpin}
-        return Clocks.because(state, reason, parts, mode=seen.mode, domains=seen.domains, **history)
+        return Clocks.because(state, reason, parts, mode=base.mode, domains=base.domains, **history)
 
 
 def assess(reading: ClockVerdict, record: Boot, problems: tuple[str, ...] = ()) -> Assessment:
-    """Record the wanted and the current mode, and whether a reboot is due."""
+    """Combine a verdict with the record. Notes the target mode, the current mode, and whether a reboot is
+    due.
+    """
     record = dataclasses.replace(record, asked=reading.target_name, applied=reading.mode, ended=False)
     if reading.in_target_mode:
         # nvpmodel may report the mode although it is not yet on the GPU.
@@ -122,6 +124,6 @@ def decide(now: Assessment, at: float) -> tuple[bool, Assessment]:
     again = last_unpin > record.attempts[-1] + ROUNDED_S
     reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
     cause = "something keeps unpinning the clocks" if again else f"pinning failed {REPINS_PER_HOUR} times"
-    problem = f"{cause}: the check waits {wait_s / 60:.0f} min. Sooner: {LOCK_COMMAND}"
-    last = (f"the last time: {record.problem}",) if record.problem else ()
+    problem = f"{cause}: the check waits {wait_s / 60:.0f} min. To pin now: {LOCK_COMMAND}"
+    last = (f"the last failure: {record.problem}",) if record.problem else ()
     return False, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

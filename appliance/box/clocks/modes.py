@@ -1,5 +1,5 @@
-"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. Texts are parsed here, not
-read.
+"""Power modes of nvpmodel.conf, and the target mode, which this box is to be in. This file parses texts, and
+reads no file.
 
 The target is chosen by name: ids differ between modules, and the mode with the highest power has not the
 highest id. A site may name a lower mode for its supply or cooling: `device.power_mode` of the daemon's
@@ -117,7 +117,7 @@ class CurrentMode:
     name: str = ""
     id: int | None = None
     problem: str = ""
-    """Reason why the mode is unknown. If there is a name, it is no reason to doubt it."""
+    """Reason why the mode is unknown. If `name` is set as well, the name is still right."""
     unset: bool = False
     """True if nvpmodel has applied no mode in this boot."""
 
@@ -132,7 +132,7 @@ class PowerModes:
     target: TargetMode = field(default_factory=TargetMode)
 
 
-def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, status: str) -> PowerModes:
+def power_modes(conf: str | Exception, site: str | Exception, query: Completed, status: str) -> PowerModes:
     """Parse the texts of nvpmodel.conf, the site's configuration, nvpmodel and its status file, and choose.
 
     An exception in place of a text is the error that reading it raised.
@@ -140,17 +140,17 @@ def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, 
     try:
         parsed = parse_conf(_text(conf))
     except (OSError, ValueError) as error:
-        why = f"cannot be used: {error_text(error)}. nvpower.service makes it for this module"
+        why = f"cannot be used: {error_text(error)}. nvpower.service creates it for this module"
         target = TargetMode(problem=f"{paths.NVPMODEL_CONF} {why}")
-        return PowerModes(None, current_mode(asked, status, None), target)
-    current = current_mode(asked, status, parsed)
+        return PowerModes(None, current_mode(query, status, None), target)
+    current = current_mode(query, status, parsed)
     return PowerModes(parsed, current, target_mode(site, parsed, current.name))
 
 
-def _text(read: str | Exception) -> str:
-    if isinstance(read, Exception):
-        raise read
-    return read
+def _text(result: str | Exception) -> str:
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def parse_conf(text: str) -> Conf:
@@ -182,9 +182,10 @@ def parse_conf(text: str) -> Conf:
 
 
 def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
-    """Mode that the site names, else the best known one.
+    """Mode that the configuration names, or else the best known mode.
 
-    If the current mode allows as much, it stays: it may be newer than this code.
+    Without a configured mode, the current mode stays if its limits are as high: a newer JetPack may have it
+    under a name that is unknown here. `site`: text of the configuration, or the error of reading it.
     """
     try:
         name = power_mode(_text(site))
@@ -197,8 +198,8 @@ def target_mode(site: str | Exception, conf: Conf, current: str) -> TargetMode:
         return TargetMode(problem=problem)
     best = next((mode for label in ((name,) if name else BEST) if (mode := conf.by_name(label))), None)
     if best is None:
-        wanted = f"{name} (device.power_mode)" if name else " or ".join(BEST)
-        return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {wanted}; it has {conf.names}")
+        names = f"{name} (device.power_mode)" if name else " or ".join(BEST)
+        return TargetMode(problem=f"{paths.NVPMODEL_CONF} has no power mode {names}; it has {conf.names}")
     other = conf.by_name(current)
     is_better = other is not None and not name and other.name not in BEST and other.allows(best)
     return TargetMode(other if is_better else best, by_site=bool(name))
@@ -208,7 +209,7 @@ def power_mode(text: str) -> str:
     """Parse `device.power_mode` of the daemon's configuration; "" stands for the best mode.
 
     Root's commands have no YAML parser. They read the one form of POWER_MODE_LINE; any other form raises
-    ValueError instead of being overlooked. `appliance check` compares the result with YAML's.
+    ValueError, so that no setting is overlooked. `appliance check` compares the result with YAML's.
     """
     section, values = "", []
     for raw in text.splitlines():
@@ -218,30 +219,30 @@ def power_mode(text: str) -> str:
         if re.search(r"\bpower_mode['\"]?\s*:", line):
             value = re.fullmatch(rf"\s+power_mode:(?:\s+(['\"]?)({MODE_NAME}|~)\1)?", line)
             if section != "device:" or value is None:
-                raise ValueError(f"power_mode has to be written as {POWER_MODE_LINE}")
+                raise ValueError(f"power_mode must be written as {POWER_MODE_LINE}")
             values.append(value[2] or "null")
     if len(values) > 1:
-        raise ValueError("power_mode stands there more than once")
+        raise ValueError("power_mode appears more than once")
     return "" if not values or values[0] in ("null", "~") else values[0]
 
 
-def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
+def current_mode(query: Completed, status: str, conf: Conf | None) -> CurrentMode:
     """Current mode: the answer of `nvpmodel -q`, else the mode of its status file, as `pmode:0000`.
 
     The default of nvpmodel.conf counts only if nvpmodel is not installed: a hanging or garbled nvpmodel does
     not mean the default mode.
     """
-    answer, errors = parse_query(asked.text), nvpmodel_errors(asked)
+    answer, errors = parse_query(query.text), nvpmodel_errors(query)
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
-    if NOT_SET in asked.text:
-        return CurrentMode(problem="nvpmodel has set none in this boot", unset=True)
-    written = re.search(r"\bpmode:([0-9]{1,9})\b", status)
-    number = int(written[1]) if written else None
-    if number is None and conf is not None and asked.missing:
+    if NOT_SET in query.text:
+        return CurrentMode(problem="nvpmodel has set no mode in this boot", unset=True)
+    match = re.search(r"\bpmode:([0-9]{1,9})\b", status)
+    number = int(match[1]) if match else None
+    if number is None and conf is not None and query.missing:
         number = conf.default
     name = next((mode.name for mode in (conf.modes if conf else ()) if mode.id == number), "")
-    return CurrentMode(name, number, errors or asked.summary)
+    return CurrentMode(name, number, errors or query.summary)
 
 
 def parse_query(text: str) -> CurrentMode:

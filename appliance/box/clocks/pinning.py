@@ -26,7 +26,7 @@ CHECK_PATIENCE_S = 5.0
 
 
 class ClockError(Exception):
-    """The command cannot be carried out."""
+    """A command that could not be carried out. The message ends with the remedy."""
 
 
 class NotRoot(ClockError):
@@ -90,7 +90,7 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
             # again.
             boots.save(box, unlocked, report)
         except OSError as error:
-            why = f"nothing was changed: the unlock cannot be noted: {error_text(error)}"
+            why = f"nothing was changed: the unlock cannot be recorded: {error_text(error)}"
             raise ClockError(why) from None
         reading, problems = acting.release(box, report)
         if not reading.fixable:
@@ -119,19 +119,19 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
 def end(box: Box) -> None:
     """Record that the box is being shut down. Raises NotRoot, ClockError."""
     if not box.is_root:
-        raise NotRoot("end takes root")
+        raise NotRoot("end needs root")
     try:
         boots.note_end(box)
     except OSError as error:
-        raise ClockError(f"the shutdown cannot be noted: {error_text(error)}") from None
+        raise ClockError(f"the shutdown cannot be recorded: {error_text(error)}") from None
 
 
 @contextlib.contextmanager
 def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
     """Hold the mutex, read and judge. On an unsupported box this works without root.
 
-    If the mutex cannot be taken, as on a full disk, that is reported: pinning matters more. Raises NotRoot,
-    ClockError.
+    If the mutex cannot be acquired, as on a full disk, a line reports it and the work goes on, because
+    pinning matters more. Raises NotRoot, ClockError.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -143,7 +143,7 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
             report(f"cannot lock {paths.CLOCK_MUTEX}: {error_text(error)}")
         assessment = _look(box, report)
         if not (box.is_root or assessment.reading.refusal):
-            raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
+            raise NotRoot(f"{command} needs root: sudo f5-clock-lock {command}")
         yield assessment
 
 

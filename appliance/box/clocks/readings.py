@@ -1,7 +1,8 @@
 """Reads everything that the clocks are judged by, once, into one record of plain values.
 
 The record has the clocks of CPUs, GPU and memory controller (EMC), cores, idle states, TPCs, power modes, and
-the site's wish. Frequencies are in Hz; None stands for anything unreadable. Nothing here raises.
+the mode that the configuration names. Frequencies are in Hz; None stands for anything unreadable. Nothing
+here raises.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ KHZ = 1_000
 """Unit of the kernel's files for CPUs, in Hz."""
 QUERY_S = 10.0
 FAR_ABOVE = 1.05
-"""Smallest ratio of two different frequencies: the kernel and nvpmodel.conf round some differently."""
+"""Smallest ratio at which two frequencies count as different, because the kernel and nvpmodel.conf round some
+differently.
+"""
 CONFS = {"p3701-0005": "p3701_0000"}
 """Module → name of its nvpmodel.conf, if that is another module's name."""
 
@@ -37,7 +40,7 @@ class Range:
     current: int | None = None
     top: int | None = None
     steps: tuple[int, ...] = ()
-    """Frequencies that the hardware has; empty if unknown."""
+    """Frequencies that the hardware has, in Hz; empty if unknown."""
 
     def within(self, limit: int) -> int:
         """Highest frequency of the hardware within a limit."""
@@ -104,7 +107,7 @@ class ClockReadings:
     cpus: tuple[Cpu, ...] = ()
     """Every core that the kernel knows, online or not."""
     gpu_folder: str = ""
-    """Empty while the GPU has no devfreq node, as early at boot."""
+    """Folder of the GPU's devfreq node; "" while there is none, as early at boot."""
     gpu: Range | None = None
     railgate: int | None = None
     """1 if the driver may cut an idle GPU's power, 0 if not, None without such a switch.

@@ -48,7 +48,7 @@ def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
     lines += _journal(box, since)
     jtop = box.tools.execute("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S)
     if jtop.output.strip() == "active":
-        lines.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
+        lines.append("jtop.service is active: members of the group jtop can change modes and clocks")
     lines += (line for _, line in _processes(box))
     return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(lines))[:MAX_SUSPECTS]
 

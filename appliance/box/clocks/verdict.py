@@ -33,7 +33,7 @@ class Cause(enum.Enum):
     CAP = enum.auto()
     """Something limits the clock."""
     CONF = enum.auto()
-    """nvpmodel.conf is another module's."""
+    """nvpmodel.conf belongs to another module."""
     NO_DEBUGFS = enum.auto()
     ROOT = enum.auto()
     """Only root can read the domain."""
@@ -45,7 +45,7 @@ class Domain:
 
     values: Mapping[str, int | None]
     pinned: bool | None
-    """None if it could not be read."""
+    """True if pinned; None if the domain could not be read."""
     why: str = ""
     """The fault, or the reason why it could not be read."""
     fixable: bool = False
@@ -59,7 +59,7 @@ class Domain:
 class ClockVerdict:
     """Readings of the clocks, and for each domain whether it is pinned."""
 
-    seen: ClockReadings
+    raw: ClockReadings
     refusal: str = ""
     """Reason why this box is not supported; "" if it is."""
     mode_fault: str = ""
@@ -69,11 +69,11 @@ class ClockVerdict:
     @property
     def mode(self) -> str:
         """Name of the current mode; "" if unknown."""
-        return self.seen.modes.current.name
+        return self.raw.modes.current.name
 
     @property
     def target(self) -> TargetMode:
-        return self.seen.modes.target
+        return self.raw.modes.target
 
     @property
     def target_mode(self) -> Mode | None:
@@ -87,13 +87,13 @@ class ClockVerdict:
 
     @property
     def above(self) -> dict[str, Domain]:
-        """Clocks that may go above the limits of the target mode."""
+        """Domains of clocks that may exceed the limits of the target mode."""
         return {name: domain for name, domain in self.domains.items() if domain.above}
 
     @property
     def wrong_conf(self) -> bool:
         """True if nvpmodel.conf cannot be used, or is another module's."""
-        return self.seen.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
+        return self.raw.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
@@ -121,7 +121,7 @@ class ClockVerdict:
         """Cores that run far below the set frequency, by their own counters."""
         measured = {
             f"cpu{core.number}": f"{megahertz(core.measured)} of {megahertz(core.range.current)}"
-            for core in self.seen.cpus
+            for core in self.raw.cpus
             if core.online and core.measured and core.measured < SLOWED * (core.range.current or 0)
         }
         return grouped(measured)
@@ -137,15 +137,15 @@ class ClockVerdict:
 
     @property
     def target_in_effect(self) -> bool:
-        """True if the target mode is in effect on the GPU, too; that may take a reboot."""
+        """True if the target mode is in effect, on the GPU too, where it may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def cores_to_switch(self) -> dict[int, bool]:
         """Cores to turn on or off for the target mode; none while another mode is set."""
-        wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
-        wrong = [core for core in self.seen.cpus if wanted and core.online is not (core.number in wanted)]
+        cores = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
+        wrong = [core for core in self.raw.cpus if cores and core.online is not (core.number in cores)]
         return {core.number: not core.online for core in wrong}
 
     @property
@@ -209,7 +209,7 @@ def _mode_fault(modes: PowerModes) -> str:
     if target.mode is None:
         return "" if target.needs_root else target.problem
     if not current.name:
-        return f"power mode is unknown: {current.problem or 'nvpmodel does not say'}"
+        return f"power mode is unknown: {current.problem or 'nvpmodel does not report it'}"
     if current.name != target.mode.name:
         return f"power mode is {current.name}, not {target.mode.name}"
     return ""
@@ -273,7 +273,7 @@ class Limits:
     def suspicion(self) -> str:
         """Clause about the cause of a limit below the ceiling."""
         if self.target.mode is not None and self.current == self.target.mode.name:
-            return f"although {self.current} allows it: a thermal cap, or somebody's"
+            return f"although {self.current} allows it: a thermal cap, or another program's"
         return f"in power mode {self.current or 'unknown'}"
 
     def conf_fault(self, ceiling: int | None, hardware: int | None, cap: int | None) -> str:
@@ -283,16 +283,16 @@ class Limits:
         A mode that the site has named may have caps.
         """
         if hardware and cap and cap > readings.FAR_ABOVE * hardware:
-            is_it = f"is {paths.NVPMODEL_CONF} the one for this module and its firmware?"
+            is_it = f"is {paths.NVPMODEL_CONF} the file for this module and its firmware?"
             return f"ends at {megahertz(hardware)}, below the {megahertz(cap)} of {self.target_name}: {is_it}"
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
-        return f"the best power mode {caps}. Is {paths.NVPMODEL_CONF} the one for this module?"
+        return f"the best power mode {caps}. Is {paths.NVPMODEL_CONF} the file for this module?"
 
 
 def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domain:
-    """Judge a CPU or the GPU: both limits are to be at the ceiling."""
+    """Judge a CPU or the GPU: both limits must be at the ceiling."""
     ceiling = limits.ceiling(parameter, clock, unit)
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top, limits.cap(parameter, unit))
@@ -306,8 +306,8 @@ def _clock(clock: Range, limits: Limits, parameter: str, unit: int = 1) -> Domai
         free = "" if clock.fixed else f", and free down to {megahertz(clock.min)}"
         why = f"capped at {megahertz(clock.max)}, below {megahertz(ceiling)}, {limits.suspicion}{free}"
     elif above and not conf_fault:
-        held = "held at" if clock.fixed else "allowed up to"
-        why = f"{held} {megahertz(clock.max)}, above the {megahertz(ceiling)} of {limits.target_name}"
+        verb = "held at" if clock.fixed else "allowed up to"
+        why = f"{verb} {megahertz(clock.max)}, above the {megahertz(ceiling)} of {limits.target_name}"
     elif not clock.fixed:
         why = f"free between {megahertz(clock.min)} and {megahertz(clock.max)}"
     else:
@@ -320,10 +320,10 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
     """Judge the memory clock: capped, not locked, or allowed above the maximum of the mode."""
     clock = emc.range
     cap, ceiling = limits.cap("EMC"), limits.ceiling("EMC", clock)
-    held = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
-    values = {"min": clock.min, "max": held, "current": clock.current, "ceiling": ceiling}
+    highest = min((clock.within(limit) for limit in (emc.cap, clock.max) if limit), default=None)
+    values = {"min": clock.min, "max": highest, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top, cap)
-    reach = ceiling if ceiling is None or held is None else min(ceiling, held)
+    reach = ceiling if ceiling is None or highest is None else min(ceiling, highest)
     # If the lower limit is the highest reachable frequency, the clock cannot move, whatever the hardware's
     # maximum.
     locked = emc.locked or clock.fixed or (reach is not None and clock.min == reach)
@@ -359,10 +359,9 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
     extra = sorted(online - set(expected))
     why, wrong = "", span([f"cpu{number}" for number in absent or off or extra])
     if absent:
-        why = f"{wrong} of {paths.NVPMODEL_CONF} do not exist: it is not the one for this module"
+        why = f"this module lacks {wrong} of {paths.NVPMODEL_CONF}: the file is for another module"
     elif off or extra:
-        name, has = mode.name if mode else "this box", "has" if off else "has not"
-        why = f"{wrong} {'offline' if off else 'online'}, which {name} {has}"
+        why = f"{wrong} {'offline' if off else 'online'}, unlike in {mode.name if mode else 'a whole module'}"
     # A lower mode turns them off on purpose, so only the mode is at fault.
     fixable = bool(off or extra) and mode is not None and current == mode.name
     return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
@@ -377,7 +376,9 @@ def _idle(states: list[bool | None]) -> Domain:
 
 
 def _counted(value: int, expected: int, fault: str) -> Domain:
-    """Judge a count of units. Waking from an idle state, or an idle GPU, delays a burst."""
+    """Judge a count that must equal `expected`: of forbidden idle states, or of the GPU's power switch.
+    Waking a core or the GPU delays the first calls after a pause.
+    """
     why = "" if value == expected else fault
     return Domain({"value": value, "expected": expected}, not why, why, fixable=bool(why))
 
@@ -391,5 +392,5 @@ def _tpc(clocks: ClockReadings, expected: int) -> Domain:
     if mask is None:
         # On JetPack 7 even root cannot read it: its file there is not known.
         return Domain(values, None, "the TPC mask cannot be read")
-    why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
+    why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (only a reboot changes it)"
     return Domain(values, not why, why)

@@ -23,7 +23,7 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
-    """Everything that `f5-clocks status` prints."""
+    """Content of `f5-clock-lock status`."""
 
     platform: Platform
     clocks: Clocks
@@ -34,7 +34,7 @@ def status(box: Box) -> Status:
     """Read the status. Does not raise."""
     reading, last = take_reading(box), clocks_json.read(box)
     if reading.refusal:
-        return Status(reading.seen.platform, reading.clocks)
+        return Status(reading.raw.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
     if box.is_root:
         clocks = Assessment(reading, recorded(box, notes.append)).clocks
@@ -43,9 +43,9 @@ def status(box: Box) -> Status:
         # Root's check sees more. Its last result counts, unless clocks were unpinned since.
         if last.state != "unknown" and (last.state, clocks.state) != ("pinned", "unpinned"):
             age_s = box.uptime() - last.checked_at
-            notes.append(f"needs root; what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
+            notes.append(f"needs root; shown as root's check read it {age_s:.0f} s ago ({paths.CLOCKS})")
             clocks = last
-    return Status(reading.seen.platform, stamped(box, clocks), tuple(notes))
+    return Status(reading.raw.platform, stamped(box, clocks), tuple(notes))
 
 
 def document(status: Status) -> str:
@@ -65,14 +65,14 @@ def _head(status: Status) -> Iterator[str]:
     words = (machine.model, machine.module, machine.jetpack and f"JetPack {machine.jetpack}", machine.release)
     yield f"state      {clocks.state}"
     yield from (f"           {line}" for line in clocks.parts or (clocks.why,) if line)
-    yield f"machine    {', '.join(filter(None, words)) or 'no Jetson'}"
+    yield f"machine    {', '.join(filter(None, words)) or 'not a Jetson'}"
     if clocks.mode:
         yield f"mode       {clocks.mode}"
     if clocks.repins or clocks.last_unpin:
         yield f"re-pinned  {clocks.repins} {'time' if clocks.repins == 1 else 'times'} since boot"
     if clocks.last_unpin:
         yield f"unpinned   {clocks.last_unpin.at:.0f} s after boot: {'; '.join(clocks.last_unpin.what)}"
-        yield from (f"by         {line}" for line in clocks.last_unpin.who or ("nothing points to anybody",))
+        yield from (f"by         {line}" for line in clocks.last_unpin.who or ("no cause is known",))
     yield from (f"note       {note}" for note in status.notes)
 
 

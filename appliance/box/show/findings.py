@@ -8,7 +8,7 @@ from appliance.box.checks.finding import Finding, Level
 from appliance.box.show.streams import plain
 
 WIDTH = 120
-MORE = " · all of it: f5-health --verbose"
+MORE = " · full list: f5-health --verbose"
 
 
 def table(findings: Sequence[Finding], *, verbose: bool = False) -> str:

@@ -45,7 +45,7 @@ BOOT = re.compile(rf"\s*(-?\d+)\s+[0-9a-f]{{32}}\s+({TIME}(?:—|\s+){TIME})\s*"
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
-"""Property of a unit that systemd itself words."""
+"""Matches values that systemd itself words, as states of a unit."""
 INSTALLED_VALUE = re.compile(r"[0-9][\w.+~-]{0,60}|p[0-9]{4}-[0-9]{4}")
 OF_PACKAGES = ("packages.txt", "installed.json")
 """Parts with names and versions of NVIDIA's packages, each of a known form."""
@@ -169,7 +169,7 @@ def _tool(box: Box, name: str, *arguments: str) -> str:
     lines = [outline(line, READING) for line in ran.text.splitlines()]
     shown = [line for line in lines if line not in ("", WITHHELD)][:TOOL_LINES]
     if not shown:
-        raise PartUnavailable(f"{name} ended with {ran.code} and said nothing that is known")
+        raise PartUnavailable(f"{name} ended with {ran.code} and printed nothing that may be shown")
     return "\n".join(shown) + "\n"
 
 
@@ -182,7 +182,7 @@ def _units(box: Box) -> str:
     shown = {}
     for name in UNITS:
         one = unit(box, name)
-        properties = one.properties if one else {"problem": "systemd does not tell"}
+        properties = one.properties if one else {"problem": "systemd reports nothing"}
         shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
         shown[name]["StatusText"] = outline(properties.get("StatusText", ""))
     return _json(shown)
@@ -196,7 +196,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
     options = ("--no-pager", "-q", "-b", boot, "-n", LINES, "-o", "short-monotonic", *arguments)
     ran = box.tools.execute("journalctl", *options, timeout_s=TOOL_S)
     if ran.code:
-        before = ", as where the boot before is not in the journal" if boot == BOOT_BEFORE else ""
+        before = "; the journal may lack the previous boot" if boot == BOOT_BEFORE else ""
         raise PartUnavailable(f"journalctl ended with {ran.code}{before}")
     return ran.output
 
@@ -207,7 +207,7 @@ def _boots(box: Box) -> str:
     matches = (BOOT.fullmatch(line) for line in ran.output.splitlines())
     lines = [f"{line[1]} {line[2]}" for line in matches if line]
     reset = re.fullmatch(r"[A-Z0-9_]{1,20}", box.reset_source)
-    return "\n".join([f"reset: {reset[0] if reset else 'not known'}", *lines]) + "\n"
+    return "\n".join([f"reset: {reset[0] if reset else 'unknown'}", *lines]) + "\n"
 
 
 def _packages(box: Box) -> str:

@@ -72,7 +72,7 @@ HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
 
 
 def outline(message: str, number: re.Pattern[str] = NUMBER) -> str:
-    """Technical words, and the numbers that follow one."""
+    """The technical words of a message, and the numbers after them."""
     shown: list[str] = []
     for token in message.split():
         pieces = [piece for part in PIECES.split(token) if (piece := part.strip(EDGES))]

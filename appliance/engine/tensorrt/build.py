@@ -408,8 +408,8 @@ class EngineCache:
 
     def _build(self, source: EngineSource, path: Path, ingredients: Mapping[str, Any]) -> bytes:
         """Build an engine and store it, with `ingredients` in its header."""
-        for left in self.folder.glob("*.new"):  # from a build that was killed
-            left.unlink()
+        for unfinished in self.folder.glob("*.new"):  # from a build that was killed
+            unfinished.unlink()
         self.tally.number += 1
         self.tally.total = max(self.tally.total, self.tally.number)
         what, count = f"the engine of {source.spec.name}", len(source.profiles)

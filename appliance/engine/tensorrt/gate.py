@@ -148,11 +148,11 @@ def _lengths(longest: int) -> list[int]:
     return [*(n for n in LENGTHS if n < longest), longest]
 
 
-def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
+def distance(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
     """‖a − b‖ / ‖b‖, infinite if a number is not finite."""
-    if not np.isfinite(found).all():
+    if not np.isfinite(actual).all():
         return math.inf
-    a, b = found.astype(np.float64), expected.astype(np.float64)
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
     return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-12))
 
 

@@ -72,7 +72,7 @@ class PlannedEngine:
 
     graph: str
     profiles: int
-    kept: bool
+    is_kept: bool
     size_bytes: int
     """Size of the cached engine, else of the graph's weights."""
 
@@ -97,12 +97,12 @@ class BuildPlan:
     @property
     def disk_bytes(self) -> int:
         """Estimate: weights, and a tenth for kernels."""
-        return round(1.1 * sum(engine.size_bytes for engine in self.engines if not engine.kept))
+        return round(1.1 * sum(engine.size_bytes for engine in self.engines if not engine.is_kept))
 
     @property
     def memory_bytes(self) -> int:
         """Estimate: three times the largest graph's weights, and workspace."""
-        largest = max((engine.size_bytes for engine in self.engines if not engine.kept), default=0)
+        largest = max((engine.size_bytes for engine in self.engines if not engine.is_kept), default=0)
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
     def lines(self) -> list[str]:
@@ -112,10 +112,10 @@ class BuildPlan:
             "kernels and working memory apart",
         ]
         for engine in self.engines:
-            state = "kept" if engine.kept else "to build"
-            size = f"{'' if engine.kept else 'about '}{engine.size_bytes // MIB} MiB"
+            state = "kept" if engine.is_kept else "to build"
+            size = f"{'' if engine.is_kept else 'about '}{engine.size_bytes // MIB} MiB"
             lines.append(f"{engine.graph:<12} profiles {engine.profiles:<3} {state:<9} {size}")
-        if missing := [engine for engine in self.engines if not engine.kept]:
+        if missing := [engine for engine in self.engines if not engine.is_kept]:
             took = "minutes for each engine; none was built here yet"
             if self.build_s is not None:
                 took = f"about {max(math.ceil(self.build_s / 60), 1)} min, by earlier builds here"
@@ -171,7 +171,7 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> BuildPlan:
     estimate = None
     if timed := [engine for engine in engines if engine.graph in build_s]:
         rate = sum(build_s[engine.graph] for engine in timed) / sum(engine.profiles for engine in timed)
-        estimate = rate * sum(engine.profiles for engine in engines if not engine.kept)
+        estimate = rate * sum(engine.profiles for engine in engines if not engine.is_kept)
     platform = backend.cache.platform
     device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
     compared = record is not None and _is_valid(record, bundle, backend)
@@ -289,9 +289,8 @@ def read_record(folder: Path, bundle: Bundle) -> EngineRecord | None:
     if not path.exists():  # name until 0.27
         path = folder / f"{identity(bundle.folder)}.json"
     try:
-        record: EngineRecord = from_mapping(
-            EngineRecord, json.loads(path.read_bytes()), where=str(path), error=BundleError
-        )
+        raw = json.loads(path.read_bytes())
+        record = from_mapping(EngineRecord, raw, where=str(path), error=BundleError)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -402,11 +401,11 @@ def _remove_old(folder: Path, used: Collection[str]) -> None:
     """
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     digests: set[str] = set()
-    seen = Counter[str]()
+    counts = Counter[str]()
     for path in by_age:
         of = path.name.partition(".")[0]
-        seen[group := of if of in used else ""] += 1
-        if seen[group] > KEPT_RECORDS:
+        counts[group := of if of in used else ""] += 1
+        if counts[group] > KEPT_RECORDS:
             path.unlink()
             continue
         record = json.loads(path.read_bytes())

@@ -71,7 +71,7 @@ function showVoices(voices) {
 
 function showBox({ jetson, clocks, domains, temperatures, slowed }) {
   const rows = [];
-  if (!jetson) rows.push(["Machine", "no Jetson: there are no clocks to pin"]);
+  if (!jetson) rows.push(["Machine", "not a Jetson: no clocks to pin"]);
   else {
     rows.push(["Machine", jetson]);
     rows.push(["Clocks", [clocks.state.replaceAll("_", " "), clocks.mode, clocks.why].filter(Boolean).join(": ")]);

@@ -1,4 +1,6 @@
-"""Announcements: the name of a user before a line, once in a while; and users whose lines are not read."""
+"""Announcements: speaks the name of a user before a line, if the channel has not said it for a while. Drops
+the lines of silent users.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 
 from appliance.config import ChannelRow
 from appliance.errors import InvalidRequest
-from appliance.request import Spoken, Terms
+from appliance.request import SpokenText, Terms
 from appliance.scheduler.job import State, Utterance
 from appliance.scheduler.queue import Queue
 from appliance.speech.wish import Wish
@@ -19,7 +21,7 @@ from appliance.text.sayable import FrontEnd
 from appliance.voices.index import VoiceIndex
 
 
-def announced(front: FrontEnd, voices: VoiceIndex, queue: Queue, wish: Wish, spoken: Spoken) -> Spoken:
+def announced(front: FrontEnd, voices: VoiceIndex, queue: Queue, wish: Wish, line: SpokenText) -> SpokenText:
     """Put the user's name before a line, if it is due; leave out the text of a silent user.
 
     Raises InvalidRequest for an announcement of nobody.
@@ -27,27 +29,27 @@ def announced(front: FrontEnd, voices: VoiceIndex, queue: Queue, wish: Wish, spo
     terms, user = wish.terms, _plain(wish.terms.user)
     row = front.choices.channels.get(terms.channel, ChannelRow())
     if user and user in map(_plain, row.silent):
-        return Spoken("", skipped_reason="its user is on the silent list of its channel")
+        return SpokenText("", skipped_reason="its user is on the silent list of its channel")
     if wish.announce and not user:
         raise InvalidRequest("announce", "needs a user, whose line it announces")
-    if not (wish.announce and spoken.text) or wish.goes_on or _is_known(queue, terms, row.announce_pause_s):
-        return spoken
+    if not (wish.announce and line.text) or wish.goes_on or _is_known(queue, terms, row.announce_pause_s):
+        return line
     # The front end reads @user_name99 as a name.
     name = re.sub(r"^@*(?=\w)", "@", terms.user)
     words = {**voices.pronunciations(wish.voice), **wish.pronunciations}
     if not front.speakable(name, words=words, language=wish.language_code).text:
-        return spoken
+        return line
     written = wish.announce.replace("{user}", name)
     announcement = front.speakable(written, words=words, language=wish.language_code).text
     opening = announcement + ":" * announcement[-1:].isalnum()
-    text = tidied(f"{opening} {spoken.text}")
-    later = len(text) - len(spoken.text)
+    text = tidied(f"{opening} {line.text}")
+    later = len(text) - len(line.text)
 
     def moved(marks: Any) -> Any:
         return tuple(replace(one, after=one.after + later) for one in marks)
 
-    marks = moved(spoken.pauses), moved(spoken.directions), moved(spoken.switches)
-    return Spoken(text, spoken.changes, *marks, opening)
+    marks = moved(line.pauses), moved(line.directions), moved(line.switches)
+    return SpokenText(text, line.changes, *marks, opening)
 
 
 def _plain(user: str) -> str:

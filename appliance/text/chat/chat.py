@@ -74,11 +74,11 @@ def _note(text: Rewriting, line: ChatLine, span: Span) -> None:
     """Note the change that a span makes."""
     if span.kind is Kind.SPACE:
         return
-    written, said = line.text[span.start : span.end], span.spoken.strip()
+    written, spoken = line.text[span.start : span.end], span.spoken.strip()
     if span.kind in (Kind.PAUSE, Kind.DIRECTION):
-        text.note(span.kind.value, written, "" if not said or not said[0].isascii() else said)
-    elif said != written.strip():
-        text.note(span.kind.value, written, said)
+        text.note(span.kind.value, written, "" if not spoken or not spoken[0].isascii() else spoken)
+    elif spoken != written.strip():
+        text.note(span.kind.value, written, spoken)
 
 
 def _joined(spans: list[Span]) -> str:
@@ -111,10 +111,10 @@ def _without_repeats(text: Rewriting, line: ChatLine, spans: list[Span]) -> list
 
     def close() -> None:
         if len(run) > MOST_REPEATS:
-            said, digit = run[0].spoken.strip(), line.language_at(run[0].start).digit
-            if said.lower() not in (digit(each).strip() for each in "0123456789"):
+            repeated, digit = run[0].spoken.strip(), line.language_at(run[0].start).digit
+            if repeated.lower() not in (digit(each).strip() for each in "0123456789"):
                 written = line.text[run[0].start : run[-1].end]
-                text.note(Kind.REPEAT.value, written, " ".join([said] * MOST_REPEATS))
+                text.note(Kind.REPEAT.value, written, " ".join([repeated] * MOST_REPEATS))
                 del result[result.index(run[MOST_REPEATS]) :]
         run.clear()
 

@@ -57,8 +57,8 @@ def _phone(line: ChatLine, match: re.Match[str]) -> str | None:
     if not language.says_digits:
         return None
     groups = re.findall(r"\d+", match[0])
-    said = language.comma.join(" ".join("".join(map(language.digit, group)).split()) for group in groups)
-    return f"{language.alone.get('+', '').lstrip()}{said}" if match[0][0] == "+" else said
+    digits = language.comma.join(" ".join("".join(map(language.digit, group)).split()) for group in groups)
+    return f"{language.alone.get('+', '').lstrip()}{digits}" if match[0][0] == "+" else digits
 
 
 def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
@@ -66,8 +66,8 @@ def _cheer(line: ChatLine, match: re.Match[str]) -> str | None:
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
-    named = f"{_words(language, match[1])} {language.number(match[2], False)}"
-    return f" {named} " if line.choices.emoji == "name" else " "
+    name = f"{_words(language, match[1])} {language.number(match[2], False)}"
+    return f" {name} " if line.choices.emoji == "name" else " "
 
 
 def _file(line: ChatLine, match: re.Match[str]) -> str | None:
@@ -75,18 +75,18 @@ def _file(line: ChatLine, match: re.Match[str]) -> str | None:
     language = line.language_at(match.start())
     if not language.says_digits:
         return None
-    said = []
+    words = []
     for part in re.findall(r"[^\W\d_]+|\d+|\.", match[1]):
         if not part.isdecimal():
-            said.append(language.point if part == "." else part)
+            words.append(language.point if part == "." else part)
         elif len(part) > 4 or part[0] == "0":
-            said += [language.digit(digit).strip() for digit in part]
+            words += [language.digit(digit).strip() for digit in part]
         else:
-            said.append(language.number(part, False))
+            words.append(language.number(part, False))
     ending = match[2].upper() if is_initials(re.sub(r"\d", "", match[2]).upper()) else match[2]
     letters = [c if c.isalpha() else language.digit(c).strip() for c in ending]
-    said += [language.point, *([" ".join(letters)] if ending.isupper() else [ending])]
-    return f" {' '.join(said)} "
+    words += [language.point, *([" ".join(letters)] if ending.isupper() else [ending])]
+    return f" {' '.join(words)} "
 
 
 def _pause_element(line: ChatLine, match: re.Match[str]) -> str:
@@ -228,9 +228,9 @@ _ROWS: tuple[tuple[str, Kind, str, Reading | str], ...] = (
 )
 """Characters (the text has one of them), kind, pattern, and words or their reading.
 
-In order of precedence.
+The rows are in order of precedence.
 """
-_PATTERNS = [(frozenset(signs), kind, re.compile(pattern), read) for signs, kind, pattern, read in _ROWS]
+_PATTERNS = [(frozenset(signs), kind, re.compile(pattern), say) for signs, kind, pattern, say in _ROWS]
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
@@ -257,13 +257,13 @@ def find(line: ChatLine) -> dict[int, Span]:
     """Spans by their beginning. An earlier row of the table has precedence."""
     text = line.text
     spans, characters = _Spans(bytearray(len(text))), set(text)
-    for signs, kind, pattern, read in _PATTERNS:
+    for signs, kind, pattern, say in _PATTERNS:
         if signs and signs.isdisjoint(characters):
             continue
         for match in pattern.finditer(text):
             if spans.taken[match.start()]:
                 continue
-            words = read if isinstance(read, str) else read(line, match)
+            words = say if isinstance(say, str) else say(line, match)
             if isinstance(words, str):
                 spans.add(kind, *match.span(), words)
             elif words is not None:

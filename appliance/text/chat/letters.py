@@ -64,8 +64,8 @@ def plain(text: Rewriting, can_say: Callable[[str], bool]) -> None:
 
     def struck(match: re.Match[str]) -> str:
         """Text without its strikes: H̴i̴ → Hi; ɛ̃ stays."""
-        kept = [mark for mark in match[0] if can_say(mark) and not _OVERLAYS.match(mark)]
-        return "".join(kept) if len(kept) <= _MOST_MARKS else ""
+        marks = [mark for mark in match[0] if can_say(mark) and not _OVERLAYS.match(mark)]
+        return "".join(marks) if len(marks) <= _MOST_MARKS else ""
 
     if "&" in text.text:
         text.sub(Kind.MARKUP.value, _ENTITY, lambda m: html.unescape(m[0]))

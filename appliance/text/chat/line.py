@@ -44,19 +44,19 @@ def unnamed(text: str) -> str:
 
 
 class Languages:
-    """Languages in force. A clause is in the first language whose script most of its words have.
+    """Active languages. A clause is in the first language whose script most of its words have.
 
     Acronyms do not count. Next to words of another script, neither do Latin names and a single Latin word.
     """
 
-    def __init__(self, listed: Sequence[Language], readable: Collection[str]) -> None:
+    def __init__(self, languages: Sequence[Language], readable: Collection[str]) -> None:
         """`readable` are the vocabulary's scripts.
 
         Letters of other scripts say nothing about the language.
         """
-        self.first = listed[0] if listed else PLAIN
-        self._listed = listed
-        scripts = dict.fromkeys(script for language in listed for script in language.scripts)
+        self.first = languages[0] if languages else PLAIN
+        self._languages = languages
+        scripts = dict.fromkeys(script for language in languages for script in language.scripts)
         groups = {script: LETTERS[script] for script in scripts}
         groups |= {_LATIN: LETTERS[_LATIN]} if _LATIN in readable else {}
         if others := "".join(LETTERS[script] for script in readable if script not in groups):
@@ -71,13 +71,13 @@ class Languages:
         )
         self._letters = [
             (language, re.compile("[" + "".join(LETTERS[script] for script in language.scripts) + "]"))
-            for language in listed
+            for language in languages
             if _LATIN not in language.scripts
         ]
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return tuple(language.code for language in self._listed)
+        return tuple(language.code for language in self._languages)
 
     def of(self, text: str, default: Language | None = None) -> Language:
         """Language of a text. `default`, or the first, if no word shows one; PLAIN if none has the script."""
@@ -86,8 +86,8 @@ class Languages:
     def likeliest(self, text: str) -> list[Language]:
         """Languages that have the script of most words of a text; none if it has no words."""
         written = self._written(text)
-        most = max((self._share(written, language) for language in self._listed), default=(0, False))
-        return [language for language in self._listed if most[0] and self._share(written, language) == most]
+        most = max((self._share(written, one) for one in self._languages), default=(0, False))
+        return [one for one in self._languages if most[0] and self._share(written, one) == most]
 
     def clauses(self, text: str) -> tuple[Language, list[tuple[int, Language]]]:
         """Language of the whole line, and (end, language) of each clause and of numbers within.
@@ -139,7 +139,7 @@ class Languages:
         """The language with the most words; PLAIN if no language has their script."""
         if not written:
             return default
-        most = max(self._listed, key=lambda language: self._share(written, language), default=PLAIN)
+        most = max(self._languages, key=lambda language: self._share(written, language), default=PLAIN)
         first = WIDE.intersection(self.first.scripts)
         if not WIDE.intersection(most.scripts) and any(written[script] for script in first):
             return self.first  # the clause has foreign names, but the grammar of the first language

@@ -45,11 +45,11 @@ class Marks:
 
         The first part is ("", None, the text before any mark).
         """
-        named = {chr(_FIRST_SILENT + n): s.voice for n, s in enumerate(self._silent) if s.voice is not None}
-        pieces = re.split(f"([{''.join(named)}])", text) if named else [text]
+        voices = {chr(_FIRST_SILENT + n): s.voice for n, s in enumerate(self._silent) if s.voice is not None}
+        pieces = re.split(f"([{''.join(voices)}])", text) if voices else [text]
         return [
             ("", None, pieces[0]),
-            *((m, named[m], t) for m, t in zip(pieces[1::2], pieces[2::2], strict=True)),
+            *((m, voices[m], t) for m, t in zip(pieces[1::2], pieces[2::2], strict=True)),
         ]
 
     def restored(self, text: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from appliance.request import Change
 
 MOST_CHANGES = 4_096
-"""Number of changes that a text of the greatest length can have."""
+"""Most changes in the list: as many as the longest text can have."""
 MOST_CHARACTERS = 60
 
 

@@ -125,12 +125,12 @@ def _point(earlier: str, language: Language) -> str:
 
 
 def _chinese(text: str, match: re.Match[str]) -> Span:
-    start, end, said = *match.span(), match[0]
-    ordinal = said.find("第")
+    start, end, characters = *match.span(), match[0]
+    ordinal = characters.find("第")
     if ordinal > 0:  # the number has a span for itself
-        end, said = start + ordinal, said[:ordinal]
-    short = _REPEATED_HAN.sub(r"\1\1\1", said) if said.strip(_HAN_DIGIT) else said
-    return Span(Kind.WORD if short == said else Kind.REPEAT, start, end, short)
+        end, characters = start + ordinal, characters[:ordinal]
+    short = _REPEATED_HAN.sub(r"\1\1\1", characters) if characters.strip(_HAN_DIGIT) else characters
+    return Span(Kind.WORD if short == characters else Kind.REPEAT, start, end, short)
 
 
 def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
@@ -139,13 +139,13 @@ def _word(line: ChatLine, language: Language, match: re.Match[str]) -> Span:
     if (
         (len(word) > 1 or line.shouted)
         and (word.isupper() or word.strip("ivx") == "")
-        and (read := language.capitals(match, line.shouted))
+        and (pair := language.capitals(match, line.shouted))
     ):
-        said = _undrawn(read[1], language) if read[0] is Kind.SHOUTING else read[1]
-        return Span(read[0], *match.span(), said)
+        words = _undrawn(pair[1], language) if pair[0] is Kind.SHOUTING else pair[1]
+        return Span(pair[0], *match.span(), words)
     stem = _CAPITALS.match(match.string, match.start()) if _PLURAL.fullmatch(word) else None
-    if stem and (read := language.capitals(stem, line.shouted)) and read[0] in (Kind.ACRONYM, Kind.ROMAN):
-        return Span(read[0], *match.span(), read[1] + word[stem.end() - stem.start() :])
+    if stem and (pair := language.capitals(stem, line.shouted)) and pair[0] in (Kind.ACRONYM, Kind.ROMAN):
+        return Span(pair[0], *match.span(), pair[1] + word[stem.end() - stem.start() :])
     short = word if word.lower() == "www" else _undrawn(word, language)
     return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
 

@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.plain import PLAIN
 from appliance.text.languages.readers import language_of
-from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import own, read
 from appliance.text.scripts import script_of
 from appliance.text.spans import Language
@@ -35,7 +35,7 @@ def base_code(tag: str) -> str:
     return tag.strip().replace("_", "-").partition("-")[0].lower()
 
 
-def speech(code: str, *others: Path) -> Speech:
+def grammar(code: str, *others: Path) -> BaseGrammar:
     """Grammar of a language. Rows of the files `others` replace its own rows.
 
     Raises UnknownLanguage and WordsError.
@@ -44,22 +44,22 @@ def speech(code: str, *others: Path) -> Speech:
     if path is None:
         raise UnknownLanguage(f"{code!r} is not known; {', '.join(LANGUAGES)} are")
     base = path.parent.name
-    grammar: type[Speech] = getattr(import_module(f"{__name__}.{base}"), "Grammar", Speech)
-    return grammar(base, read(path, *others) if others else own(path))
+    grammar_class: type[BaseGrammar] = getattr(import_module(f"{__name__}.{base}"), "Grammar", BaseGrammar)
+    return grammar_class(base, read(path, *others) if others else own(path))
 
 
 def language(code: str, *others: Path) -> Language:
-    """The language of a code, with rows of `others` as in `speech`. Raises UnknownLanguage and WordsError."""
-    return language_of(speech(code, *others)) if others else _language(base_code(code))
+    """The language of a code. `others` are as in grammar(). Raises UnknownLanguage and WordsError."""
+    return language_of(grammar(code, *others)) if others else _language(base_code(code))
 
 
 @cache
 def _language(code: str) -> Language:
-    return language_of(speech(code))
+    return language_of(grammar(code))
 
 
 @cache
-def known(code: str) -> Language:
+def resolve(code: str) -> Language:
     """The language of a code; for an unknown one, PLAIN with the language's script."""
     base = base_code(code)
     return language(base) if base in LANGUAGES else replace(PLAIN, code=base, scripts=(script_of(base),))

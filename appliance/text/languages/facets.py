@@ -153,7 +153,8 @@ class Signs(NamedTuple):
     """Words for other signs, besides & + = % × ÷, that the vocabulary lacks."""
     fractions: Mapping[str, str] = _NONE
     to: str = ""
-    """Word between the ends of a range. `score`, `out_of` and `versus` also stand between two numbers."""
+    """Word between the ends of a range. `score`, `out_of` and `versus` are further words between two numbers.
+    """
     score: str = ""
     out_of: str = ""
     versus: str = ""
@@ -189,7 +190,7 @@ class Chat(NamedTuple):
     regnal_stop: str = ""
     """Pattern of the full stop that is part of a king's number: Ludwig XIV."""
     roman: bool = True
-    """False if `Speech.capitals` reads Roman numerals."""
+    """False if `BaseGrammar.capitals` reads Roman numerals."""
     roman_ending: str = "(?!)"
     """Pattern of the ending of an ordinal in Roman numerals: XVe."""
     roman_feminine: str = "(?!)"

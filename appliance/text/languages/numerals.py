@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 NAMES = ("count", "rest", "cardinal", "ordinal")
 """Names in the braces of a row. A name with / between its forms is a noun that follows the count."""
-KEPT = 4_096
+MOST_CACHED = 4_096
 """Size of the cache of numbers' words."""
 _OPTIONAL = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
-"""In brackets: words if a rest remains, then |, then words if none remains."""
+"""Matches a choice in brackets: words if the division leaves a rest, then |, then words if it leaves no rest.
+"""
 _PART = re.compile(r"\{([^:{}]*):?([^{}]*)\}")
 
 
@@ -38,7 +39,7 @@ class Numerals:
             name: sorted({**tables.get(name.partition(" ")[0], {}), **rows}.items())
             for name, rows in tables.items()
         }
-        self.say = lru_cache(maxsize=KEPT)(self._say)
+        self.say = lru_cache(maxsize=MOST_CACHED)(self._say)
 
     def has(self, table: str) -> bool:
         return table in self._tables

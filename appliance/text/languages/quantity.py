@@ -23,7 +23,7 @@ END = r"(?![A-Za-z\d_%°]|[.,:]\d|(?<=\d)/\d)"
 NUMERAL = r"X{0,3}(?:IX|IV|V?I{0,3})"
 ROMAN = rf"(?=[IVX]{{2}}){NUMERAL}"
 ONLY_ROMAN = frozenset(str.split("III VII VIII XII XIII XIV XVI XVII XVIII XIX XXI XXII XXIII XXIV"))
-"""Numerals that are nothing else."""
+"""Roman numerals that are no words and no initials."""
 _NO_SPACE = r"(?<!\s)"
 RATED = r"\d\s?(?:[^\s\d/]{1,12}\s)?[^\s\d/]{0,12}\s?$"
 """Matches the numerator of a rate, before the /: 7,000MB, 2.5k req, 1,5 Mio. €."""

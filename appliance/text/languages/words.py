@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     """True if the words in `earlier` must not precede."""
 
 
-class Row(NamedTuple):
+class WordRow(NamedTuple):
     place: str
     """File and row, for messages."""
     table: str
@@ -71,36 +71,36 @@ def _noun(text: str) -> Noun:
     return Noun(tuple(forms.split("/")), gender if colon else "m")
 
 
-def _scale(row: Row) -> Scale:
+def _scale(row: WordRow) -> Scale:
     if not re.fullmatch(r"\d*", row.also):
         raise row.error("also", f"{row.also!r} is no number")
     return Scale(int(row.also or 0), _noun(row.spoken) if row.spoken else None)
 
 
-def _gender(row: Row) -> str:
+def _gender(row: WordRow) -> str:
     if row.spoken not in ("m", "f", "n"):
         raise row.error("spoken", f"{row.spoken!r} is no gender; m, f and n are")
     return row.spoken
 
 
-def _month(row: Row) -> str:
+def _month(row: WordRow) -> str:
     if not row.written.isdecimal() or not 1 <= int(row.written) <= 12:
         raise row.error("written", f"{row.written!r} is no month; 1 to 12 are")
     return row.spoken
 
 
-def _said(row: Row) -> str:
+def _spoken(row: WordRow) -> str:
     return row.spoken
 
 
-def _as_noun(row: Row) -> Noun:
+def _as_noun(row: WordRow) -> Noun:
     return _noun(row.spoken)
 
 
-_TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
+_TABLES: Mapping[str, tuple[str, str, Callable[[WordRow], Any]]] = {
     "unit": ("units", "nouns", _as_noun),
     "cased": ("units", "cased", _as_noun),
-    "per": ("units", "per", _said),
+    "per": ("units", "per", _spoken),
     "currency": (
         "money",
         "currencies",
@@ -109,13 +109,13 @@ _TABLES: Mapping[str, tuple[str, str, Callable[[Row], Any]]] = {
     "scale": ("money", "scales", _scale),
     "month": ("dates", "months", _month),
     "weekday": ("dates", "weekdays", lambda row: (row.spoken, row.also or row.spoken)),
-    "sign": ("signs", "words", _said),
-    "limit": ("signs", "limits", _said),
-    "symbol": ("signs", "symbols", _said),
-    "fraction": ("signs", "fractions", _said),
-    "short": ("chat", "short", _said),
-    "abbreviation": ("chat", "abbreviations", _said),
-    "label": ("chat", "labels", _said),
+    "sign": ("signs", "words", _spoken),
+    "limit": ("signs", "limits", _spoken),
+    "symbol": ("signs", "symbols", _spoken),
+    "fraction": ("signs", "fractions", _spoken),
+    "short": ("chat", "short", _spoken),
+    "abbreviation": ("chat", "abbreviations", _spoken),
+    "label": ("chat", "labels", _spoken),
     "noun": ("numbers", "nouns", _gender),
 }
 """Tables of words: their facet, its field, and the function that makes a row's value."""
@@ -128,7 +128,7 @@ _FORMATS: Mapping[str, Sequence[str]] = {
 _NUMERALS = ("cardinal", "ordinal", "part", "year", "day", "half", "regnal", "clock")
 """Tables of number words. A form may follow after a space: cardinal f."""
 _RULES = ("at digit", "at letter", "at sign")
-_KNOWN = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
+_ALL_TABLES = (*FACETS, *_TABLES, *_NUMERALS, "list", "pattern", *_RULES)
 _MAY_BE_SILENT = {"abbreviation", "scale", *_RULES, *FACETS}
 
 
@@ -140,7 +140,7 @@ def own(path: Path) -> Words:
 
 def read(*paths: Path) -> Words:
     """The words of some files. Rows of a later file replace those with the same key. Raises WordsError."""
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], WordRow] = {}
     for path in paths:
         rows |= _rows(path)
     settings: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
@@ -171,9 +171,9 @@ def read(*paths: Path) -> Words:
     )
 
 
-def _rows(path: Path) -> dict[tuple[str, str], Row]:
+def _rows(path: Path) -> dict[tuple[str, str], WordRow]:
     """Read and check the rows of a file. Raises WordsError."""
-    found: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], WordRow] = {}
     name = f"{path.parent.name}/{path.name}"
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -185,25 +185,25 @@ def _rows(path: Path) -> dict[tuple[str, str], Row]:
         cells, place = line.split("\t"), f"{name}, row {number}"
         if not 2 <= len(cells) <= len(COLUMNS):
             raise WordsError(f"{place}: has {len(cells)} columns; {', '.join(COLUMNS)} are allowed")
-        row = Row(place, *cells)
+        row = WordRow(place, *cells)
         _check(row)
-        if same := found.get((row.table, row.written)):
+        if same := rows.get((row.table, row.written)):
             raise row.error("written", f"{row.written!r} is in {same.place} too")
-        found[row.table, row.written] = row
-    return found
+        rows[row.table, row.written] = row
+    return rows
 
 
-def _check(row: Row) -> None:
+def _check(row: WordRow) -> None:
     for column in COLUMNS:
         if (cell := getattr(row, column)) != cell.strip():
             raise row.error(column, f"{cell!r} has a space at an end")
-    if row.table not in _KNOWN and row.table.partition(" ")[0] not in _NUMERALS:
-        raise row.error("table", f"{row.table!r} is not known; {', '.join(_KNOWN)} are")
+    if row.table not in _ALL_TABLES and row.table.partition(" ")[0] not in _NUMERALS:
+        raise row.error("table", f"{row.table!r} is not known; {', '.join(_ALL_TABLES)} are")
     if not row.written or not (row.spoken or row.table in _MAY_BE_SILENT):
         raise row.error("spoken" if row.written else "written", "is empty")
 
 
-def _setting(row: Row) -> str | bool | int:
+def _setting(row: WordRow) -> str | bool | int:
     """Value of a setting, by the type of its default. Raises WordsError."""
     defaults = FACETS[row.table]._field_defaults
     plain = {name: default for name, default in defaults.items() if isinstance(default, (str, int))}
@@ -225,7 +225,7 @@ def _setting(row: Row) -> str | bool | int:
     return row.spoken
 
 
-def _numerals(row: Row) -> dict[int, Numeral]:
+def _numerals(row: WordRow) -> dict[int, Numeral]:
     """Rows of a single number, or of each number in a range."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?(?:/(\d+))?", row.written)
     if not match:
@@ -245,7 +245,7 @@ def _numerals(row: Row) -> dict[int, Numeral]:
     return rows
 
 
-def _rule(row: Row) -> Rule:
+def _rule(row: WordRow) -> Rule:
     kinds = {kind.value: kind for kind in Kind}
     if row.also not in kinds:
         raise row.error("also", f"{row.also!r} is no kind of change; {', '.join(kinds)} are")
@@ -257,7 +257,7 @@ def _rule(row: Row) -> Rule:
     return Rule(kinds[row.also], pattern, row.spoken, words, words != earlier)
 
 
-def _check_format(row: Row, names: Sequence[str]) -> None:
+def _check_format(row: WordRow, names: Sequence[str]) -> None:
     try:
         used = [name for _, name, _, _ in Formatter().parse(row.spoken) if name is not None]
     except ValueError as error:
@@ -266,7 +266,7 @@ def _check_format(row: Row, names: Sequence[str]) -> None:
         raise row.error("spoken", f"{{{unknown[0]}}} is not known; {{{'}, {'.join(names)}}} are")
 
 
-def _compiled(row: Row, column: str, pattern: str) -> re.Pattern[str]:
+def _compiled(row: WordRow, column: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

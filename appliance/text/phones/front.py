@@ -26,8 +26,9 @@ from appliance.text.phones.unknown import Network
 
 HERE = Path(__file__).parent
 NETWORK, OWN = HERE / "unknown.onnx", HERE / "words.txt"
-KEPT = 256
-LONGEST_KEPT = 400
+MOST_CACHED = 256
+"""Texts whose readings stay in memory."""
+LONGEST_CACHED = 400
 """Longest text whose reading stays in memory, in characters: transcripts, which every reply needs."""
 MOST_PARTS = 16
 """Parts of a compound that may be one word of the dictionary."""
@@ -91,13 +92,13 @@ class Phones:
         self._network = Network(network)
         self._lexicon = Lexicon(self._table, {})
         self._lexicon = Lexicon(self._table, dict(map(self._own, rows(own.read_text(encoding="utf-8")))))
-        self._kept = functools.lru_cache(maxsize=KEPT)(self._read)
+        self._cached_read = functools.lru_cache(maxsize=MOST_CACHED)(self._read)
 
     def __call__(self, text: str) -> list[str]:
         return list(self.read(text).tokens)
 
     def read(self, text: str) -> Reading:
-        return self._kept(text) if len(text) <= LONGEST_KEPT else self._read(text)
+        return self._cached_read(text) if len(text) <= LONGEST_CACHED else self._read(text)
 
     def _own(self, row: tuple[str, str]) -> tuple[str, str]:
         """A word of our list and its reading: phones between slashes, or words."""
@@ -113,38 +114,38 @@ class Phones:
         flat = [piece.text for stretch in cut for piece in stretch]
         tags = iter(_initials(flat, self._tagger(flat)))
         tagged = [[(piece, next(tags)) for piece in stretch] for stretch in cut]
-        ahead, said = Ahead(), list[str]()
+        ahead, readings = Ahead(), list[str]()
         for stretch in reversed(tagged):
             reading, ahead = self._stretch(stretch, ahead)
-            said.append(reading)
-        return _joined(text, spans, said[::-1])
+            readings.append(reading)
+        return _joined(text, spans, readings[::-1])
 
     def _stretch(self, stretch: Sequence[tuple[PhonePiece, str]], ahead: Ahead) -> tuple[str, Ahead]:
         """Reading of a stretch without spaces, and its beginning as the words before it see it."""
-        said: list[str] = []
+        readings: list[str] = []
         for is_mark, group in groupby(reversed(stretch), key=lambda one: _mark(*one) is not None):
             if is_mark:
                 for piece, tag in group:
                     mark = _mark(piece, tag) or ""
-                    said.append(mark)
+                    readings.append(mark)
                     ahead = ahead.before(mark, is_to=False)
             else:
                 words = list(group)[::-1]
                 compound = [_Part(part.text, tag) for piece, tag in words for part in parts(piece)]
                 reading, ahead = self._compound(compound, ahead)
-                said.append(reading)
-        return "".join(reversed(said)), ahead
+                readings.append(reading)
+        return "".join(reversed(readings)), ahead
 
     def _compound(self, compound: Sequence[_Part], ahead: Ahead) -> tuple[str, Ahead]:
         """Reading of parts without a space between them: from the end, as many as are one word."""
-        said = [""] * len(compound)
+        readings = [""] * len(compound)
         outer, right = ahead, len(compound)
         while right:
             for left in range(max(right - MOST_PARTS, 0), right):
                 word, tag = _merged(compound[left:right])
-                reading = self._known(word, tag, ahead)
+                reading = self._looked_up(word, tag, ahead)
                 if reading is not None:
-                    said[left], right = reading, left
+                    readings[left], right = reading, left
                     ahead = ahead.before(reading, is_to=_is_to(word, tag))
                     break
             else:
@@ -152,9 +153,9 @@ class Phones:
                 if not _JOINTS.issuperset(compound[right].text):
                     reading = self._runs(*_merged(compound), outer)
                     return reading, outer.before(reading, is_to=False)
-        return _balanced([part.text for part in compound], said), ahead
+        return _balanced([part.text for part in compound], readings), ahead
 
-    def _known(self, word: str, tag: str, ahead: Ahead) -> str | None:
+    def _looked_up(self, word: str, tag: str, ahead: Ahead) -> str | None:
         """Reading by the dictionary; a foreign word is also looked up without its accents."""
         word = unicodedata.normalize("NFKC", word)
         reading = self._lexicon.read(word, tag, ahead)
@@ -164,10 +165,10 @@ class Phones:
 
     def _word(self, word: str, tag: str, ahead: Ahead) -> str:
         """Reading of any word: known, drawn out, initials, else the network's."""
-        if (reading := self._known(word, tag, ahead)) is not None:
+        if (reading := self._looked_up(word, tag, ahead)) is not None:
             return reading
         short = _DRAWN_OUT.sub(r"\1", word)
-        if 1 < len(short) < len(word) and tag != "NNP" and (reading := self._known(short, tag, ahead)):
+        if 1 < len(short) < len(word) and tag != "NNP" and (reading := self._looked_up(short, tag, ahead)):
             return reading
         bare = _bare(word)
         is_initials = len(bare) <= LONGEST_INITIALS and _CONSONANTS.fullmatch(bare)
@@ -175,14 +176,14 @@ class Phones:
 
     def _runs(self, text: str, tag: str, ahead: Ahead) -> str:
         """Reading of a text that is no word: each run of letters, each number."""
-        said: list[str] = []
+        readings: list[str] = []
         for run in _RUN.findall(text):
             if run[0].isdecimal():
                 words = english_decimal(run).replace("-", " ").split()
-                said += [self._word(word, "CD", Ahead()) for word in words]
+                readings += [self._word(word, "CD", Ahead()) for word in words]
                 continue
-            said.append(self._word(run, tag, ahead))
-        return " ".join(filter(None, said))
+            readings.append(self._word(run, tag, ahead))
+        return " ".join(filter(None, readings))
 
 
 @functools.cache
@@ -242,23 +243,23 @@ def _is_to(word: str, tag: str) -> bool:
     return word in ("to", "To") or (word == "TO" and tag in ("TO", "IN"))
 
 
-def _balanced(texts: Sequence[str], said: Sequence[str]) -> str:
+def _balanced(texts: Sequence[str], readings: Sequence[str]) -> str:
     """Readings of a compound's words as one word. The lightest half of them lose their primary stress."""
     signs = {1 if c.isdigit() else 0 if c.isalpha() else 2 for c in "".join(texts) if c not in _JOINTS}
     if len(signs) > 1 or "/" in texts:
-        return " ".join(filter(None, said))
-    said = list(said)
-    heard = [at for at, reading in enumerate(said) if reading]
-    weights = {at: sum(1 + (symbol in _WIDE) for symbol in said[at]) for at in heard}
-    if len(heard) == 2 and len(texts[heard[0]]) == 1:
-        lightest = heard[1:]
-    elif sum(PRIMARY in said[at] for at in heard) > (len(heard) + 1) // 2:
-        lightest = sorted(heard, key=lambda at: (PRIMARY in said[at], weights[at], at))[: len(heard) // 2]
+        return " ".join(filter(None, readings))
+    readings = list(readings)
+    words = [at for at, reading in enumerate(readings) if reading]
+    weights = {at: sum(1 + (symbol in _WIDE) for symbol in readings[at]) for at in words}
+    if len(words) == 2 and len(texts[words[0]]) == 1:
+        lightest = words[1:]
+    elif sum(PRIMARY in readings[at] for at in words) > (len(words) + 1) // 2:
+        lightest = sorted(words, key=lambda at: (PRIMARY in readings[at], weights[at], at))[: len(words) // 2]
     else:
         lightest = []
     for at in lightest:
-        said[at] = weakened(said[at])
-    return "".join(said)
+        readings[at] = weakened(readings[at])
+    return "".join(readings)
 
 
 def _bare(word: str) -> str:
@@ -267,16 +268,16 @@ def _bare(word: str) -> str:
     return "".join(c for c in decomposed if c == "'" or (c.isascii() and c.isalpha()))
 
 
-def _joined(text: str, spans: Sequence[tuple[int, int]], said: Sequence[str]) -> Reading:
+def _joined(text: str, spans: Sequence[tuple[int, int]], readings: Sequence[str]) -> Reading:
     tokens: list[str] = []
     words: list[PhoneWord] = []
-    for (begin, end), reading in zip(spans, said, strict=True):
-        made = alphabet.tokens(" ".join(reading.split()))
+    for (begin, end), reading in zip(spans, readings, strict=True):
+        phones = alphabet.tokens(" ".join(reading.split()))
         # A full stop may be an initial's, without a sound; but not at the end.
-        if made and end == spans[-1][1] and text[end - 1] == "." and made[-1] not in MARKS:
-            made.append(".")
-        if made and tokens:
+        if phones and end == spans[-1][1] and text[end - 1] == "." and phones[-1] not in MARKS:
+            phones.append(".")
+        if phones and tokens:
             tokens.append(SPACE)
-        words.append(PhoneWord(begin, end, len(tokens), len(tokens) + len(made)))
-        tokens += made
+        words.append(PhoneWord(begin, end, len(tokens), len(tokens) + len(phones)))
+        tokens += phones
     return Reading(tuple(map(sys.intern, tokens)), tuple(words))

@@ -23,9 +23,10 @@ SEPARATOR, OF_TAG, GOLD = "|", "=", "!"
 ALONE = "None"
 """Tag for a word before a mark or at the end of the text."""
 PRIMARY, SECONDARY = "ˈ", "ˌ"
-KEPT = 2048
+MOST_CACHED = 2048
+"""Words whose entries stay in memory."""
 LONGEST_WORD = 64
-"""Longest word that is looked up, in letters."""
+"""Longest word in letters for which the dictionary is searched."""
 
 _FULL_VOWELS = frozenset(VOWELS) - {"ɐ", "ᵊ"}
 """Vowels that may be stressed. "to" and "the" change before them."""
@@ -44,7 +45,7 @@ class Ahead(NamedTuple):
     is_to: bool = False
 
     def before(self, reading: str, is_to: bool) -> Ahead:
-        """The same for the word before a reading. A reading without a sound changes `is_to` only."""
+        """The Ahead of the word before this reading. A reading without a sound changes only `is_to`."""
         for symbol in reading:
             if symbol in ";:,.!?—…":
                 return Ahead(None, is_to)
@@ -56,7 +57,7 @@ class Ahead(NamedTuple):
 class LexiconEntry(NamedTuple):
     is_gold: bool
     reading: str
-    """Empty if the word is spelt."""
+    """Symbols of the reading; empty if the word is spelt letter by letter."""
     by_tag: Mapping[str, str]
 
 
@@ -124,26 +125,26 @@ class Lexicon:
     def __init__(self, table: Table, own: Mapping[str, str]) -> None:
         """`own`: readings of words in small letters; they have precedence over the dictionary's."""
         self._table, self._own = table, own
-        self._entry = lru_cache(maxsize=KEPT)(self._look_up)
+        self._entry = lru_cache(maxsize=MOST_CACHED)(self._look_up)
 
     def read(self, word: str, tag: str, ahead: Ahead) -> str | None:
         """Reading of a word in its context; None for an unknown word."""
         if len(word) > LONGEST_WORD:
             return None
         emphasis = SMALL if word == word.lower() else CAPITALS if word == word.upper() else CAPITALISED
-        if (said := self._function_word(word, tag, ahead)) is not None:
-            return said
+        if (reading := self._function_word(word, tag, ahead)) is not None:
+            return reading
         small = word.lower()
         if self._is_small_at_heart(word, tag) and (
             self.find(small) or self._inflected(small, tag, None, ahead)
         ):
             word = small
         if self._is_known(word):
-            return self._said(word, tag, emphasis, ahead)
+            return self._reading(word, tag, emphasis, ahead)
         for ending, instead in (("s'", "'s"), ("'", "")):
             bare = word[: -len(ending)] + instead
             if word.endswith(ending) and self._is_known(bare):
-                return self._said(bare, tag, emphasis, ahead)
+                return self._reading(bare, tag, emphasis, ahead)
         return self._inflected(word, tag, emphasis, ahead)
 
     def find(self, word: str) -> LexiconEntry | None:
@@ -157,10 +158,10 @@ class Lexicon:
         names = [self._entry(letter.upper()) for letter in letters if letter.isalpha()]
         if not names or None in names:
             return None
-        said = (
+        spelling = (
             "".join(name.reading for name in names if name).replace(SECONDARY, "").replace(PRIMARY, SECONDARY)
         )
-        return PRIMARY.join(said.rsplit(SECONDARY, 1))
+        return PRIMARY.join(spelling.rsplit(SECONDARY, 1))
 
     def _look_up(self, word: str) -> LexiconEntry | None:
         value = self._table.get(KIND, word)
@@ -174,7 +175,7 @@ class Lexicon:
         """Reading of a word that depends on its tag or the next word; of signs; of initials with points."""
         small = word.lower()
         if word in _SIGNS:
-            return self._said(_SIGNS[word], tag, SMALL, ahead)
+            return self._reading(_SIGNS[word], tag, SMALL, ahead)
         if _INITIALS.fullmatch(word):
             return self.spelt(word)
         if word not in (small, small.capitalize(), small.upper()):
@@ -200,7 +201,7 @@ class Lexicon:
             case "the" if not is_capitals or tag == "DT":
                 return "ði" if ahead.vowel else "ðə"
             case "vs" | "vs." if tag == "IN":
-                return self._said("versus", tag, SMALL, ahead)
+                return self._reading("versus", tag, SMALL, ahead)
             case "used":
                 return "jˈust" if tag in ("VBD", "JJ") and ahead.is_to else "jˈuzd"
         return None
@@ -222,7 +223,7 @@ class Lexicon:
         # Capitals that are no word are spelt.
         return word.isascii() and word.isalpha() and (len(word) == 1 or word[1:] == word[1:].upper())
 
-    def _said(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
+    def _reading(self, word: str, tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
         """Reading of a known word by its tag."""
         entry, is_name = self.find(word), False
         if word == word.upper() and not (entry and entry.is_gold):
@@ -262,8 +263,8 @@ class Lexicon:
         return None
 
     def _stem(self, stems: list[str], tag: str, emphasis: Emphasis | None, ahead: Ahead) -> str | None:
-        known = next(filter(self._is_known, stems), None)
-        return (self._said(known, tag, emphasis, ahead) if known is not None else None) or None
+        stem = next(filter(self._is_known, stems), None)
+        return (self._reading(stem, tag, emphasis, ahead) if stem is not None else None) or None
 
 
 def _parent(tag: str) -> str:

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from appliance.text.phones.table import Table
 
-ONE_TAG, KNOWN, WEIGHTS, NAMES = "t", "k", "f", "n"
+ONE_TAG, FEATURE_WORDS, WEIGHTS, NAMES = "t", "k", "f", "n"
 """Kinds in the table: words that nearly always have one tag, words that features name, weights of a feature,
 the tags.
 """
 WEIGHT = np.dtype([("tag", "u1"), ("tenths", "<i2")])
 """Weight of a feature for one tag; `tag` is the index in the list of names."""
 BEFORE, AFTER = ("-START2-", "-START-"), ("-END-", "-END2-")
-KEPT = 4096
+MOST_CACHED = 4096
+"""Features whose weights stay in memory."""
 
 
 class Tagger:
@@ -26,7 +27,7 @@ class Tagger:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._tags = (table.get(NAMES, "") or b"").decode().split()
-        self._weights = lru_cache(maxsize=KEPT)(self._read_weights)
+        self._weights = lru_cache(maxsize=MOST_CACHED)(self._read_weights)
 
     def __call__(self, words: Sequence[str]) -> list[str]:
         """A tag for each word. Its features are neighbouring words and the two tags before it."""
@@ -42,15 +43,15 @@ class Tagger:
 
         `around` has two words before it, the word and two after it.
         """
-        far_before, before, named, after, far_after = around
+        far_before, before, own, after, far_after = around
         features = (
-            *("b", f"s3={word[-3:]}", f"p1={word[0]}", f"w={named}", f"sh={_shape(word)}"),
+            *("b", f"s3={word[-3:]}", f"p1={word[0]}", f"w={own}", f"sh={_shape(word)}"),
             "i0" if before == BEFORE[1] else "i+",
             *(f"t-1={tags[1]}", f"t-2={tags[0]}", f"t-12={tags[1]},{tags[0]}"),
             *(f"w-1={before}", f"s3-1={before[-3:]}", f"w-2={far_before}"),
             *(f"w+1={after}", f"s3+1={after[-3:]}", f"w+2={far_after}"),
         )
-        scores = sum(found for found in map(self._weights, features) if found is not None)
+        scores = sum(weights for weights in map(self._weights, features) if weights is not None)
         return self._tags[int(np.argmax(scores))]
 
     def _read_weights(self, feature: str) -> NDArray[np.int32] | None:
@@ -58,9 +59,9 @@ class Tagger:
         value = self._table.get(WEIGHTS, feature)
         if value is None:
             return None
-        known = np.frombuffer(value, WEIGHT)
+        pairs = np.frombuffer(value, WEIGHT)
         weights = np.zeros(len(self._tags), np.int32)
-        weights[known["tag"]] = known["tenths"]
+        weights[pairs["tag"]] = pairs["tenths"]
         return weights
 
     def _named(self, word: str) -> str:
@@ -71,7 +72,7 @@ class Tagger:
             name = "!YEAR" if len(word) == 4 and word.isdigit() else "!DIGITS"
         else:
             name = word.lower()
-        return name if self._table.get(KNOWN, name) is not None else f"<{_shape(word)}>"
+        return name if self._table.get(FEATURE_WORDS, name) is not None else f"<{_shape(word)}>"
 
 
 def _shape(word: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-KEPT = 4096
+MOST_CACHED = 4096
+"""Words whose readings stay in memory."""
 
 
 class Network:
@@ -30,16 +31,16 @@ class Network:
         self._numbers = {character: number for number, character in enumerate(properties["characters"], 1)}
         self._symbols = properties["symbols"]
         self._longest = int(properties["longest"])
-        self._kept = lru_cache(maxsize=KEPT)(self._read)
+        self._cached_read = lru_cache(maxsize=MOST_CACHED)(self._read)
 
     def __call__(self, word: str) -> str:
         """Reading of a word. Characters that the network does not know are dropped; a long word is cut."""
-        known = "".join(character for character in word if character in self._numbers)
-        parts = (known[at : at + self._longest] for at in range(0, len(known), self._longest))
-        return "".join(map(self._kept, parts))
+        letters = "".join(character for character in word if character in self._numbers)
+        parts = (letters[at : at + self._longest] for at in range(0, len(letters), self._longest))
+        return "".join(map(self._cached_read, parts))
 
     def _read(self, letters: str) -> str:
         numbers = np.array([[self._numbers[letter] for letter in letters]], np.int64)
-        [[found]] = self._session.run(None, {"chars": numbers})
+        [[symbols]] = self._session.run(None, {"chars": numbers})
         # Repeats are one symbol and 0 is none, as in CTC.
-        return "".join(self._symbols[number - 1] for number, _ in groupby(found.tolist()) if number)
+        return "".join(self._symbols[number - 1] for number, _ in groupby(symbols.tolist()) if number)

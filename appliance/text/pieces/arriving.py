@@ -20,7 +20,7 @@ from appliance.text.chat.finders import THOUGHTS
 from appliance.text.chat.line import Languages
 from appliance.text.chat.marks import Marks
 from appliance.text.chat.rewrite import Rewriting
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.pieces.split import Break, Budgets, Rank, breaks, finished
 from appliance.text.scripts import HAN, KANA, MARKS
 
@@ -61,7 +61,7 @@ class TextSplitter:
     ) -> None:
         """`languages` are codes. `most` limits an utterance's characters. `verbatim`: no rewriting."""
         self._budgets, self._codes, self._verbatim, self.most = budgets, languages, verbatim, most
-        self._languages = Languages([known(code) for code in languages or ("en",)], ())
+        self._languages = Languages([resolve(code) for code in languages or ("en",)], ())
         self.begin()
 
     def begin(self) -> None:
@@ -181,12 +181,12 @@ class TextSplitter:
         if sum(map(len, ahead)) < LETTERS_AHEAD or (is_scale and len(ahead) < 2):
             return None
         self._tries -= 1
-        fits = self._heard(left) + self._heard(right) == self._heard(text[start:end])
+        fits = self._spoken_words(left) + self._spoken_words(right) == self._spoken_words(text[start:end])
         self._refused |= set() if fits else {at.end}
         return fits
 
-    def _heard(self, text: str) -> list[str]:
+    def _spoken_words(self, text: str) -> list[str]:
         """Words of a text, as spoken."""
-        said, marks = Rewriting(text), Marks()
-        rewrite(said, TextConfig(), marks, self._languages, lambda mark: True)
-        return _WORD.findall(marks.restored(said.text).casefold())
+        rewritten, marks = Rewriting(text), Marks()
+        rewrite(rewritten, TextConfig(), marks, self._languages, lambda mark: True)
+        return _WORD.findall(marks.restored(rewritten.text).casefold())

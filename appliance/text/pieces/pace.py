@@ -22,7 +22,7 @@ _SILENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
 """Accents and short vowels, which take no time."""
 _LETTERS = {name: re.compile(f"[{letters}]") for name, letters in LETTERS.items()}
 _AS_UPSTREAM = ({"CJK", "HIRAGANA", "KATAKANA"}, {"LATIN", "CJK"})
-"""Sets of scripts: if both texts are within one of them, bytes are right."""
+"""Sets of scripts. If both texts have only scripts of one set, UTF-8 bytes compare them well."""
 
 
 def exchange(transcript: str, text: str) -> float:
@@ -36,10 +36,10 @@ def exchange(transcript: str, text: str) -> float:
 
 
 def weight(text: str) -> float:
-    """Number of Latin letters that last as long."""
-    heard = _SILENT.sub("", text)
-    return len(heard) + sum(
-        (each - 1.0) * len(_LETTERS[name].findall(heard)) for name, each in _WEIGHTS.items()
+    """Number of Latin letters that last as long as the text."""
+    audible = _SILENT.sub("", text)
+    return len(audible) + sum(
+        (each - 1.0) * len(_LETTERS[name].findall(audible)) for name, each in _WEIGHTS.items()
     )
 
 

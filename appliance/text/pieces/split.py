@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.scripts import JOINERS
 
 FIRST_MIN_S = 1.0
@@ -57,7 +57,7 @@ class Budgets:
     """Sizes of pieces, in bytes."""
 
     minimum: int
-    """Floor, unless the text is shorter or has no other place to cut."""
+    """Shortest piece, unless the text is shorter or has no other place to cut."""
     first: int
     largest: int
     reference: int = 0
@@ -89,29 +89,29 @@ def split_low_latency(text: str, budgets: Budgets, languages: tuple[str, ...] = 
     abbreviations end no sentence.
     """
     text = text.strip()
-    places = Places(text, languages)
+    places = Breaks(text, languages)
     pieces: list[str] = []
     start, budget = 0, budgets.first
     while start < len(text):
-        chosen = places.choose(start, budget, budgets.minimum)
-        if not pieces and not budgets.worth_a_cut(places.size(0, chosen.end), places.size(0)):
+        cut = places.choose(start, budget, budgets.minimum)
+        if not pieces and not budgets.worth_a_cut(places.size(0, cut.end), places.size(0)):
             return [text]
-        pieces.append(text[start : chosen.end])
-        start = chosen.next
+        pieces.append(text[start : cut.end])
+        start = cut.next
         budget = min(int(budget * GROWTH), budgets.largest)
     return pieces
 
 
 def first_within(text: str, most: int, languages: tuple[str, ...] = ()) -> str:
     """Beginning of a text: to a clause's end, else a space, else between syllables, else anywhere."""
-    return text[: Places(text, languages).end_within(0, most)]
+    return text[: Breaks(text, languages).end_within(0, most)]
 
 
 def cut_to_fit(text: str, most: int, languages: tuple[str, ...] = ()) -> list[str]:
     """Pieces of at most `most` bytes. Only white space is lost."""
     if size_of(text) <= most:
         return [text] if text else []
-    places = Places(text, languages)
+    places = Breaks(text, languages)
     pieces, start = [], 0
     while places.size(start) > most:
         end = places.end_within(start, most)
@@ -139,7 +139,7 @@ class Break:
     rank: Rank
 
 
-class Places:
+class Breaks:
     """Places to cut a text at, including its end, found once."""
 
     def __init__(self, text: str, languages: tuple[str, ...] = ()) -> None:
@@ -244,7 +244,7 @@ def _abbreviated(languages: tuple[str, ...]) -> re.Pattern[str]:
     For a language without known abbreviations the English ones apply: Dr. and e.g. occur everywhere.
     """
     codes = languages or ("en",)
-    words = {word for code in codes for word in (known(code).abbreviations or known("en").abbreviations)}
+    words = {word for code in codes for word in (resolve(code).abbreviations or resolve("en").abbreviations)}
     patterns = [re.sub(r"\\\.(?:\\ )?", r"\\.\\s?", re.escape(word)) for word in words]
     if not _ORDINALS.isdisjoint(codes):
         patterns.append(r"\d{1,2}(?=\.\s[^\W\d])")

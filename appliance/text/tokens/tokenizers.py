@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 from appliance.contract.tokens import Tokenizer, Vocabulary
-from appliance.text.languages import known
+from appliance.text.languages import resolve
 from appliance.text.phones import front
 from appliance.text.scripts import JOINERS, LETTERS
 from appliance.text.tokens import chinese
@@ -18,7 +18,7 @@ from appliance.text.tokens.emilia.tokens import CachedMaker, Emilia, can_say
 WARM = "Hello, frobnicator"
 """A word that is in the dictionary of `phones`, and a word that is not."""
 _emilia = Emilia(phones.SHARED.phones)
-_READ = frozenset("%&@+=£$€'-" + JOINERS) | marks.KNOWN
+_SPOKEN_SIGNS = frozenset("%&@+=£$€'-" + JOINERS) | marks.ALL_MARKS
 """Signs that espeak reads, or reads across, although no token stands for them."""
 
 
@@ -60,14 +60,14 @@ def says(vocabulary: Vocabulary, character: str) -> bool:
         return _spoken_by_espeak(vocabulary, character)
     if vocabulary.tokenizer == "phones":
         return front.can_say(character)
-    made = vocabulary.split(character, chinese.to_tokens)  # none if the tokenizer drops it
-    return bool(made) and all(token in vocabulary.index for token in made if token != " ")
+    tokens = vocabulary.split(character, chinese.to_tokens)  # none if the tokenizer drops it
+    return bool(tokens) and all(token in vocabulary.index for token in tokens if token != " ")
 
 
 def _spoken_by_espeak(vocabulary: Vocabulary, character: str) -> bool:
     """True for Latin letters and letters of the voice's script. espeak speaks the names of others."""
     if unicodedata.category(character)[0] in "LM":
-        scripts = dict.fromkeys(("LATIN", *known(vocabulary.voice).scripts))
+        scripts = dict.fromkeys(("LATIN", *resolve(vocabulary.voice).scripts))
         own = "".join(LETTERS[script] for script in scripts)
         return unicodedata.category(character)[0] == "M" or re.match(f"[{own}]", character) is not None
-    return character.isdecimal() or character in _READ or character in vocabulary.index
+    return character.isdecimal() or character in _SPOKEN_SIGNS or character in vocabulary.index

@@ -164,7 +164,7 @@ class Aligner:
 def _package(module: str) -> Path:
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; scripts/requirements/quality.txt lists it")
     return Path(spec.submodule_search_locations[0])
 
 

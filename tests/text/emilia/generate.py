@@ -51,22 +51,22 @@ def upstream(tokens: Path) -> list[list[int]]:
     sys.modules.setdefault(cuts.__name__, cuts)
     from zipvoice.tokenizer.tokenizer import EmiliaTokenizer
 
-    made: list[list[int]] = EmiliaTokenizer(str(tokens)).texts_to_token_ids(list(LINES))
-    return made
+    numbers: list[list[int]] = EmiliaTokenizer(str(tokens)).texts_to_token_ids(list(LINES))
+    return numbers
 
 
 def recorded() -> dict[str, list[tuple[str, str]]]:
     """English parts of the lines, and the clauses that espeak reads in them."""
     library = espeak.opened()
-    found = {}
+    clauses = {}
 
     def phones(text: str) -> tuple[str, ...]:
-        found[text] = espeak.clauses(library, single(text))
-        return tuple(joined(found[text]))
+        clauses[text] = espeak.clauses(library, single(text))
+        return tuple(joined(clauses[text]))
 
     for line in LINES:
         Emilia(phones)(line)
-    return found
+    return clauses
 
 
 def write_tongues() -> None:

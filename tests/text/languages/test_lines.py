@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 HERE = Path(__file__).parent
 
 
-def read(kind: str) -> list[tuple[str, str, str]]:
+def lines_of(kind: str) -> list[tuple[str, str, str]]:
     """(language, text, spoken) of all files of that kind."""
     return [
         (path.stem.removeprefix(kind), row["text"], row["spoken"])
@@ -27,9 +27,9 @@ def read(kind: str) -> list[tuple[str, str, str]]:
     ]
 
 
-ROWS = read("lines_")
+ROWS = lines_of("lines_")
 LINES = dict.fromkeys(code for code, *_ in ROWS)
-TABLES = read("rows_")
+TABLES = lines_of("rows_")
 """Lines for the rows of the tables that no chat line reaches."""
 CHAT = [*map(dict.values, rows(str(HERE), "chat_lines.jsonl")), *ROWS]
 AROUND = (("", "."), ("", ", ok"), ("", " lol"), ("@user ", ""), ('"', '"'), ("(", ")"), (" ", "  "))
@@ -38,13 +38,13 @@ AROUND = (("", "."), ("", ", ok"), ("", " lol"), ("@user ", ""), ('"', '"'), ("(
 def characters(ranges: str) -> list[str]:
     """Characters of the ranges within a pattern's brackets."""
     text = ranges.encode().decode("unicode_escape") if "\\u" in ranges else ranges
-    found: list[str] = []
+    expanded: list[str] = []
     for place, character in enumerate(text):
         if character == "-" and 0 < place < len(text) - 1:
-            found += map(chr, range(ord(text[place - 1]) + 1, ord(text[place + 1])))
+            expanded += map(chr, range(ord(text[place - 1]) + 1, ord(text[place + 1])))
         else:
-            found.append(character)
-    return found
+            expanded.append(character)
+    return expanded
 
 
 @cache
@@ -69,25 +69,25 @@ def test_a_line_is_read_in_its_language(code: str, text: str, spoken: str) -> No
 
 
 @pytest.mark.parametrize("code", LINES)
-def test_no_digit_remains(code: str) -> None:
+def test_no_digit_remains_in_lines_of_languages_with_the_same_script(code: str) -> None:
     for other, text, _ in ROWS:
         if language(other).scripts == language(code).scripts:
             assert not any(c.isdecimal() for c in front(code).speakable(text).text), text
 
 
 def words(code: str, text: str) -> str:
-    said = re.sub(r"[^\w\u0300-\u036f\u0900-\u097f]+", " ", f" {front(code).speakable(text).text} ".lower())
-    return said.replace(" ", "") if code in ("ja", "zh") else said.replace("i\u0307", "i")
+    spoken = re.sub(r"[^\w\u0300-\u036f\u0900-\u097f]+", " ", f" {front(code).speakable(text).text} ".lower())
+    return spoken.replace(" ", "") if code in ("ja", "zh") else spoken.replace("i\u0307", "i")
 
 
 @pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_a_line_keeps_its_words_whatever_is_around_it_and_when_read_twice(code: str, each: int) -> None:
     for text in [text for of, text, _ in CHAT if of == code][::each]:
-        said, is_ended = words(code, text), text[-1] in ".!?。！？…"
+        alone, is_ended = words(code, text), text[-1] in ".!?。！？…"
         for before, after in AROUND:
             is_within = before in ('"', "(") and set('"()[]*\n') & set(text)
             if not (is_within or (is_ended and after == ".")):
-                assert said.rstrip() in words(code, f"{before}{text}{after}")
+                assert alone.rstrip() in words(code, f"{before}{text}{after}")
         once = front(code).speakable(text).text
         assert not once or front(code).speakable(once).text.lower() == once.lower()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.text.languages import LANGUAGES, ar, language, speech
+from appliance.text.languages import LANGUAGES, ar, grammar, language
 from appliance.text.languages.ru import numbers as russian
 from tests.harness.rows import rows
 from tests.text.languages.test_lines import ROWS, front
@@ -21,9 +21,9 @@ NUMBERS = rows(__file__, "numbers.jsonl")
 def test_two_numbers_never_have_the_same_words(code: str) -> None:
     chance = random.Random(1)
     numbers = {*range(2_200), *(chance.randrange(10**size) for size in range(4, 13) for _ in range(60))}
-    said = {language(code).number(str(number), False): number for number in numbers}
-    assert len(said) == len(numbers)
-    assert not any(c.isdigit() for words in said for c in words)
+    spoken = {language(code).number(str(number), False): number for number in numbers}
+    assert len(spoken) == len(numbers)
+    assert not any(c.isdigit() for words in spoken for c in words)
 
 
 @pytest.mark.parametrize("code", sorted({code for code, *_ in ROWS}))
@@ -57,12 +57,12 @@ RUSSIAN_OF = {
 
 @pytest.mark.parametrize("row", NUMBERS, ids=lambda row: f"{row['language']}-{row['words']}")
 def test_a_number_in_words_agrees_with_the_grammar(row: dict[str, Any]) -> None:
-    assert getattr(speech(row["language"]), row["says"])(*row["of"]) == row["words"]
+    assert getattr(grammar(row["language"]), row["says"])(*row["of"]) == row["words"]
 
 
-@pytest.mark.parametrize(("says", "given", "words"), [
+@pytest.mark.parametrize(("says", "arguments", "words"), [
     *((ar.oblique, (words,), after) for words, after in ARABIC_OBLIQUE.items()),
     *((lambda n: russian.genitive(russian.cardinal(n)), (n,), words) for n, words in RUSSIAN_OF.items()),
 ])  # fmt: skip
-def test_a_number_in_its_case(says: Callable[..., str], given: Sequence[Any], words: str) -> None:
-    assert says(*given) == words
+def test_oblique_and_genitive_numbers(says: Callable[..., str], arguments: Sequence[Any], words: str) -> None:
+    assert says(*arguments) == words

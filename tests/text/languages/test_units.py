@@ -30,13 +30,13 @@ def test_a_unit_after_a_number_becomes_words(code: str) -> None:
         for number in ("1", "2", "65", f"2{points}5", "7 "):
             if (sign, number) == ("A", "7 "):
                 continue  # not a unit but a word
-            said = front(code).speakable(AMONG[code].format(f"{number}{sign}")).text
-            words = set(re.findall(r"\w+", said)) - bare
-            left = {"m", "s", "h"} if code == "zh" else set(re.findall(r"\w+", sign)) - {"A"}
-            assert not words & left, said
-            assert not re.search(r"[\d/^°¢%€$]", said), (sign, said)
+            spoken = front(code).speakable(AMONG[code].format(f"{number}{sign}")).text
+            words = set(re.findall(r"\w+", spoken)) - bare
+            letters = {"m", "s", "h"} if code == "zh" else set(re.findall(r"\w+", sign)) - {"A"}
+            assert not words & letters, spoken
+            assert not re.search(r"[\d/^°¢%€$]", spoken), (sign, spoken)
             if code not in (*LATIN, "zh"):
-                assert not re.search("[A-Za-z]", said), (sign, said)
+                assert not re.search("[A-Za-z]", spoken), (sign, spoken)
 
 
 NUMBERS = st.from_regex(r"[1-9][0-9]{0,3}(?:[.,:][0-9]{1,3}){1,4}[a-z]{0,2}", fullmatch=True)
@@ -48,8 +48,8 @@ GROUPS = st.from_regex(r"[1-9][0-9]{0,3}(?:[-., :/][0-9]{1,4}){1,4}", fullmatch=
 @given(NUMBERS)
 @pytest.mark.slow
 def test_no_full_stop_stands_inside_a_number(code: str, number: str) -> None:
-    said = front(code).speakable(AMONG[code].format(number)).text
-    assert not re.search(r"[.。!?]", said), said
+    spoken = front(code).speakable(AMONG[code].format(number)).text
+    assert not re.search(r"[.。!?]", spoken), spoken
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
@@ -57,8 +57,8 @@ def test_no_full_stop_stands_inside_a_number(code: str, number: str) -> None:
 @given(GROUPS)
 def test_every_group_of_digits_changes_the_words(code: str, groups: str) -> None:
     """Another number in its place changes the spoken text."""
-    said = front(code).speakable(AMONG[code].format(groups)).text
+    spoken = front(code).speakable(AMONG[code].format(groups)).text
     for match in re.finditer("[0-9]+", groups):
         last = match[0][-1]
         other = f"{groups[: match.end() - 1]}{int(last) % 9 + 1}{groups[match.end() :]}"
-        assert front(code).speakable(AMONG[code].format(other)).text != said, (groups, other, said)
+        assert front(code).speakable(AMONG[code].format(other)).text != spoken, (groups, other, spoken)

@@ -36,8 +36,8 @@ def test_an_error_names_file_row_and_column(tmp_path: Path, row: str, message: s
 def test_a_bundles_rows_replace_the_languages_rows(tmp_path: Path) -> None:
     path = written(tmp_path, "unit\tkg\tKilo", "short\tkA\tkeine Ahnung")
     vocabulary = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZ.,"), "char")
-    said = FrontEnd(vocabulary, languages=("de",), words={"de": path}).speakable("ka, 5 kg und 3 m").text
-    assert said == "keine Ahnung, fünf Kilo und drei Meter"
+    spoken = FrontEnd(vocabulary, languages=("de",), words={"de": path}).speakable("ka, 5 kg und 3 m").text
+    assert spoken == "keine Ahnung, fünf Kilo und drei Meter"
     assert FrontEnd(vocabulary, languages=("de",)).speakable("5 kg").text == "fünf Kilogramm"
     with pytest.raises(ConfigError, match=r"words-de\.tsv, row 1: must be the columns table, written, "):
         FrontEnd(vocabulary, languages=("de",), words={"de": written(tmp_path, head="unit\tkg\tKilo")})

@@ -26,8 +26,8 @@ def lines() -> Iterator[str]:
 def golden() -> str:
     from hibari.g2p import G2P
 
-    read = G2P()
-    rows = ([line, single("".join(alphabet.tokens(read(line))))] for line in dict.fromkeys(lines()) if line)
+    reader = G2P()
+    rows = ([line, single("".join(alphabet.tokens(reader(line))))] for line in dict.fromkeys(lines()) if line)
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 

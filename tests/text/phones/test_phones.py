@@ -39,26 +39,26 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Phones:
     return Phones(own=own)
 
 
-def said(text: str) -> str:
+def reading(text: str) -> str:
     return "".join(front()(text))
 
 
-def test_tokens_are_hibaris(bare: Phones) -> None:
+def test_tokens_equal_hibaris(bare: Phones) -> None:
     expected = {text: tokens for text, tokens in (GOLDEN | OTHERWISE).items() if text not in UNLIKE}
     assert {text: "".join(bare(text)) for text in expected} == expected
 
 
-def test_the_golden_file_is_what_hibari_says() -> None:
+def test_the_golden_file_equals_hibaris_output() -> None:
     pytest.importorskip("hibari", reason="it is not installed (scripts/requirements/hibari.txt)")
     assert generate.golden() == generate.GOLDEN.read_text("utf-8")
 
 
 @pytest.mark.parametrize(("text", "expected"), tables.rows(__file__, "readings.jsonl"))
-def test_readings(text: str, expected: str) -> None:
-    assert said(text) == expected
+def test_readings_of_lines(text: str, expected: str) -> None:
+    assert reading(text) == expected
 
 
-def test_our_own_list_has_tokens_alone() -> None:
+def test_our_own_list_has_only_symbols_of_the_alphabet() -> None:
     words = [word for word, _ in rows(OWN.read_text("utf-8"))]
     assert len(set(words)) == len(words)
     for word, reading in rows(OWN.read_text("utf-8")):
@@ -73,21 +73,21 @@ def strange() -> list[str]:
     return ["".join(random_.choices(characters, k=random_.randrange(1, 40))) for _ in range(100)]
 
 
-def test_any_text_is_read_and_its_words_found() -> None:
+def test_any_text_has_a_reading_with_its_words() -> None:
     short = [*strange(), *list(GOLDEN)[:50]]
     long = [part * (10_000 // len(part)) for part in ("a", "(", "don't ")] + ["a-" * 500, "9" * 2_000]
     readings = {text: front().read(text) for text in short + long}
     for text, reading in readings.items():
-        assert set(reading.tokens) <= alphabet.KNOWN
+        assert set(reading.tokens) <= alphabet.ALL_TOKENS
         assert [text[word.begin : word.end] for word in reading.words] == text.split()
         spoken = [reading.tokens[word.first : word.last] for word in reading.words if word.first < word.last]
-        read = "".join(reading.tokens)
-        assert " ".join(map("".join, spoken)) == read == generate.single(read)
+        phones = "".join(reading.tokens)
+        assert " ".join(map("".join, spoken)) == phones == generate.single(phones)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(Phones().read, short)) == [readings[text] for text in short]
 
 
-def test_a_bundle_of_phones_reads_the_rest_of_the_front_end() -> None:
+def test_a_bundle_of_phones_speaks_a_chat_line() -> None:
     vocabulary = Vocabulary(alphabet.TOKENS, "phones")
     front_end = FrontEnd(vocabulary, languages=("en",))
     warm("phones")
@@ -99,7 +99,7 @@ def test_a_bundle_of_phones_reads_the_rest_of_the_front_end() -> None:
     assert front_end.spelling.read("Łódź [x]") == "Łódź x"
 
 
-def test_a_table_tells_its_keys_from_others(tmp_path: Path) -> None:
+def test_a_table_has_its_keys_and_no_others(tmp_path: Path) -> None:
     values = {f"word {n}": str(n).encode() for n in range(5000)}
     buckets: list[bytes] = [b""] * 65_536
     for key, value in values.items():

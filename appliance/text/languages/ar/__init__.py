@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.readers import digit_table
-from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
 _QUARTERS = {15: "والربع", 20: "والثلث", 30: "والنصف"}
@@ -27,7 +27,7 @@ _SIMPLE = r"(?!\d+[/:]\d|\d+(?:[ -]\d+){2,}|\d+(?:\.\d+){2,})"
 """Excludes dates, fractions and telephone numbers."""
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def ordinal(self, number: int, ending: str = "") -> str:
         """The ordinal, which is definite. From 100 on, the number itself with the article."""
         tens, ones = divmod(number, 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.speech import Speech
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.spans import Kind, Table, before
 
 _IRREGULAR = {1: "erst", 3: "dritt", 7: "siebt", 8: "acht"}
@@ -20,7 +20,7 @@ _COUNTED = (
 """Nouns, besides months, that make "1." an ordinal instead of the end of a sentence."""
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def ordinal(self, number: int, ending: str = "e") -> str:
         rest = number % 100
         if rest in _IRREGULAR:

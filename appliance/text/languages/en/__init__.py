@@ -6,17 +6,17 @@ import re
 
 from appliance.text.languages.en.capitals import SPELT, capitals, is_spelt
 from appliance.text.languages.en.numbers import english, english_ordinal, english_year
+from appliance.text.languages.grammar import Amount, BaseGrammar
 from appliance.text.languages.quantity import END, is_rating
-from appliance.text.languages.speech import Amount, Speech
 from appliance.text.spans import Kind, Table, before
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return capitals(match, shouted)
 
     def group(self, text: str, form: str) -> str:
-        """Words of a group as in `Speech.group`; {1:pairs} reads digits in pairs."""
+        """Words of a group as in `BaseGrammar.group`; {1:pairs} reads digits in pairs."""
         if form == "pairs":
             return english(int(text)) if text.endswith("000") else _pairs(text)
         return super().group(text, form)
@@ -95,8 +95,8 @@ class Grammar(Speech):
     def _date(self, year: str, month: str, day: str) -> str | None:
         if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
             return None
-        said = f"{self.months[int(month) - 1]} {english_ordinal(int(day))}"
-        return f"{said}, {english_year(int(year))}" if year else said
+        date = f"{self.months[int(month) - 1]} {english_ordinal(int(day))}"
+        return f"{date}, {english_year(int(year))}" if year else date
 
     def _numeric(self, match: re.Match[str]) -> str | None:
         """11/29/2026, as in the United States, 29.11.2026 as elsewhere, or the other if that is no date."""

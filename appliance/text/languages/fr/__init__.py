@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.speech import Speech
+from appliance.text.languages.grammar import BaseGrammar
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def ordinal(self, number: int, ending: str = "") -> str:
         if number == 1:
             return "première" if ending == "f" else "premier"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from appliance.text.languages.speech import Speech
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.spans import Kind, Table
 
 _PARTS = ((4, "रात"), (12, "सुबह"), (16, "दोपहर"), (20, "शाम"), (24, "रात"))
 """The hour that each part of the day ends with, and its word."""
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def decimals(self, whole: str, part: str) -> str:
         if part == "5" and whole != "0":
             return self.numerals.say("half", int(whole))

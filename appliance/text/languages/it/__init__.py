@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
-from appliance.text.languages.speech import Speech
+from appliance.text.languages.grammar import BaseGrammar
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def cardinal(self, number: int, gender: str = "") -> str:
         return super().cardinal(number, gender).replace("trémila", "tremila")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.quantity import is_rating
-from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Words
 from appliance.text.spans import Kind, Table, before
 
@@ -27,14 +27,14 @@ _TAILS = {"目": "め", "間": "かん", "半": "はん"}
 _END = r"(?![A-Za-z\d_%°]|[.,:]\d)"
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def __init__(self, code: str, words: Words) -> None:
         super().__init__(code, words)
         self._counters = {
-            written: (said, kind)
+            written: (spoken, kind)
             for kind in _KINDS
             for pairs in (self.lists[f"counters {kind}".strip()],)
-            for written, said in zip(pairs[::2], pairs[1::2], strict=True)
+            for written, spoken in zip(pairs[::2], pairs[1::2], strict=True)
         }
         whole = self.lists["counted"]
         self._whole = dict(zip(whole[::2], whole[1::2], strict=True))
@@ -107,10 +107,10 @@ class Grammar(Speech):
         elif scale:
             number *= _SCALES[scale]
         if counter == "日" and number == 1 and before(match).endswith("月"):
-            said = self.day(1, match)
+            reading = self.day(1, match)
         else:
-            said = self.count(number, counter, words) if counter else words or self.cardinal(number)
-        return _SIGNS.get(match["sign"] or "", "") + said + "".join(_TAILS[c] for c in match["tail"])
+            reading = self.count(number, counter, words) if counter else words or self.cardinal(number)
+        return _SIGNS.get(match["sign"] or "", "") + reading + "".join(_TAILS[c] for c in match["tail"])
 
     def _from_to(self, match: re.Match[str]) -> str:
         """Read 3〜5人, 20時〜22時."""
@@ -149,15 +149,15 @@ class Grammar(Speech):
         return f"{self.spoken(match[2])}{self.signs.out_of}{self.spoken(match[1])}" if is_rated else None
 
 
-def _with(words: str, said: str, kind: str) -> str:
-    """Words of a number and its counter, with the sound changes between them."""
+def _with(words: str, word: str, kind: str) -> str:
+    """Words of a number with the word of its counter, and the sound changes between them."""
     if kind in _SHORT:
         end = next((end for end in _SHORT[kind] if words.endswith(end)), "")
-        return words.removesuffix(end) + _SHORT[kind].get(end, "") + said
+        return words.removesuffix(end) + _SHORT[kind].get(end, "") + word
     closing: tuple[str, ...] = {"": (), "s": _FEW, "t": _FEW}.get(kind, tuple(_CLOSED))
     end = next((end for end in closing if words.endswith(end)), "")
     if end:
-        return words.removesuffix(end) + _CLOSED[end] + (said.translate(_PLOSIVE) if kind in "bp" else said)
+        return words.removesuffix(end) + _CLOSED[end] + (word.translate(_PLOSIVE) if kind in "bp" else word)
     if kind in ("b", "p") and re.search("さん$|[せぜま]ん$", words):
-        return words + said.translate(_VOICED if kind == "b" else _PLOSIVE)
-    return words + said
+        return words + word.translate(_VOICED if kind == "b" else _PLOSIVE)
+    return words + word

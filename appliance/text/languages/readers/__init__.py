@@ -2,65 +2,65 @@
 
 from __future__ import annotations
 
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.readers.chat import ChatReader
 from appliance.text.languages.readers.dates import DateReader
 from appliance.text.languages.readers.money import MoneyReader
 from appliance.text.languages.readers.numbers import NumberReader
-from appliance.text.languages.readers.reader import Reader, always, unstopped, written_rules
+from appliance.text.languages.readers.reader import BaseReader, always, undotted, written_rules
 from appliance.text.languages.readers.signs import SignReader
 from appliance.text.languages.readers.times import TimeReader
 from appliance.text.languages.readers.units import UnitReader
-from appliance.text.languages.speech import Speech
 from appliance.text.spans import Language, Readings, Table
 
 _READERS = (DateReader, TimeReader, MoneyReader, ChatReader, SignReader, UnitReader, NumberReader)
-"""In order of precedence."""
+"""Readers in order of precedence."""
 
 
-def rules(of: Speech | Reader, name: str) -> Table:
+def rules(of: BaseGrammar | BaseReader, name: str) -> Table:
     """Rows of `digit_rules`, `letter_rules` or `sign_rules`, if a grammar or reader has that method."""
     table: Table = getattr(of, name, tuple)()
     return table
 
 
-def digit_table(speech: Speech) -> Table:
+def digit_table(grammar: BaseGrammar) -> Table:
     """Readings of all languages that begin with a digit."""
-    return [row for reader in _READERS for row in rules(reader(speech), "digit_rules")]
+    return [row for reader in _READERS for row in rules(reader(grammar), "digit_rules")]
 
 
-def language_of(speech: Speech) -> Language:
+def language_of(grammar: BaseGrammar) -> Language:
     """Language of a grammar; its own rules have precedence over the common rules."""
-    readers = [reader(speech) for reader in _READERS]
+    readers = [reader(grammar) for reader in _READERS]
 
     def words(place: str, name: str) -> Readings:
-        own = [*written_rules(speech, place), *rules(speech, name)]
+        own = [*written_rules(grammar, place), *rules(grammar, name)]
         return Readings([*own, *(row for reader in readers for row in rules(reader, name))])
 
-    alone = {sign: always(speech, speech.signs.words[sign]) for sign in "&+=%×÷"}
-    alone |= {sign: always(speech, words) for sign, words in speech.signs.symbols.items()}
-    writing = speech.words.writing
+    alone = {sign: always(grammar, grammar.signs.words[sign]) for sign in "&+=%×÷"}
+    alone |= {sign: always(grammar, words) for sign, words in grammar.signs.symbols.items()}
+    writing = grammar.words.writing
     return Language(
-        code=speech.code,
-        link=speech.chat.link,
-        mail=speech.chat.mail,
-        listing=speech.chat.listing,
-        comma=speech.comma,
-        point=speech.signs.ending or speech.signs.dot,
-        digit=lambda character: f"{speech.joint}{speech.digits(character)}{speech.joint}",
-        number=lambda n, is_ordinal: speech.ordinal(int(n)) if is_ordinal else speech.spoken(n),
+        code=grammar.code,
+        link=grammar.chat.link,
+        mail=grammar.chat.mail,
+        listing=grammar.chat.listing,
+        comma=grammar.comma,
+        point=grammar.signs.ending or grammar.signs.dot,
+        digit=lambda character: f"{grammar.joint}{grammar.digits(character)}{grammar.joint}",
+        number=lambda n, is_ordinal: grammar.ordinal(int(n)) if is_ordinal else grammar.spoken(n),
         numbers=Readings(
             [
-                *written_rules(speech, "at digit"),
-                *rules(speech, "digit_rules"),
-                *speech.in_case(digit_table(speech)),
+                *written_rules(grammar, "at digit"),
+                *rules(grammar, "digit_rules"),
+                *grammar.in_case(digit_table(grammar)),
             ]
         ),
         words=words("at letter", "letter_rules"),
         signs=words("at sign", "sign_rules"),
-        capitals=speech.capitals,
+        capitals=grammar.capitals,
         scripts=tuple(writing.scripts.split()),
-        abbreviations=frozenset(unstopped(speech.chat.abbreviations)),
-        heart=speech.chat.heart,
+        abbreviations=frozenset(undotted(grammar.chat.abbreviations)),
+        heart=grammar.chat.heart,
         alone=alone,
         sample=writing.sample,
         stretched=writing.stretched,

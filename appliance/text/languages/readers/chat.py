@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.quantity import NOTHING, NUMERAL, ONLY_ROMAN, ROMAN, is_address, one_of, roman
-from appliance.text.languages.readers.reader import Reader, unstopped
-from appliance.text.languages.speech import Speech
+from appliance.text.languages.readers.reader import BaseReader, undotted
 from appliance.text.spans import Kind, Table, before
 
 _LAST_WORD = re.compile(r"([^\W\d_][\w'’-]*)[ :]?$")
@@ -21,18 +21,18 @@ _PROCESSOR = re.compile(
 )
 
 
-class ChatReader(Reader):
-    def __init__(self, speech: Speech) -> None:
-        super().__init__(speech)
-        self._chat = speech.chat
-        self._short, self._abbreviations = unstopped(speech.chat.short), unstopped(speech.chat.abbreviations)
+class ChatReader(BaseReader):
+    def __init__(self, grammar: BaseGrammar) -> None:
+        super().__init__(grammar)
+        self._chat = grammar.chat
+        self._short, self._abbreviations = undotted(grammar.chat.short), undotted(grammar.chat.abbreviations)
 
     def digit_rules(self) -> Table:
-        s, end = self.speech, self.end
+        g, end = self.grammar, self.end
         return (
             (Kind.CODE, rf"(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::(\d{{1,5}})|/(\d\d?))?{end}", self._address),
-            (Kind.PHONE, rf"(?:{s.numbers.phone}){end}", self._phone),
-            (Kind.VERSION, rf"(?!{self.number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: s.points(m[1])),
+            (Kind.PHONE, rf"(?:{g.numbers.phone}){end}", self._phone),
+            (Kind.VERSION, rf"(?!{self.number}{end})(\d+(?:\.\d+){{2,}}){end}", lambda m: g.points(m[1])),
             (Kind.VERSION, rf"(\d+\.\d+){end}", self._short_version),
             (Kind.CODE, rf"(\d{{3,5}})({_VARIANTS})(?!{self.letter}|[\d_])", self._model),
         )
@@ -74,78 +74,78 @@ class ChatReader(Reader):
     def _address(self, match: re.Match[str]) -> str | None:
         if not is_address(match):
             return None
-        port = f"{self.speech.comma}{self.speech.digits(match[2])}" if match[2] else ""
-        port += f"{self.speech.comma}{self.speech.spoken(match[3])}" if match[3] else ""
-        return self.speech.points(match[1]) + port
+        port = f"{self.grammar.comma}{self.grammar.digits(match[2])}" if match[2] else ""
+        port += f"{self.grammar.comma}{self.grammar.spoken(match[3])}" if match[3] else ""
+        return self.grammar.points(match[1]) + port
 
     def _phone(self, match: re.Match[str]) -> str | None:
-        s = self.speech
+        g = self.grammar
         if sum(map(str.isdigit, match[0])) < 7:
             return None
-        plus = f"{s.signs.words['+']}{s.joint}" if match[0][0] == "+" else ""
-        return plus + s.grouped(match[0])
+        plus = f"{g.signs.words['+']}{g.joint}" if match[0][0] == "+" else ""
+        return plus + g.grouped(match[0])
 
     def _short_version(self, match: re.Match[str]) -> str | None:
-        return self.speech.points(match[1]) if self.speech.after(match, self._chat.versions) else None
+        return self.grammar.points(match[1]) if self.grammar.after(match, self._chat.versions) else None
 
     def _version(self, match: re.Match[str]) -> str:
-        s = self.speech
-        is_named = before(match).rstrip().lower().endswith(s.signs.version.lower())
-        words = s.joint.join(filter(None, (s.points(match[1]), match[2])))
-        return words if is_named else f"{s.signs.version}{s.joint}{words}"
+        g = self.grammar
+        is_named = before(match).rstrip().lower().endswith(g.signs.version.lower())
+        words = g.joint.join(filter(None, (g.points(match[1]), match[2])))
+        return words if is_named else f"{g.signs.version}{g.joint}{words}"
 
     def _named_groups(self, match: re.Match[str]) -> str:
         """Read CVE-2026-48710."""
-        return self.speech.comma.join((self.speech.letters(match[1]), self.speech.grouped(match[0])))
+        return self.grammar.comma.join((self.grammar.letters(match[1]), self.grammar.grouped(match[0])))
 
     def _zone(self, match: re.Match[str]) -> str:
         """Read GMT-3."""
-        s = self.speech
-        return s.joint.join((s.letters(match[1]), s.signs.minus, s.spoken(match[2])))
+        g = self.grammar
+        return g.joint.join((g.letters(match[1]), g.signs.minus, g.spoken(match[2])))
 
     def _model(self, match: re.Match[str]) -> str | None:
         """Read 9800X3D, i7-13700K."""
-        s, letters = self.speech, match[2].upper() if "3" in match[2] else match[2]
+        g, letters = self.grammar, match[2].upper() if "3" in match[2] else match[2]
         if letters not in _ONLY_VARIANTS and not _PROCESSOR.search(before(match)):
             return None
         parts = re.findall(r"[A-Za-z]+|\d", letters)
-        said = (s.spoken(part) if part.isdigit() else s.letters(part) for part in parts)
-        return s.joint.join((s.spoken(match[1]), *said))
+        words = (g.spoken(part) if part.isdigit() else g.letters(part) for part in parts)
+        return g.joint.join((g.spoken(match[1]), *words))
 
     def _title(self, match: re.Match[str]) -> str:
         """Read GTA VI, FFX."""
-        s = self.speech
-        return s.joint.join((s.letters(match[1].upper()), s.cardinal(roman(match[2].upper()))))
+        g = self.grammar
+        return g.joint.join((g.letters(match[1].upper()), g.cardinal(roman(match[2].upper()))))
 
     def _king(self, match: re.Match[str]) -> str | None:
         """Read Felipe II. None for Juan V., an initial."""
         chat, after = self._chat, match.string[match.end() :]
-        named = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
+        title = re.search(rf"(?<!\w)(?:(?P<m>{chat.kings})|(?P<f>{chat.queens}))\s$", before(match, 40))
         is_initial = len(match[1]) == 1 and re.match(r"\.\s*\w", after)
-        if not named or not re.fullmatch(NUMERAL, match[1]) or is_initial:
+        if not title or not re.fullmatch(NUMERAL, match[1]) or is_initial:
             return None
-        words = self.speech.regnal(roman(match[1]), "f" if named["f"] else "m")
+        words = self.grammar.regnal(roman(match[1]), "f" if title["f"] else "m")
         return words and words + "." * bool(match[2] and not after.strip())
 
     def _roman(self, match: re.Match[str]) -> str | None:
         """Read Louis XIV, XVe siècle. None for letters that may be a word: IO VI AMO."""
-        s, numeral = self.speech, match[1]
+        g, numeral = self.grammar, match[1]
         if match[2]:
             is_feminine = re.fullmatch(self._chat.roman_feminine, match[2])
-            return s.ordinal(roman(numeral), "f" if is_feminine else "")
-        century = rf"(?i)(?<!\w)(?:{s.dates.short_century})\s?$"
+            return g.ordinal(roman(numeral), "f" if is_feminine else "")
+        century = rf"(?i)(?<!\w)(?:{g.dates.short_century})\s?$"
         is_number = numeral in ONLY_ROMAN or re.search(century, before(match)) or self._is_numbered(match)
-        return s.cardinal(roman(numeral)) if is_number else None
+        return g.cardinal(roman(numeral)) if is_number else None
 
     def _is_numbered(self, match: re.Match[str]) -> bool:
         """True after a name, or a noun that may have a number, unless the next word is in capitals."""
-        named, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
-        if not named or (after and after[1].isupper()):
+        last, after = _LAST_WORD.search(before(match)), _NEXT_LETTERS.match(match.string, match.end())
+        if not last or (after and after[1].isupper()):
             return False
-        word = named[1]
+        word = last[1]
         is_name = not word[0].islower() and not (len(word) > 1 and word.isupper())
         return is_name or bool(
-            re.fullmatch(rf"(?i){self.speech.dates.century}|{self.speech.numbers.labels}", word)
+            re.fullmatch(rf"(?i){self.grammar.dates.century}|{self.grammar.numbers.labels}", word)
         )
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.plain import SMALL
 from appliance.text.languages.quantity import NOTHING, one_of
-from appliance.text.languages.readers.reader import Reader
-from appliance.text.languages.speech import Speech
+from appliance.text.languages.readers.reader import BaseReader
 from appliance.text.spans import Kind, Say, Table, before
 
 
-class DateReader(Reader):
-    def __init__(self, speech: Speech) -> None:
-        super().__init__(speech)
-        self._dates = speech.dates
-        is_shortened = speech.words.writing.scripts in ("LATIN", "CYRILLIC")
-        self._short = short_months(speech.months, speech.dates.unshortened.split()) if is_shortened else {}
-        self._weekdays = {short.lower(): names for short, names in speech.dates.weekdays.items()}
+class DateReader(BaseReader):
+    def __init__(self, grammar: BaseGrammar) -> None:
+        super().__init__(grammar)
+        self._dates = grammar.dates
+        is_shortened = grammar.words.writing.scripts in ("LATIN", "CYRILLIC")
+        self._short = short_months(grammar.months, grammar.dates.unshortened.split()) if is_shortened else {}
+        self._weekdays = {short.lower(): names for short, names in grammar.dates.weekdays.items()}
 
     def digit_rules(self) -> Table:
         dates, end = self._dates, self.end
         short = r"(?<=\d\d[-/.]\d\d[-/.])\d\d"  # 24.12.26, but not 1.2.10
-        months = "|".join([*self.speech.months, *self._short])
+        months = "|".join([*self.grammar.months, *self._short])
         whole = rf"(?P<d>\d{{1,2}})({dates.day_first})(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}|{short}){end}"
         day = rf"(?i)(?P<d>\d{{1,2}})(?={dates.of_month}(?:{months})(?!\w))"
         rules: list[tuple[bool, Kind, str, Say]] = [
@@ -32,7 +32,7 @@ class DateReader(Reader):
             (dates.seasons, Kind.YEAR, rf"((?:19|20)\d\d)[-–/](\d\d){end}(?!-)", self._season),
             (True, Kind.DATE, rf"(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}}){end}", self._short_date),
             (
-                self.speech.numbers.decimal == ",",
+                self.grammar.numbers.decimal == ",",
                 Kind.DATE,
                 rf"(?P<d>\d{{1,2}})\.(?P<m>0[1-9]|1[0-2]){end}",
                 self._dotted_date,
@@ -49,27 +49,27 @@ class DateReader(Reader):
         return [rule for rule, words in zip(rules, (self._weekdays, self._short), strict=True) if words]
 
     def _date(self, match: re.Match[str]) -> str | None:
-        s, day, month = self.speech, int(match["d"]), int(match["m"])
+        g, day, month = self.grammar, int(match["d"]), int(match["m"])
         if not (1 <= day <= 31 and 1 <= month <= 12):
             return None
         year = match.groupdict().get("y")
-        said = {"day": s.day(day, match), "month": s.months[month - 1]}
+        names = {"day": g.day(day, match), "month": g.months[month - 1]}
         if not year:
-            return self._dates.date.format(**said)
+            return self._dates.date.format(**names)
         century = 0 if len(year) > 2 else 1_900 if int(year) > 50 else 2_000
-        return self._dates.dated.format(**said, year=s.year(int(year) + century))
+        return self._dates.dated.format(**names, year=g.year(int(year) + century))
 
     def _short_date(self, match: re.Match[str]) -> str | None:
-        if match[0] in self.speech.signs.fractions:
+        if match[0] in self.grammar.signs.fractions:
             return None
-        is_date = int(match["d"]) > 12 or self.speech.after(match, self._dates.before)
+        is_date = int(match["d"]) > 12 or self.grammar.after(match, self._dates.before)
         return self._date(match) if is_date else None
 
     def _dotted_date(self, match: re.Match[str]) -> str | None:
-        return self._date(match) if self.speech.after(match, self._dates.before) else None
+        return self._date(match) if self.grammar.after(match, self._dates.before) else None
 
     def _day(self, match: re.Match[str]) -> str | None:
-        return self.speech.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
+        return self.grammar.day(int(match["d"]), match) if 1 <= int(match["d"]) <= 31 else None
 
     def _short_month(self, match: re.Match[str]) -> str | None:
         """Read 14 juil."""
@@ -81,10 +81,10 @@ class DateReader(Reader):
 
     def _season(self, match: re.Match[str]) -> str | None:
         """Read 2025/26."""
-        s, first, last = self.speech, int(match[1]), int(match[2])
+        g, first, last = self.grammar, int(match[1]), int(match[2])
         if last != (first + 1) % 100 or not last:
             return None
-        return f"{s.year(first)} {s.cardinal(last)}"
+        return f"{g.year(first)} {g.cardinal(last)}"
 
     def _weekday_range(self, match: re.Match[str]) -> str | None:
         if match[1] == match[2]:

@@ -6,20 +6,20 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import Amount, BaseGrammar
 from appliance.text.languages.quantity import NOTHING, one_of
-from appliance.text.languages.readers.reader import Reader
-from appliance.text.languages.speech import Amount, Speech
+from appliance.text.languages.readers.reader import BaseReader
 from appliance.text.spans import Kind, Table
 
 
-class MoneyReader(Reader):
-    def __init__(self, speech: Speech) -> None:
-        super().__init__(speech)
-        self._money = speech.money
+class MoneyReader(BaseReader):
+    def __init__(self, grammar: BaseGrammar) -> None:
+        super().__init__(grammar)
+        self._money = grammar.money
         self.codes = [sign for sign in self._money.currencies if re.fullmatch("[A-Z]{3}", sign)]
         """Currencies that may precede the number: EUR 5."""
         self._before = one_of(
-            [*self.codes, *(rf"{re.escape(sign)}\.?" for sign in speech.money.before.split())]
+            [*self.codes, *(rf"{re.escape(sign)}\.?" for sign in grammar.money.before.split())]
         )
         self.scales = one_of(map(re.escape, self._money.scales))
 
@@ -36,7 +36,7 @@ class MoneyReader(Reader):
             (
                 Kind.MONEY,
                 rf"(?P<code>{self._before})\s?(?P<number>{self.number}){scale}{self.end}",
-                lambda m: self._price(self.speech.plain(m["number"]), m["scale"] or "", m["code"]),
+                lambda m: self._price(self.grammar.plain(m["number"]), m["scale"] or "", m["code"]),
             ),
         )
 
@@ -46,19 +46,19 @@ class MoneyReader(Reader):
 
     def noun_of(self, sign: str) -> tuple[Noun, Noun | None] | None:
         """Noun of a currency, and noun of its hundredth part; None if unknown."""
-        found = (self._money.currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
-        return next(filter(None, found), None)
+        nouns = (self._money.currencies.get(key) for key in (sign, sign.upper(), sign[-1:]))
+        return next(filter(None, nouns), None)
 
     def amount(self, amount: Amount, noun: Noun | None, gender: str) -> str:
         """Words of an amount with its noun; without one, of a number before a noun of this gender."""
-        s, number, (_, cent) = self.speech, amount.number, self.noun_of(amount.sign) or (None, None)
+        g, number, (_, cent) = self.grammar, amount.number, self.noun_of(amount.sign) or (None, None)
         if self.noun_of(amount.sign):
             number = re.sub(r"^0+(?=\d)", "", number)
         if amount.scale:
             scale = self._money.scales[amount.scale]
             value = Decimal(number) * scale.power
             if scale.noun and ("." in number or not scale.power):
-                return s.joint.join(filter(None, (s.counted(number, scale.noun), self._of(noun))))
+                return g.joint.join(filter(None, (g.counted(number, scale.noun), self._of(noun))))
             number = str(int(value)) if value == int(value) else str(value)
         whole, _, part = number.partition(".")
         if noun and cent and 0 < len(part) <= 2:
@@ -68,24 +68,24 @@ class MoneyReader(Reader):
         if self.noun_of(amount.sign) and not part.strip("0"):
             number = whole
         if noun is None:
-            return s.spoken(number, gender)
+            return g.spoken(number, gender)
         if self._money.of and number.isdigit() and int(number) and int(number) % 1_000_000 == 0:
-            return f"{s.spoken(number)} {self._of(noun)}"
-        return s.counted(number, noun)
+            return f"{g.spoken(number)} {self._of(noun)}"
+        return g.counted(number, noun)
 
     def _with_cents(self, whole: str, small: str, noun: Noun, cent: Noun) -> str:
-        s, cents = self.speech, self._money.cents
+        g, cents = self.grammar, self._money.cents
         if whole == "0":
-            return s.counted(small, cent)
-        named = s.spoken(small, cent.gender if "{noun}" in cents else "")
-        form = cent.forms[min(s.form(small), len(cent.forms) - 1)]
-        return cents.format(whole=s.counted(whole, noun), part=named, noun=form)
+            return g.counted(small, cent)
+        part = g.spoken(small, cent.gender if "{noun}" in cents else "")
+        form = cent.forms[min(g.form(small), len(cent.forms) - 1)]
+        return cents.format(whole=g.counted(whole, noun), part=part, noun=form)
 
     def _of(self, noun: Noun | None) -> str:
         """The noun after millions, as the language writes it."""
         if noun is None:
             return ""
-        money, form = self._money, self.speech.form("1000000")
+        money, form = self._money, self.grammar.form("1000000")
         name = noun.forms[min(form, len(noun.forms) - 1)]
         pattern = money.of_vowel if money.of_vowel and name[0] in "aeiou" else money.of
         return pattern.format(name) if pattern else name

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.quantity import NUMBER
-from appliance.text.languages.speech import Speech
 from appliance.text.languages.words import Rule
 from appliance.text.spans import Kind, Say
 
 
-class Reader:
-    def __init__(self, speech: Speech) -> None:
-        self.speech, numbers = speech, speech.numbers
+class BaseReader:
+    def __init__(self, grammar: BaseGrammar) -> None:
+        self.grammar, numbers = grammar, grammar.numbers
         self.letter = numbers.letter
         self.end = rf"(?!{self.letter}|[\d_%°]|[.,:]\d|(?<=\d)/\d)"
         """Ensures that the number or word ends here."""
@@ -33,55 +33,55 @@ class Reader:
 
     def pair(self, word: str) -> Say:
         """Read two numbers with a word between them."""
-        s = self.speech
-        return lambda m: s.between(s.spoken(s.plain(m[1])), word, s.spoken(s.plain(m[2])))
+        g = self.grammar
+        return lambda m: g.between(g.spoken(g.plain(m[1])), word, g.spoken(g.plain(m[2])))
 
     def named(self, parts: Mapping[str, str]) -> str | None:
         """Words of numbers with their units' nouns, without zeros. None if a noun is missing."""
         numbers = {unit: str(int(value)) for unit, value in parts.items()}
-        named = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
-        nouns: Mapping[str, Noun] = self.speech.units.nouns
-        if not named.keys() <= nouns.keys():
+        counts = {unit: number for unit, number in numbers.items() if number != "0"} or {"s": "0"}
+        nouns: Mapping[str, Noun] = self.grammar.units.nouns
+        if not counts.keys() <= nouns.keys():
             return None
-        return self.speech.joint.join(
-            self.speech.counted(number, nouns[unit]) for unit, number in named.items()
+        return self.grammar.joint.join(
+            self.grammar.counted(number, nouns[unit]) for unit, number in counts.items()
         )
 
 
-def always(speech: Speech, words: str) -> str:
+def always(grammar: BaseGrammar, words: str) -> str:
     """Words of a sign, with spaces around them if the language has spaces."""
-    return f"{speech.joint}{words}{speech.joint}"
+    return f"{grammar.joint}{words}{grammar.joint}"
 
 
-def unstopped(words: Mapping[str, str]) -> dict[str, str]:
+def undotted(words: Mapping[str, str]) -> dict[str, str]:
     """Abbreviations without full stop → words: "z. B." gives "z. b" and "z.b", and "Dr." gives "dr"."""
     rows = {}
-    for short, said in words.items():
+    for short, spoken in words.items():
         key = short.lower().removesuffix(".")
-        rows[key] = rows[key.replace(". ", ".")] = said
+        rows[key] = rows[key.replace(". ", ".")] = spoken
     return rows
 
 
 class _Group:
     """A group of a rule's pattern. Formatting it gives its words."""
 
-    def __init__(self, speech: Speech, text: str | None) -> None:
-        self._speech, self._text = speech, text or ""
+    def __init__(self, grammar: BaseGrammar, text: str | None) -> None:
+        self._grammar, self._text = grammar, text or ""
 
     def __format__(self, form: str) -> str:
-        return self._speech.group(self._text, form)
+        return self._grammar.group(self._text, form)
 
 
-def written_rules(speech: Speech, place: str) -> Iterator[tuple[Kind, str, Say]]:
+def written_rules(grammar: BaseGrammar, place: str) -> Iterator[tuple[Kind, str, Say]]:
     """Rules of the file of words that begin at `place`."""
-    for rule in speech.words.rules[place]:
-        yield rule.kind, rule.pattern, _formatted(speech, rule)
+    for rule in grammar.words.rules[place]:
+        yield rule.kind, rule.pattern, _formatted(grammar, rule)
 
 
-def _formatted(speech: Speech, rule: Rule) -> Say:
+def _formatted(grammar: BaseGrammar, rule: Rule) -> Say:
     def read(match: re.Match[str]) -> str | None:
-        if rule.earlier and speech.after(match, rule.earlier) is rule.is_without:
+        if rule.earlier and grammar.after(match, rule.earlier) is rule.is_without:
             return None
-        return rule.spoken.format(*(_Group(speech, match[group]) for group in range(match.re.groups + 1)))
+        return rule.spoken.format(*(_Group(grammar, match[group]) for group in range(match.re.groups + 1)))
 
     return read

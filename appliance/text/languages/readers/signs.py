@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.quantity import is_rating, units_pattern
-from appliance.text.languages.readers.reader import Reader, always
+from appliance.text.languages.readers.reader import BaseReader, always
 from appliance.text.spans import Kind, Say, Table, before
 
 SIGNS = {
@@ -30,88 +30,88 @@ SIGNS = {
 }
 
 
-class SignReader(Reader):
+class SignReader(BaseReader):
     def digit_rules(self) -> Table:
-        s, end, number = self.speech, self.end, self.number
-        units = units_pattern(sign.lower() for sign in s.units.nouns)
+        g, end, number = self.grammar, self.end, self.number
+        units = units_pattern(sign.lower() for sign in g.units.nouns)
         return (
-            (Kind.NUMBER, rf"(?i)(\d{{1,4}})\.?({s.numbers.ordinal_endings})(?!\w)", self._ordinal),
-            (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", s.numbered),
-            (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self.pair(s.signs.score)),
+            (Kind.NUMBER, rf"(?i)(\d{{1,4}})\.?({g.numbers.ordinal_endings})(?!\w)", self._ordinal),
+            (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", g.numbered),
+            (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self.pair(g.signs.score)),
             (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.FRACTION, rf"(\d{{1,3}}) 1/2(?:\s?((?i:{units})))?{end}", self._half),
-            (Kind.FRACTION, rf"({number})/(\d{{1,3}}[.,]\d00){end}", self.pair(s.signs.out_of)),
+            (Kind.FRACTION, rf"({number})/(\d{{1,3}}[.,]\d00){end}", self.pair(g.signs.out_of)),
             (Kind.FRACTION, rf"(\d+(?:[.,]\d+)?)/(\d+(?:/\d+)*){end}", self._slash),
             (Kind.SIGN, rf"({number})\s?[x×]\s?(?={number}\s?(?i:{units}){end})", self._times),
-            (Kind.SIGN, rf"({number})\s?[x×*]\s?({number}){end}", self.pair(s.signs.words["×"])),
+            (Kind.SIGN, rf"({number})\s?[x×*]\s?({number}){end}", self.pair(g.signs.words["×"])),
         )
 
     def letter_rules(self) -> Table:
-        s, times = self.speech, f"{self.speech.signs.words['×']}{self.speech.joint}"
+        g, times = self.grammar, f"{self.grammar.signs.words['×']}{self.grammar.joint}"
         return (
-            (Kind.SIGN, rf"(?i)vs\.?{self.word_end}", lambda m: s.signs.versus or None),
+            (Kind.SIGN, rf"(?i)vs\.?{self.word_end}", lambda m: g.signs.versus or None),
             (Kind.SIGN, rf"[xX](?=\s{self.number})", self._by),
-            (Kind.SIGN, rf"[xX](\d+){self.end}", lambda m: times + s.spoken(s.plain(m[1]))),
+            (Kind.SIGN, rf"[xX](\d+){self.end}", lambda m: times + g.spoken(g.plain(m[1]))),
         )
 
     def sign_rules(self) -> Table:
-        s, letter = self.speech, self.letter
-        number = f"{s.signs.number}{s.joint}"
+        g, letter = self.grammar, self.letter
+        number = f"{g.signs.number}{g.joint}"
         limit = rf"(?<!{letter})(?<![\d_)<>])"
         return (
-            (Kind.NUMBER, rf"#(\d+){self.end}", lambda m: number + s.spoken(s.plain(m[1]))),
+            (Kind.NUMBER, rf"#(\d+){self.end}", lambda m: number + g.spoken(g.plain(m[1]))),
             (Kind.SIGN, r"#+|={3,}", lambda m: " "),
             (Kind.SIGN, r"(?<!\w)['’](?=\d\d(?!\d))", lambda m: ""),  # anni '90
             *(
                 (Kind.SIGN, rf"{limit}{sign}(?=[.,]?\d)", self._always(words))
-                for sign, words in s.signs.limits.items()
+                for sign, words in g.signs.limits.items()
             ),
-            *((Kind.SIGN, pattern, self._always(s.signs.words[sign])) for sign, pattern in SIGNS.items()),
+            *((Kind.SIGN, pattern, self._always(g.signs.words[sign])) for sign, pattern in SIGNS.items()),
         )
 
     def _always(self, words: str) -> Say:
-        said = always(self.speech, words)
-        return lambda match: said
+        spaced = always(self.grammar, words)
+        return lambda match: spaced
 
     def _ordinal(self, match: re.Match[str]) -> str:
         """Read 3º, 3er, 3ª."""
-        s, ending = self.speech, match[2].lower()
-        if s.is_weather(match):
-            return s.in_unit(match[1], "°")
-        is_short = ending == "er" or (ending != "ero" and s.followed(match))
-        return s.ordinal(int(match[1]), "f" if ending[-1] in "aª" else "m" if is_short else "")
+        g, ending = self.grammar, match[2].lower()
+        if g.is_weather(match):
+            return g.in_unit(match[1], "°")
+        is_short = ending == "er" or (ending != "ero" and g.followed(match))
+        return g.ordinal(int(match[1]), "f" if ending[-1] in "aª" else "m" if is_short else "")
 
     def _times(self, match: re.Match[str]) -> str:
         """Read the first number of 120x60cm, and the x. The second is read with its unit."""
-        s = self.speech
-        return f"{s.spoken(s.plain(match[1]))}{s.joint}{s.signs.words['×']}{s.joint}"
+        g = self.grammar
+        return f"{g.spoken(g.plain(match[1]))}{g.joint}{g.signs.words['×']}{g.joint}"
 
     def _by(self, match: re.Match[str]) -> str | None:
         """Read 1,20 m x 60 cm."""
         is_measured = re.search(r"\d\s?(?:[cmk]?m|in|ft|kg)\s$", before(match))
-        return self.speech.signs.words["×"] if is_measured else None
+        return self.grammar.signs.words["×"] if is_measured else None
 
     def _versus(self, match: re.Match[str]) -> str:
         """Read 1v1."""
-        s = self.speech
-        return s.between(s.spoken(s.plain(match[1])), s.signs.versus or match[2], s.spoken(s.plain(match[3])))
+        g = self.grammar
+        return g.between(g.spoken(g.plain(match[1])), g.signs.versus or match[2], g.spoken(g.plain(match[3])))
 
     def _score(self, match: re.Match[str]) -> str:
         """Read 7-2-11, 4-2-3-1."""
-        s = self.speech
-        return (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in re.findall(r"\d+", match[0]))
+        g = self.grammar
+        return (g.joint or g.comma).join(g.spoken(g.plain(part)) for part in re.findall(r"\d+", match[0]))
 
     def _half(self, match: re.Match[str]) -> str | None:
         """Read 2 1/2, 2½ h."""
-        s, unit = self.speech, re.sub(r"[\s^]", "", (match[2] or "").lower())
-        return s.counted(f"{match[1]}.5", s.units.nouns[unit]) if unit else s.half(int(match[1]))
+        g, unit = self.grammar, re.sub(r"[\s^]", "", (match[2] or "").lower())
+        return g.counted(f"{match[1]}.5", g.units.nouns[unit]) if unit else g.half(int(match[1]))
 
     def _slash(self, match: re.Match[str]) -> str | tuple[Kind, str]:
-        s, a, b = self.speech, self.speech.plain(match[1]), self.speech.plain(match[2])
-        if found := s.signs.fractions.get(f"{a}/{b}"):
-            return found
+        g, a, b = self.grammar, self.grammar.plain(match[1]), self.grammar.plain(match[2])
+        if fraction := g.signs.fractions.get(f"{a}/{b}"):
+            return fraction
         if is_rating(a, b):
-            return s.joint.join((s.spoken(a), s.signs.out_of, s.spoken(b)))
-        said = (s.joint or s.comma).join(s.spoken(s.plain(part)) for part in (a, *b.split("/")))
-        return (Kind.SCORE, said) if "/" in b else said
+            return g.joint.join((g.spoken(a), g.signs.out_of, g.spoken(b)))
+        words = (g.joint or g.comma).join(g.spoken(g.plain(part)) for part in (a, *b.split("/")))
+        return (Kind.SCORE, words) if "/" in b else words

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.quantity import is_rating, one_of
 from appliance.text.languages.readers import digit_table
 from appliance.text.languages.ru.numbers import HARD, decimals, form, genitive, moment, oblique, ordinal
-from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table, before
 
 _ENDINGS = {
@@ -17,7 +17,7 @@ _YEAR = r"(1[1-9]\d\d|20\d\d)"
 _ENDS = r"(?![\w%°]|[.,:/]\d)"
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def ordinal(self, number: int, ending: str = "") -> str:
         return ordinal(number, ending)
 

@@ -95,8 +95,8 @@ def decimals(whole: str, part: str) -> str:
 
 def oblique(words: str, ending: str) -> str:
     table = _OBLIQUE[ending]
-    said = (table.get(word, re.sub("и$", "ью", word) if ending == "и" else word) for word in words.split())
-    return " ".join(said).replace("восьмью", "восемью")
+    forms = (table.get(word, re.sub("и$", "ью", word) if ending == "и" else word) for word in words.split())
+    return " ".join(forms).replace("восьмью", "восемью")
 
 
 def moment(hour: str, minute: str) -> str:

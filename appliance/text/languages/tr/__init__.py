@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import BaseGrammar
 from appliance.text.languages.plain import unshouted
 from appliance.text.languages.quantity import roman
-from appliance.text.languages.speech import Speech
 from appliance.text.spans import Kind, Say, Table
 
 _LETTERS = "a-zçğıöşü"
@@ -16,7 +16,7 @@ _VOWELS = {"a": "ı", "ı": "ı", "e": "i", "i": "i", "o": "u", "u": "u", "ö": 
 """Last vowel of a word → the vowel of an ordinal's ending."""
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def ordinal(self, number: int, ending: str = "") -> str:
         words = re.sub("t$", "d", self.cardinal(number)) if number % 10 == 4 else self.cardinal(number)
         vowel = _VOWELS[re.findall("[aeıioöuü]", words)[-1]]
@@ -38,21 +38,21 @@ class Grammar(Speech):
 
     def capitals(self, match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         """Write shouted words in small letters. I becomes ı, and İ becomes i."""
-        if not (read := unshouted(match, shouted)):
+        if not (reading := unshouted(match, shouted)):
             return None
         small = match[0].replace("I", "ı").replace("İ", "i").lower()
-        return read[0], match[0][0] + small[1:] if read[1][0].isupper() else small
+        return reading[0], match[0][0] + small[1:] if reading[1][0].isupper() else small
 
     def in_case(self, table: Table) -> Table:
         """Readings that add a suffix after an apostrophe: 5'te → beşte, 4'ü → dördü."""
         return [(kind, f"{pattern}{_SUFFIX}", _suffixed(say)) for kind, pattern, say in table]
 
     def digit_rules(self) -> Table:
-        told = r"(?<=saat )([01]?\d|2[0-3])\.([0-5]\d)(?![\w%]|[.,:]\d)"
+        time = r"(?<=saat )([01]?\d|2[0-3])\.([0-5]\d)(?![\w%]|[.,:]\d)"
         ordinal = rf"(\d{{1,4}})\.(?=\s[{_LETTERS}])"
         return self.in_case(
             (
-                (Kind.TIME, told, lambda m: self.clock(int(m[1]), int(m[2]), False)),
+                (Kind.TIME, time, lambda m: self.clock(int(m[1]), int(m[2]), False)),
                 (Kind.NUMBER, ordinal, lambda m: self.ordinal(int(m[1]))),
             )
         )

@@ -6,8 +6,8 @@ import re
 from decimal import Decimal
 
 from appliance.text.languages.facets import Noun
+from appliance.text.languages.grammar import Amount, BaseGrammar
 from appliance.text.languages.quantity import DASH, NUMBER, roman
-from appliance.text.languages.speech import Amount, Speech
 from appliance.text.languages.zh.numbers import chinese, chinese_digits
 from appliance.text.spans import Kind, Table, before
 
@@ -22,7 +22,7 @@ _NOT_COUNTED = rf"(?!\.?\d|[%°℃℉A-Za-z{_MEASURES}日号月])"
 _LETTER_END = r"(?![A-Za-z\d_]|[.,:]\d|(?<=\d)/\d)"
 
 
-class Grammar(Speech):
+class Grammar(BaseGrammar):
     def year(self, number: int) -> str:
         return f"{chinese_digits(str(number))}年"
 

@@ -15,9 +15,11 @@ from typing import Any
 LIBRARY = "libespeak-ng.so.1"
 VOICE = "en-us"
 SYNCHRONOUS, DONT_EXIT, UTF_8, IPA = 2, 1 << 15, 1, 2
-"""Values that speak_lib.h names."""
+"""Constants of speak_lib.h."""
 MOST_S = 20
-"""Seconds for a text, enough for millions of characters. After them the process ends, even inside C code."""
+"""Longest time for a text, in seconds, enough for millions of characters. The process then ends, even inside
+C code.
+"""
 
 
 class EspeakVoice(ctypes.Structure):
@@ -49,20 +51,20 @@ def opened() -> Any:
 @functools.cache
 def languages(library: Any) -> list[list[str]]:
     """Languages of each voice, its own language first."""
-    found = []
-    listed = library.espeak_ListVoices(None)
+    rows = []
+    voices = library.espeak_ListVoices(None)
     place = 0
-    while listed[place]:
-        voice = listed[place].contents
+    while voices[place]:
+        voice = voices[place].contents
         at, names = voice.languages, []
         while ctypes.c_ubyte.from_address(at).value:  # a priority, then the name up to NUL
             name = ctypes.string_at(at + 1)
             names.append(name.decode("utf-8", "replace").lower())
             at += len(name) + 2
         if names and not voice.identifier.startswith(b"mb/"):  # of another program, MBROLA
-            found.append(names)
+            rows.append(names)
         place += 1
-    return found
+    return rows
 
 
 def choose(library: Any, voice: str) -> bool:
@@ -72,9 +74,9 @@ def choose(library: Any, voice: str) -> bool:
         return True
     if not any(voice in names for names in languages(library)):
         return False
-    held = ctypes.create_string_buffer(name)
-    wanted = EspeakVoice(languages=ctypes.addressof(held))
-    return bool(library.espeak_SetVoiceByProperties(ctypes.byref(wanted)) == 0)
+    buffer = ctypes.create_string_buffer(name)
+    properties = EspeakVoice(languages=ctypes.addressof(buffer))
+    return bool(library.espeak_SetVoiceByProperties(ctypes.byref(properties)) == 0)
 
 
 def clauses(library: Any, text: str) -> list[tuple[str, str]]:
@@ -82,20 +84,20 @@ def clauses(library: Any, text: str) -> list[tuple[str, str]]:
 
     The last character read begins the next clause; the very last is NUL.
     """
-    given = text.encode("utf-8", "replace") + b"\0"
-    held = ctypes.create_string_buffer(given)
-    begin = ctypes.addressof(held)
+    data = text.encode("utf-8", "replace") + b"\0"
+    buffer = ctypes.create_string_buffer(data)
+    begin = ctypes.addressof(buffer)
     place = ctypes.c_void_p(begin)
-    found, read = [], 0
+    pairs, start = [], 0
     while place.value is not None:
         phones = library.espeak_TextToPhonemes(ctypes.byref(place), UTF_8, IPA) or b""
-        end = len(given) if place.value is None else place.value - begin
-        found.append((phones.decode("utf-8", "replace"), given[read:end].decode("utf-8", "replace")))
-        read = end
+        end = len(data) if place.value is None else place.value - begin
+        pairs.append((phones.decode("utf-8", "replace"), data[start:end].decode("utf-8", "replace")))
+        start = end
     # The library may hold back a character, and would read it before the next text.
-    nothing = ctypes.c_void_p(begin + len(given) - 1)
+    nothing = ctypes.c_void_p(begin + len(data) - 1)
     library.espeak_TextToPhonemes(ctypes.byref(nothing), UTF_8, IPA)
-    return found
+    return pairs
 
 
 def answer(library: Any, voice: str, text: str) -> object:
@@ -118,9 +120,9 @@ def main() -> None:
     print(json.dumps({"version": library.espeak_Info(None).decode().split()[0]}), flush=True)
     for line in sys.stdin.buffer:
         signal.alarm(MOST_S)
-        found = json.dumps(answer(library, *json.loads(line)))
+        reply = json.dumps(answer(library, *json.loads(line)))
         signal.alarm(0)
-        print(found, flush=True)
+        print(reply, flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _SILENT = (
 """Marks that end a clause and that piper_phonemize drops."""
 _SAME = {other: mark for mark, others in _READ_AS.items() for other in others}
 _MARKS = "?!.,;:…" + "".join(_SAME)
-KNOWN = frozenset(_MARKS + _SILENT)
+ALL_MARKS = frozenset(_MARKS + _SILENT)
 """Marks that end a clause."""
 _BRACKETS = frozenset("?\"'`()[]{}<>‘’“”„‚«»\0")
 """Characters before which a mark ends its clause without a space."""
@@ -42,16 +42,16 @@ def single(text: str) -> str:
 
 def joined(clauses: Iterable[tuple[str, str]]) -> str:
     """Phones of clauses with their marks, in NFD."""
-    made, ahead = "", ""
-    for phones, read in clauses:
-        made += _LANGUAGE_FLAG.sub("", unicodedata.normalize("NFD", phones)) + _mark(ahead + read)
-        ahead = read[-1:]
-    return made
+    marked, ahead = "", ""
+    for phones, clause in clauses:
+        marked += _LANGUAGE_FLAG.sub("", unicodedata.normalize("NFD", phones)) + _mark(ahead + clause)
+        ahead = clause[-1:]
+    return marked
 
 
-def _mark(read: str) -> str:
-    """Mark that ended a clause. `read` is the text that it read, with one character of the next clause."""
-    body, after = read[:-1], read[-1:]
+def _mark(clause: str) -> str:
+    """Mark that ended a clause. `clause` is its text, with one character of the next clause."""
+    body, after = clause[:-1], clause[-1:]
     bare = body.rstrip()
     run = bare[len(bare.rstrip(_MARKS + _SILENT)) :]
     is_set_off = len(bare) < len(body) or after in _BRACKETS or run[-1:] in _SILENT

@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 PROGRAM = Path(__file__).with_name("espeak.py")
 REMEDY = "with the internet: sudo apt install libespeak-ng1"
 PATIENCE_S = 5.0
-"""Seconds for an answer; 10,000 characters take 0.05 s."""
+"""Longest wait for an answer, in seconds. 10,000 characters take 0.05 s."""
 START_S = 20.0
 RETRY_S = 30.0
 """Seconds until a missing library is searched for again."""
 LARGEST_ANSWER = 64 << 20
 NAMED_LANGUAGES = 8
-"""Languages that a message names at most."""
+"""Most languages that a message names."""
 USUAL_LANGUAGES = ("de", "en-gb", "es", "fr-fr", "hi", "pt-br", "ru", "tr")
 REPLACED = {"pt-br": {"c": "k"}}
-"""Voice → phones for which piper_phonemize has others."""
+"""Voice → espeak's phone → the phone that piper_phonemize writes in its place."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -70,26 +70,26 @@ class Espeak:
         Raises InvalidRequest for a text on which the library fails.
         """
         with self._lock:
-            found = self._answer(voice, single(_CONTROL.sub(" ", text)))
-        if isinstance(found, dict):
-            raise PhonesMissing(self._unknown(voice, found["languages"]))
+            answer = self._answer(voice, single(_CONTROL.sub(" ", text)))
+        if isinstance(answer, dict):
+            raise PhonesMissing(self._unknown(voice, answer["languages"]))
         replaced = REPLACED.get(voice, {})
-        return tuple(replaced.get(phone, phone) for phone in joined(found))
+        return tuple(replaced.get(phone, phone) for phone in joined(answer))
 
     def close(self) -> None:
         with self._lock:
             self._end()
 
-    def _unknown(self, voice: str, known: Sequence[Sequence[str]]) -> str:
-        own = {names[0] for names in known}
+    def _unknown(self, voice: str, languages: Sequence[Sequence[str]]) -> str:
+        own = {names[0] for names in languages}
         near = [
-            names[0] for names in known if voice.partition("-")[0] in (n.partition("-")[0] for n in names)
+            names[0] for names in languages if voice.partition("-")[0] in (n.partition("-")[0] for n in names)
         ]
         near += difflib.get_close_matches(voice, own, NAMED_LANGUAGES)
-        named = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
+        suggestions = list(dict.fromkeys([*near, *(name for name in USUAL_LANGUAGES if name in own)]))
         return (
             f"espeak-ng {self._version} has no language {voice!r}; of its {len(own)} there are "
-            f"{', '.join(named[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
+            f"{', '.join(suggestions[:NAMED_LANGUAGES])}: `espeak-ng --voices` lists all"
         )
 
     def _answer(self, voice: str, text: str) -> Any:
@@ -125,15 +125,15 @@ class Espeak:
                     start_new_session=True,
                 )
             self._channel, self._received = ours, b""
-            told = self._exchange(ours, b"", START_S)
+            answer = self._exchange(ours, b"", START_S)
         except (OSError, ValueError) as error:
-            told = {"missing": f"its process does not start: {error}"}
-        if "version" not in told:
+            answer = {"missing": f"its process does not start: {error}"}
+        if "version" not in answer:
             self._end()
             ours.close()
-            self._missing, self._missing_until = told["missing"], time.monotonic() + RETRY_S
+            self._missing, self._missing_until = answer["missing"], time.monotonic() + RETRY_S
             raise self._refusal()
-        self._version = told["version"]
+        self._version = answer["version"]
         return ours
 
     def _refusal(self) -> PhonesMissing:

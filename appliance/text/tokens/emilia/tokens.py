@@ -18,11 +18,12 @@ _ELLIPSIS = re.compile(r"···|・・・|\.\.\.")
 _PART = re.compile(r"[<\[].*?[>\]]|.")
 _BRACKETS = {"<>": "pinyin", "[]": "tag"}
 _SYLLABLE = re.compile(r"[^\W\d_]+[1-5]")
-_READ = frozenset("0123456789%&@+=£")
+_SPOKEN_SIGNS = frozenset("0123456789%&@+=£")
 """Characters, besides letters, that are read although no token stands for them."""
-LONGEST_KEPT = 400
+LONGEST_CACHED = 400
 """Longest text whose tokens stay in memory, in characters: transcripts, which every reply needs."""
-KEPT = 2_048
+MOST_CACHED = 2_048
+"""Texts whose tokens stay in memory."""
 
 
 class CachedMaker:
@@ -30,36 +31,36 @@ class CachedMaker:
 
     def __init__(self, make: Callable[[str], tuple[str, ...]]) -> None:
         self._make = make
-        self._kept = functools.lru_cache(maxsize=KEPT)(make)
+        self._cached_make = functools.lru_cache(maxsize=MOST_CACHED)(make)
 
     def __call__(self, text: str) -> tuple[str, ...]:
         """Tokens of a text, possibly some that no vocabulary has. Raises what `make` raises."""
-        return self._kept(text) if len(text) <= LONGEST_KEPT else self._make(text)
+        return self._cached_make(text) if len(text) <= LONGEST_CACHED else self._make(text)
 
 
 class Emilia(CachedMaker):
     """Makes tokens of Emilia's weights. Thread-safe if `phones` is."""
 
     def __init__(self, phones: Callable[[str], Sequence[str]]) -> None:
-        super().__init__(self._made)
+        super().__init__(self._tokens)
         self._phones = phones
 
-    def _made(self, text: str) -> tuple[str, ...]:
+    def _tokens(self, text: str) -> tuple[str, ...]:
         # Imported here: it reads the words of two languages, which other tokenizers do not need.
         from appliance.text.tokens.emilia.words import english_words
 
-        made: list[str] = []
+        tokens: list[str] = []
         for part, language in segments(_ELLIPSIS.sub("…", text.translate(_MARKS))):
             if language == "en":
-                made += self._phones(english_words(part))
+                tokens += self._phones(english_words(part))
             elif language == "zh":
-                made += _chinese(part)
+                tokens += _chinese(part)
             elif language == "pinyin":
                 syllable = part.strip("<>")
-                made += _split(syllable) if _SYLLABLE.fullmatch(syllable) else ()
+                tokens += _split(syllable) if _SYLLABLE.fullmatch(syllable) else ()
             elif language == "tag":
-                made.append(part)
-        return tuple(made)
+                tokens.append(part)
+        return tuple(tokens)
 
 
 def segments(text: str) -> Iterator[tuple[str, str]]:
@@ -88,7 +89,7 @@ def can_say(character: str, tokens: Collection[str]) -> bool:
     if character.isalpha():
         # Letters of the phones' alphabet are no letters of a text. Letters such as é count as English.
         return character < "\u0250"
-    return character in _READ or (character not in "_^#" and character in tokens)
+    return character in _SPOKEN_SIGNS or (character not in "_^#" and character in tokens)
 
 
 def _language(part: str) -> str:

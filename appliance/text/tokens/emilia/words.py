@@ -74,8 +74,8 @@ def _dollars(match: re.Match[str]) -> str:
     if len(parts) > 2 or max(map(len, parts)) > _LONGEST:
         return f" {written} dollars "
     dollars, cents = (int(part or "0") for part in (*parts, "0")[:2])
-    said = [f"{n} {unit}{'s' * (n != 1)}" for n, unit in ((dollars, "dollar"), (cents, "cent")) if n]
-    return f" {', '.join(said) or 'zero dollars'} "
+    amounts = [f"{n} {unit}{'s' * (n != 1)}" for n, unit in ((dollars, "dollar"), (cents, "cent")) if n]
+    return f" {', '.join(amounts) or 'zero dollars'} "
 
 
 def _fraction(match: re.Match[str]) -> str:

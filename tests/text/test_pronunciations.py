@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.errors import InvalidRequest
-from appliance.request import Handling, Pause, Spoken
+from appliance.request import Handling, Pause, SpokenText
 from appliance.text import pronounce, ssml
 from appliance.text.chat.line import LINK, MAIL
 from appliance.text.chat.marks import Marks
@@ -21,19 +21,19 @@ from tests.text.test_chat import front
 SSML = Handling.SSML
 
 
-def said(text: str, words: dict[str, str], language: str = "en", handling: Handling = Handling.CHAT) -> str:
+def say(text: str, words: dict[str, str], language: str = "en", handling: Handling = Handling.CHAT) -> str:
     return front(language).speakable(text, handling, words).text
 
 
 @pytest.mark.parametrize(("text", "words", "spoken"), rows(__file__, "pronunciations.jsonl"))
 def test_words_sound_as_the_list_defines(text: str, words: dict[str, str], spoken: str) -> None:
-    assert said(text, words) == spoken
+    assert say(text, words) == spoken
 
 
 def test_chinese_words_need_no_spaces_around_them() -> None:
     words = {"小明": "小铭", "Anna": "安娜"}
-    assert said("我叫小明明", words, "zh") == "我叫小铭明"
-    assert said("你好Anna啊", words, "zh") == "你好安娜啊"
+    assert say("我叫小明明", words, "zh") == "我叫小铭明"
+    assert say("你好Anna啊", words, "zh") == "你好安娜啊"
 
 
 def test_a_verbatim_text_has_its_pronunciations_too_and_the_change_is_named() -> None:
@@ -59,10 +59,10 @@ def test_lists_are_bounded(words: dict[str, str], message: str) -> None:
     assert caught.value.field == "pronunciations"
 
 
-def test_a_full_list_is_quick_and_may_hold_signs() -> None:
+def test_a_full_list_may_contain_signs() -> None:
     words = {f"({n}[*{n}\\": f"word {n}" for n in range(500)}
     pronounce.check(words)
-    assert said("(77[*77\\ and (4[*", words).startswith("word seven seven and ")
+    assert say("(77[*77\\ and (4[*", words).startswith("word seven seven and ")
 
 
 def test_a_long_word_is_refused_before_its_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ LINES = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 @settings(max_examples=200, deadline=None)
 @given(LINES, st.lists(WORDS, min_size=1, max_size=6), st.data())
 @pytest.mark.slow
-def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], data: st.DataObject) -> None:
+def test_replaced_words_equal_those_of_one_pattern(text: str, words: list[str], data: st.DataObject) -> None:
     shown = {word.strip().lower(): word for word in words}.values()
     says = {word: f"<{number}>" for number, word in enumerate(shown)}
     # Random lines rarely contain a random word.
@@ -124,29 +124,29 @@ def test_words_are_found_as_by_a_pattern_of_them(text: str, words: list[str], da
     ("ΟΔΟΣ οδος", {"Οδος": "road"}, "road road"), ("ſam", {"Sam": "S"}, "S"),
     ("ANNA", {"anna": "one", "Anna": "two"}, "two"),  # the later entry wins
 ])  # fmt: skip
-def test_letters_of_odd_case_are_found_in_any_case(text: str, words: dict[str, str], spoken: str) -> None:
+def test_words_match_in_any_case(text: str, words: dict[str, str], spoken: str) -> None:
     assert replaced(text, words) == spoken
 
 
 @pytest.mark.parametrize("pause", ["[pause:10s]", "<break time='10s'/>", "[pause]" * 5, "<speak>[pause:3s]"])
-def test_chat_pauses_no_longer_than_one_pause_may(pause: str) -> None:
+def test_pauses_of_a_chat_line_last_ten_seconds_at_most(pause: str) -> None:
     spoken = front("en").speakable(f"<speak>Hi{f'{pause}a' * 17}</speak>")
     assert [spoken.text.split(), sum(each.seconds for each in spoken.pauses)] == [["Hi", *"a" * 17], 10.0]
     assert spoken.pauses[0].after == 2
 
 
 @pytest.mark.parametrize("stem", ["小" * 61, "a b" * 20], ids=["Chinese", "English"])
-def test_a_full_list_costs_little_more_than_to_read_it(stem: str) -> None:
+def test_replacement_by_a_full_list_takes_little_longer_than_its_compilation(stem: str) -> None:
     words = {f"{stem}{number:03}": "x" for number in range(500)}
     begun = time.process_time()
     re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
-    read = time.process_time()
+    compiled = time.process_time()
     replaced((stem * 99)[:4096], words)
-    assert time.process_time() - read < 30 * (read - begun)
+    assert time.process_time() - compiled < 30 * (compiled - begun)
 
 
 @pytest.mark.parametrize(("body", "text", "pauses"), rows(__file__, "ssml.jsonl"))
-def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
+def test_ssml_has_its_text_and_pauses(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
     spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
     assert spoken.text == text
     assert spoken.pauses == tuple(Pause(*pause) for pause in pauses)
@@ -156,8 +156,8 @@ def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
 def test_the_words_of_ignored_elements_are_spoken(body: str, text: str, ignored: list[str]) -> None:
     spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
     assert spoken.text == text
-    found = [change.before for change in spoken.changes if change.kind == "ssml"]
-    assert len(found) == len(ignored) and all(map(str.startswith, found, ignored))
+    tags = [change.before for change in spoken.changes if change.kind == "ssml"]
+    assert len(tags) == len(ignored) and all(map(str.startswith, tags, ignored))
 
 
 def test_ssml_in_chinese_and_with_a_namespace() -> None:
@@ -172,14 +172,14 @@ def test_pronunciations_hold_in_ssml() -> None:
 
 
 @pytest.mark.parametrize(("document", "message"), rows(__file__, "ssml_refused.jsonl"))
-def test_ssml_that_is_refused(document: str, message: str) -> None:
+def test_invalid_ssml_is_refused(document: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^text: as SSML, ") as caught:
         ssml.parse(document)
         front("en").speakable(document, SSML)
     assert message in str(caught.value)
 
 
-def test_deep_documents_cost_no_stack() -> None:
+def test_deeply_nested_ssml_is_read() -> None:
     document = f"<speak>{'<s>' * 20_000}a{'</s>' * 20_000}</speak>"
     assert front("en").speakable(document, SSML).text == "a."
 
@@ -197,7 +197,7 @@ def test_every_document_is_read_or_refused(pieces: list[str]) -> None:
     except InvalidRequest as refused:
         assert refused.field == "text"
         return
-    assert isinstance(spoken, Spoken) and normalise(spoken.text) == spoken.text
+    assert isinstance(spoken, SpokenText) and normalise(spoken.text) == spoken.text
     places = [pause.after for pause in spoken.pauses]
     assert places == sorted(set(places)) and all(0 < place <= len(spoken.text) for place in places)
     assert all(spoken.text[:place].strip() for place in places)

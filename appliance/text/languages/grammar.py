@@ -32,7 +32,7 @@ class Amount(NamedTuple):
     """Currency or unit."""
 
 
-class Speech:
+class BaseGrammar:
     """Grammar of a language, by the rows of its file. A subclass adds what rows cannot express."""
 
     def __init__(self, code: str, words: Words) -> None:
@@ -122,10 +122,10 @@ class Speech:
     def decimals(self, whole: str, part: str) -> str:
         zeros = part[: len(part) - len(part.lstrip("0"))]
         if self.numbers.pairs and len(part) <= 2 and part.strip("0"):
-            said = " ".join(filter(None, (self.digits(zeros), self.cardinal(int(part)))))
+            fraction = " ".join(filter(None, (self.digits(zeros), self.cardinal(int(part)))))
         else:
-            said = self.digits(part)
-        return self.joint.join((self.spoken(whole), self.numbers.point, said))
+            fraction = self.digits(part)
+        return self.joint.join((self.spoken(whole), self.numbers.point, fraction))
 
     def digits(self, digits: str) -> str:
         """Words of each digit. Other characters are ignored."""
@@ -149,8 +149,8 @@ class Speech:
 
     def gender_of(self, noun: str) -> str:
         """Gender of a noun, by the list of nouns, else by the pattern of feminine nouns."""
-        known = self._genders.get(noun) or self._genders.get(noun.lower())
-        return known or ("f" if re.fullmatch(self.numbers.feminine, noun) else "m")
+        listed = self._genders.get(noun) or self._genders.get(noun.lower())
+        return listed or ("f" if re.fullmatch(self.numbers.feminine, noun) else "m")
 
     def followed(self, match: re.Match[str]) -> str:
         """Gender of the noun after a number; "" if there is no noun."""
