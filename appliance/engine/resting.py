@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +32,6 @@ class RestingEngine:
         if self._awake is not None:
             self._awake.shutdown()
             self._awake = None
-            gc.collect()
             shrink_memory()
 
     def wake(self) -> None:
