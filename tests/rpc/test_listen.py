@@ -279,11 +279,10 @@ async def test_the_first_message_tells_of_the_rest(synthesizer: Stub, moderator:
     assert not any([(await anext(unmade)).audio.rest_is_made for _ in range(2)])
     gate.set()
     assert not any([message.audio.rest_is_made async for message in unmade])
-    box.engine.calls.clear()
     await moderator.Pause(on("stage"))
     made = messages(2)
     header = await anext(made)
-    await box.soon(lambda: "finish two" in box.engine.calls)
+    await box.soon(lambda: any(len(u.job.unreleased) == 2 for u in box.scheduler.queue.utterances()[0]))
     await moderator.Resume(on("stage"))
     assert header.HasField("header") and (await anext(made)).audio.rest_is_made
 
