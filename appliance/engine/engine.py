@@ -20,7 +20,7 @@ from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Rang
 from appliance.engine.calls import BackendCalls, Steps, padded
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import TRUSTED, CostTable
-from appliance.engine.flow import Flow, LaneState
+from appliance.engine.flow import RELEASE_FRAMES, Flow, LaneState
 from appliance.engine.modulation import ModulationTable, capacity
 from appliance.engine.vocoder import Decoder
 from appliance.engine.watermark import Watermark
@@ -187,7 +187,8 @@ class Synthesizer:
         generated = self._flow.latents(state, start - state.start)
         self._backend.upload(rest, self._decoder.frames(len(rest)))
         self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(rest)))
-        samples = self._decoder.run(len(rest) + generated.shape[0])
+        release = segment.frames >= RELEASE_FRAMES
+        samples = self._decoder.run(len(rest) + generated.shape[0], release=release)
         if not np.isfinite(samples).all():
             self.log_mel(lane_id)  # raises if the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
@@ -197,7 +198,7 @@ class Synthesizer:
     def decode(self, log_mel: FloatArray) -> FloatArray:
         """(N, M) → (samples,) through the vocoder. Raises EngineFault if they are not finite."""
         self._backend.upload(log_mel, self._decoder.frames(len(log_mel)))
-        samples = self._decoder.run(len(log_mel))
+        samples = self._decoder.run(len(log_mel), release=len(log_mel) >= RELEASE_FRAMES)
         if not np.isfinite(samples).all():
             raise EngineFault("the vocoder produced numbers that are not finite")
         return samples

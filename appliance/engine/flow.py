@@ -32,8 +32,11 @@ from appliance.engine.calls import BackendCalls, StepCall, changes, joined_calls
 from appliance.engine.rows import PADDED, SharedRows
 from appliance.request import FloatArray, Segment
 
-RELEASE_FRAMES = 1024
-"""Length in frames from which the last step releases working memory."""
+RELEASE_FRAMES = 1536
+"""Length in frames from which a segment's calls release working memory, so that one long segment does not
+hold it for good. A piece of 8 s behind a reference of 8 s stays below: released memory must be mapped again,
+which takes an eighth of such a piece's time on a CPU.
+"""
 WORTH_CAPTURING = 4
 """Fewest steps left for a CUDA graph, which costs as much as a few runs."""
 

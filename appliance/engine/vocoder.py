@@ -6,7 +6,6 @@ import numpy as np
 
 from appliance.contract.bundle import Vocoder
 from appliance.engine.backend import Backend, Graph, Tensor
-from appliance.engine.flow import RELEASE_FRAMES
 from appliance.request import FloatArray
 
 
@@ -24,12 +23,12 @@ class Decoder:
         """(count, M) of the input, to be written before `run`."""
         return self._backend.view(self._frames, (count, self._frames.shape[1]), (skip,))
 
-    def run(self, frames: int) -> FloatArray:
-        """(samples,) of the first frames, at the model's rate."""
+    def run(self, frames: int, *, release: bool = False) -> FloatArray:
+        """(samples,) of the first frames, at the model's rate. `release` returns working memory."""
         length = self._vocoder.samples(frames, self._hop)
         if length == 0:
             return np.zeros(0, np.float32)
         samples = self._backend.view(self._samples, (length,))
         bound = self._graph.bind({"log_mel": self.frames(frames)}, {"samples": samples})
-        bound.run(release=frames >= RELEASE_FRAMES)
+        bound.run(release=release)
         return self._backend.download(samples)

@@ -129,7 +129,7 @@ LONG = """
 import sys
 from pathlib import Path
 from appliance.contract import bundle
-from appliance.engine import condition, flow, vocoder
+from appliance.engine import condition, engine as facade, flow
 from appliance.engine.ort import OrtBackend
 from appliance.engine.engine import Synthesizer
 from tests.engine.lanes import segment, spoken
@@ -142,7 +142,7 @@ engine = Synthesizer(bundle.read(Path(sys.argv[1])), OrtBackend(1), lanes=1)
 for frames in (60, 2040):
     spoken(engine, segment(frames, nfe=2))
 if len(sys.argv) > 2:
-    condition.RELEASE_FRAMES = flow.RELEASE_FRAMES = vocoder.RELEASE_FRAMES = 1 << 30
+    condition.RELEASE_FRAMES = flow.RELEASE_FRAMES = facade.RELEASE_FRAMES = 1 << 30
 before = resident()
 spoken(engine, segment(2040, nfe=2))
 print(resident() - before)

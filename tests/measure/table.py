@@ -63,7 +63,8 @@ def upstream_table(record: Mapping[str, Any]) -> str:
     ):
         seconds = {name: cell[key]["median"] for name, cell in latency[way].items()}
         rows.append(_ratios(what, seconds, latency[against][theirs][key]["median"], "{:.2f} s"))
-    for count in clients["socket"]:
+    counts = list(clients["socket"])
+    for count in (counts[0], counts[-1]):
         rates = {name: cells[count]["per_minute"]["median"] for name, cells in clients.items()}
         rows.append(_ratios(f"requests a minute, clients: {count}", rates, rates["socket"], "{:.0f}"))
     waits = {name: cells[count]["first_audio_s"]["median"] for name, cells in clients.items()}
