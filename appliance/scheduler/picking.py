@@ -1,8 +1,10 @@
 """The engine's next call: earliest deadline first, shared by several lanes if that saves work.
 
 The head is the most urgent job whose reader keeps up. The first segment of a caller with a smaller share of
-the engine goes before the head if that misses no deadline, or if an earlier deadline is lost anyway. Another
-lane joins the head's step if that saves WORTHWHILE of the lane's own step and misses no earlier deadline.
+the engine goes before the head if that misses no deadline. Once a deadline is lost, replies that sound go
+before those that have not begun, because a later begin is better than silence within a reply; before them
+goes the first segment of a caller with less than half of the head's share. Another lane joins the head's step
+if that saves WORTHWHILE of the lane's own step and misses no earlier deadline.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def next_call(workload: Workload) -> EngineCall | None:
     if not ready:
         return None
     outlook = _Outlook(workload, table, now)
-    head = _of_the_modest(workload, ready, outlook) or ready[0]
+    head = _of_the_modest(workload, ready, outlook) or min(ready, key=outlook.can_wait)
     job, engine = head.job, head.job.engine
     if job.lane is None:
         holders = workload.holders(engine)
@@ -78,7 +80,8 @@ def _of_the_modest(workload: Workload, ready: Sequence[Demand], outlook: _Outloo
         has_room = job.lane is not None or lanes[id(job.engine)] < max(job.engine.max_lanes - 1, 1)
         slack_s = outlook.slack_s(demand.due)
         is_harmless = has_room and demand.cost_s * workload.bias <= slack_s
-        if is_modest and (is_harmless or slack_s < -LOST_S):
+        is_lost = slack_s < -LOST_S and outlook.has_much_less(job, head.job)
+        if is_modest and (is_harmless or is_lost):
             return demand
     return None
 
@@ -127,6 +130,10 @@ class _Outlook:
         dues, slacks_s = self._slacks
         return slacks_s[bisect_left(dues, due)]
 
+    def can_wait(self, demand: Demand) -> bool:
+        """True if the demand goes behind replies that sound, because a deadline is lost."""
+        return self.slack_s(math.inf) < -LOST_S and demand.job.audible is None
+
     def has_less(self, job: Job, other: Job) -> bool:
         """True if a job's share is below another's.
 
@@ -136,6 +143,10 @@ class _Outlook:
         if job.terms.caller != other.terms.caller:
             return self._of_callers[job.terms.caller] < self._of_callers[other.terms.caller]
         return self._of_payers[job.terms.payer] < self._of_payers[other.terms.payer]
+
+    def has_much_less(self, job: Job, other: Job) -> bool:
+        """True if the share of a job's caller is less than half of the other caller's."""
+        return 2.0 * self._of_callers[job.terms.caller] < self._of_callers[other.terms.caller]
 
     @cached_property
     def _demands(self) -> list[Demand]:

@@ -348,3 +348,16 @@ def test_a_flood_on_a_channel_that_is_slower_than_playout_leaves_room_for_newcom
     check_spoken(flood, "chat")
     assert max(newcomer.first_s for newcomer in newcomers) <= 2.2 * 2.0
     assert flood[-1].first_s > newcomers[-1].at
+
+
+@pytest.mark.parametrize("callers", [1, 5])
+def test_if_calls_take_longer_than_estimated_replies_begin_late_but_do_not_stall(callers: int) -> None:
+    drawn = chat(20.0, 1.2, ORIN, queue_timeout_s=600.0)
+    messages = [
+        dataclasses.replace(message, caller=f"c{number % callers}", channel=str(number))
+        for number, message in enumerate(drawn)
+    ]
+    Bench(ORIN, factor=0.7, patience_s=3600.0).run(messages)
+    promised = [message for message in messages if message.promised]
+    assert any(len(message.heard) > 1 for message in promised)
+    assert max(message.underrun_s for message in promised) <= 0.2
