@@ -227,7 +227,7 @@ def test_a_fault_names_the_flow_or_the_vocoder(either: Synthesizer, monkeypatch:
         lane = either.open(given)
         either.step([lane.id])
         with monkeypatch.context() as patch:
-            patch.setattr(Decoder, "run", lambda decoder, frames: np.full(256, np.nan, np.float32))
+            patch.setattr(Decoder, "run", lambda *_, **options: np.full(256, np.nan, np.float32))
             with pytest.raises(EngineFault, match=f"the {at_fault} produced numbers that are not finite"):
                 either.finish(lane.id)
         if at_fault == "flow":
