@@ -1,10 +1,10 @@
 """The engine's next call: earliest deadline first, shared by several lanes if that saves work.
 
 The head is the most urgent job whose reader keeps up. The first segment of a caller with a smaller share of
-the engine goes before the head if that misses no deadline. Once a deadline is lost, replies that sound go
-before those that have not begun, because a later begin is better than silence within a reply; before them
-goes the first segment of a caller with less than half of the head's share. Another lane joins the head's step
-if that saves WORTHWHILE of the lane's own step and misses no earlier deadline.
+the engine goes before the head if that misses no deadline. Once a deadline is lost, promised replies that
+sound go before those that have not begun, because a later begin is better than silence within a reply. Before
+them goes the first segment of a caller with less than half of the head's share. Another lane joins the head's
+step if that saves WORTHWHILE of the lane's own step and misses no earlier deadline.
 """
 
 from __future__ import annotations
@@ -131,8 +131,9 @@ class _Outlook:
         return slacks_s[bisect_left(dues, due)]
 
     def can_wait(self, demand: Demand) -> bool:
-        """True if the demand goes behind replies that sound, because a deadline is lost."""
-        return self.slack_s(math.inf) < -LOST_S and demand.job.audible is None
+        """True if the demand goes behind promised replies that sound, because a deadline is lost."""
+        must_go_on = demand.job.audible is not None and demand.due < math.inf
+        return self.slack_s(math.inf) < -LOST_S and not must_go_on
 
     def has_less(self, job: Job, other: Job) -> bool:
         """True if a job's share is below another's.
