@@ -37,7 +37,7 @@ class SignReader(BaseReader):
         return (
             (Kind.NUMBER, rf"(?i)(\d{{1,4}})\.?({g.numbers.ordinal_endings})(?!\w)", self._ordinal),
             (Kind.NUMBER, r"(\d{1,3})°(?=\s[^\W\d_])", g.numbered),
-            (Kind.SCORE, rf"[0٠०]*(\d{{1,3}}):[0٠०]*(\d{{1,3}}){end}", self.pair(g.signs.score)),
+            (Kind.SCORE, rf"[0٠०]*(\d{{1,10}}):[0٠०]*(\d{{1,10}}){end}", self.pair(g.signs.score)),
             (Kind.SCORE, rf"(\d{{1,2}})(?:\s(?=[vV][sS]?\s))?([vV][sS]?)\s?(\d{{1,2}}){end}", self._versus),
             (Kind.SCORE, rf"\d{{1,3}}(?:[-–]\d{{1,3}}){{2,4}}{end}(?!\s?=)", self._score),
             (Kind.FRACTION, rf"(\d{{1,3}}) 1/2(?:\s?((?i:{units})))?{end}", self._half),
