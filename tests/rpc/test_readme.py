@@ -48,9 +48,15 @@ async def test_the_python_bot(box: Box, tmp_path: Path) -> None:
             assert audio.getnframes() == segments * 49 * 256
 
 
-async def test_the_node_bot(box: Box, tmp_path: Path) -> None:
+@pytest.fixture
+def packages() -> Path:
+    """Node's packages, which the first test that needs them installs."""
+    return node_modules()
+
+
+async def test_the_node_bot(box: Box, tmp_path: Path, packages: Path) -> None:
     bot(tmp_path, "bot.js", "js")
-    (tmp_path / "node_modules").symlink_to(node_modules())
+    (tmp_path / "node_modules").symlink_to(packages)
     output = await run(tmp_path, "node", "bot.js", box.address, "ann")
     assert output.startswith("2 3 text: is empty")
     for name, segments in SAMPLES.items():
