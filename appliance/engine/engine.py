@@ -187,8 +187,7 @@ class Synthesizer:
         generated = self._flow.latents(state, start - state.start)
         self._backend.upload(rest, self._decoder.frames(len(rest)))
         self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(rest)))
-        release = segment.frames >= RELEASE_FRAMES
-        samples = self._decoder.run(len(rest) + generated.shape[0], release=release)
+        samples = self._decoder.run(len(rest) + generated.shape[0], release=segment.frames >= RELEASE_FRAMES)
         if not np.isfinite(samples).all():
             self.log_mel(lane_id)  # raises if the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")

@@ -132,8 +132,7 @@ class _Outlook:
 
     def can_wait(self, demand: Demand) -> bool:
         """True if the demand goes behind promised replies that sound, because a deadline is lost."""
-        must_go_on = demand.job.audible is not None and demand.due < math.inf
-        return self.slack_s(math.inf) < -LOST_S and not must_go_on
+        return self._is_late and (demand.job.audible is None or demand.due == math.inf)
 
     def has_less(self, job: Job, other: Job) -> bool:
         """True if a job's share is below another's.
@@ -148,6 +147,10 @@ class _Outlook:
     def has_much_less(self, job: Job, other: Job) -> bool:
         """True if the share of a job's caller is less than half of the other caller's."""
         return 2.0 * self._of_callers[job.terms.caller] < self._of_callers[other.terms.caller]
+
+    @cached_property
+    def _is_late(self) -> bool:
+        return self.slack_s(math.inf) < -LOST_S
 
     @cached_property
     def _demands(self) -> list[Demand]:
